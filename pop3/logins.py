@@ -7,6 +7,7 @@ import os
 import struct
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxId
 from store.errors import StoreError, disk_problem
 
@@ -63,8 +64,8 @@ class Logins:
     def _open(self) -> int:
         if self._file < 0:
             try:
-                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                privatefiles.make_folder(self._path.parent, parents=True, exist_ok=True)
+                self._file = privatefiles.open_handle(self._path, os.O_RDWR | os.O_CREAT)
             except OSError as error:
                 raise disk_problem(error) from error
         return self._file

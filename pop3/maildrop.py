@@ -9,6 +9,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxId
 from pop3.uniqueids import UniqueIds
 from store.errors import Problem, StoreError
@@ -159,8 +160,8 @@ class MaildropLocks:
             return False
         try:
             if self._file < 0:
-                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                privatefiles.make_folder(self._path.parent, parents=True, exist_ok=True)
+                self._file = privatefiles.open_handle(self._path, os.O_RDWR | os.O_CREAT)
             self._set(mailbox, fcntl.F_WRLCK)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):

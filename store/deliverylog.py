@@ -7,13 +7,14 @@ is missing in explanations only. A file that has had its share of the size is fo
 
 import json
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from mboxlist import privatefiles
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +93,10 @@ class FileDeliveryLog(DeliveryLog):
         self._size += len(lines)
 
     def _open(self, now: float) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(self._folder, exist_ok=True)
         began = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        handle = os.open(self._folder / f"{self._name}.{began}{ENDING}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file, self._size, self._began = os.fdopen(handle, "ab", buffering=0), 0, now
+        self._file = privatefiles.open_file(self._folder / f"{self._name}.{began}{ENDING}", "ab", buffering=0)
+        self._size, self._began = 0, now
 
     def _remove_old(self, size: int, since: float) -> None:
         """What is past its time, of every process; and of this one the oldest files that are too many."""
@@ -132,8 +133,9 @@ def read(root: Path, since: float = 0.0, marks: tuple[str, ...] = ()) -> Iterato
         try:
             if path.stat().st_mtime < since:
                 continue
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
+            with privatefiles.open_file(path) as lines:
+                for octets in lines:
+                    line = octets.decode("utf-8", "replace")
                     if marks and not any(mark in line for mark in marks):
                         continue
                     try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 
 
@@ -16,7 +17,7 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
     Raises StoreError with that problem and that text when one is, at once; OSError.
     """
     how = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_CREAT
-    handle = os.open(path, how | os.O_CLOEXEC, 0o600)
+    handle = privatefiles.open_handle(path, how)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,7 +31,7 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
     """`exclusive`, after the others: for what is short. Raises OSError."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.kv import NeedsRecovery
@@ -41,16 +42,16 @@ LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mail
 class Opener(Protocol):
     """Opens an environment of the store, mended first where it is damaged."""
 
-    def opened(self, environment: str, open: Callable[[], T]) -> T:
-        """What `open` gives."""
+    def opened(self, environment: str, begin: Callable[[], T]) -> T:
+        """What `begin` gives."""
 
 
 class _AsItIs:
     """For a process that is not the first: the environments are open in others, and need no look."""
 
-    def opened(self, environment: str, open: Callable[[], T]) -> T:
-        """What `open` gives."""
-        return open()
+    def opened(self, environment: str, begin: Callable[[], T]) -> T:
+        """What `begin` gives."""
+        return begin()
 
 
 def is_there(root: Path) -> bool:
@@ -211,9 +212,9 @@ def make_empty_store(root: Path) -> None:
     if any(path.is_file() for path in (root / "partitions").rglob("*")):
         raise StoreError(Problem.STORE_IN_USE, f"There is mail in {root / 'partitions'}, and no list of mailboxes: "
                                                "onecopy reconstruct --all makes one")
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(root, parents=True, exist_ok=True)
+    privatefiles.make_folder(root / "run", exist_ok=True)
     Partition.make(root / "partitions" / PRIMARY)
-    (root / "mboxlist").mkdir(mode=0o700)
+    privatefiles.make_folder(root / "mboxlist")
     sync_folder(root)
 

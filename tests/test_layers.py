@@ -24,6 +24,7 @@ BELOW = {
 # none of its own line but itself. A module of store/ itself or tools/ itself, and one that is named here, is a room of
 # its own.
 ROOMS = """
+mboxlist/privatefiles
 mboxlist/engine
 mboxlist
 store/errors store/values store/progress store/changes store/deliverylog store/addresses

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.accounts.passwords import hash_password
 from store.errors import StoreError
 from store.store import Store
@@ -40,8 +41,8 @@ def make_users(store: Store, path: Path) -> None:
     if path.exists() or next(store.directory.all(), None) is not None:
         return
     passwords = {user: secrets.token_urlsafe(9) for user in USERS}
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.writelines(f"{user} {password}\n" for user, password in passwords.items())
+    with privatefiles.open_file(path, "xb") as stream:
+        stream.writelines(f"{user} {password}\n".encode() for user, password in passwords.items())
     for user, password in passwords.items():
         add_user(store, user, hash_password(Secret(password.encode())))
 
@@ -49,7 +50,7 @@ def make_users(store: Store, path: Path) -> None:
 def read_passwords(path: Path) -> dict[str, str]:
     """User -> password, as `make_users` wrote them."""
     try:
-        lines = path.read_text().splitlines()
+        lines = privatefiles.read_text(path).splitlines()
     except FileNotFoundError:
         return {}
     return dict(line.split(" ", 1) for line in lines if " " in line)
@@ -87,8 +88,8 @@ def run(words: list[str]) -> int:
     fits = len(os.fsencode(socket)) <= LONGEST_SOCKET
     invocation = program.parse(["serve", *words], {**DEFAULTS, **({"lmtp.socket": str(socket)} if fits else {})})
     config: Config = invocation.config
-    VAR.mkdir(exist_ok=True)
-    socket.parent.mkdir(exist_ok=True)
+    privatefiles.make_folder(VAR, exist_ok=True)
+    privatefiles.make_folder(socket.parent, exist_ok=True)
     if not is_store(config.root):
         init(config.root)
     path = passwords_file(config.root)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from attrs import define
 from berkeleydb import db
 
+from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import LOADING
 from mboxlist.engine.disk import is_disk_full
 
@@ -45,7 +46,7 @@ class Load:
         """It will be in the place of that table, with pages as large, and is beside it until then. Raises OSError."""
         file = table.with_name(f"{table.name}{LOADING}")
         file.unlink(missing_ok=True)
-        with table.open("rb") as there:
+        with privatefiles.open_file(table, "rb") as there:
             page = int.from_bytes(there.read(24)[20:], "little")
         reading, pipe = os.pipe()
         said, saying = os.pipe()
@@ -71,7 +72,7 @@ class Load:
         """Return when all of it is on disk; how many rows there are. Raises OSError."""
         os.close(self._pipe)
         self._pipe = -1
-        with open(self._said, "rb", closefd=False) as answer:
+        with os.fdopen(self._said, "rb", closefd=False) as answer:
             data = answer.read()
         self._leave()
         try:
@@ -134,10 +135,10 @@ def _make(file: Path, rows: Rows, reading: int, page: int) -> int:
     table.set_pagesize(page)
     table.set_flags(db.DB_CHKSUM)
     table.open(str(file), dbtype=db.DB_BTREE, flags=db.DB_CREATE | db.DB_EXCL, mode=0o600)
-    handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    handle = privatefiles.open_handle(file, os.O_RDWR)
     count = octets = 0
     put = table.put
-    with open(reading, "rb", buffering=PIPE) as stream:
+    with os.fdopen(reading, "rb", buffering=PIPE) as stream:
         for key, value in rows(stream):
             put(key, value)
             count += 1

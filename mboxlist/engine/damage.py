@@ -10,7 +10,6 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import Any
 from attrs import define, field
 from berkeleydb import db
 
+from mboxlist import privatefiles
 from mboxlist.engine import regions
 from mboxlist.engine.damagemarks import (
     LOADING,
@@ -72,7 +72,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
             faulthandler.disable()              # it may die: that is what it is for
             gc.disable()                        # an environment that the parent has let go of is not closed here
             os.close(reading)
-            with open(writing, "w", closefd=False) as out:
+            with os.fdopen(writing, "w", closefd=False) as out:
                 json.dump(work(), out)
         except BaseException as error:
             with contextlib.suppress(BaseException):
@@ -80,7 +80,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
         finally:
             os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as result:
+    with os.fdopen(reading, "rb") as result:
         data, ready = b"", select.poll()        # select(2) knows no descriptor from 1,024 on
         ready.register(result, select.POLLIN)
         while ready.poll(LONGEST * 1000) and (more := os.read(reading, 1 << 16)):
@@ -164,12 +164,12 @@ def set_aside(folder: Path, aside: Path) -> None:
     if folder.is_dir():
         folder.rename(aside)
     else:
-        aside.mkdir(mode=0o700)
-    folder.mkdir(mode=0o700)
+        privatefiles.make_folder(aside)
+    privatefiles.make_folder(folder)
     for path in aside.iterdir():
         if path.is_file() and not path.is_symlink() and path.suffix not in (".db", LOADING) and (
                 path.name not in OURS) and not path.name.startswith(("log.", "__db.")):
-            shutil.copy2(path, folder / path.name)
+            privatefiles.copy(path, folder / path.name)
     sync_folder(folder.parent)
 
 
@@ -183,10 +183,10 @@ def bring(aside: Path, folder: Path, paths: Iterable[Path], *, shared: Container
             with contextlib.suppress(OSError):
                 os.link(path, folder / path.name)
                 continue
-        shutil.copyfile(path, folder / path.name)
+        privatefiles.copy(path, folder / path.name)
     for name in (TABLES, NEWEST):
         with contextlib.suppress(OSError):
-            shutil.copyfile(aside / name, folder / name)
+            privatefiles.copy(aside / name, folder / name)
 
 
 def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, shared: Container[str] = ()) -> Mended:

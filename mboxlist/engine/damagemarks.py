@@ -17,6 +17,7 @@ import json
 import os
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
@@ -40,7 +41,7 @@ def tables(folder: Path) -> list[Path]:
 def file_id(table: Path) -> str:
     """The identity of a table's file; "" when it has none."""
     try:
-        with table.open("rb") as file:
+        with privatefiles.open_file(table, "rb") as file:
             return file.read(72)[_ID].hex()
     except OSError:
         return ""
@@ -49,7 +50,7 @@ def file_id(table: Path) -> str:
 def known_tables(folder: Path) -> dict[str, str]:
     """The tables that there must be, and their identities; a new environment has none."""
     try:
-        lines = (folder / TABLES).read_text().splitlines()
+        lines = privatefiles.read_text(folder / TABLES).splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
     return {name: identity for name, _, identity in (line.partition(" ") for line in lines) if name.endswith(".db")}
@@ -65,7 +66,7 @@ def write_tables(folder: Path, found: dict[str, str]) -> None:
 def newest(folder: Path) -> tuple[int, int]:
     """The number of the newest log file that is on record, and the octets that it had then; or zeros."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, octets = (folder / NEWEST).read_text().partition(":")
+        name, _, octets = privatefiles.read_text(folder / NEWEST).partition(":")
         return int(name.removeprefix("log.")), int(octets)
     return 0, 0
 
@@ -98,7 +99,7 @@ class Flushed:
     def write(self, there: tuple[int, int]) -> None:
         """All in place and in one sector: nobody reads half of it. Raises OSError."""
         if self._file < 0:
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = privatefiles.open_handle(self._path, os.O_WRONLY | os.O_CREAT)
         os.pwrite(self._file, b"log.%010d:%010d\n" % there, 0)
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class Flushed:
 
 def begin(folder: Path) -> None:
     """The first process opens the environment. Raises OSError."""
-    with (folder / OPENING).open("ab") as file:
+    with privatefiles.open_file(folder / OPENING, "ab") as file:
         file.write(b".")
     with contextlib.suppress(FileNotFoundError):
         (folder / CLEAN).rename(folder / ENDED)
@@ -131,7 +132,7 @@ def is_open(folder: Path) -> None:
 def marks(folder: Path) -> str:
     """What an earlier process has left to be looked at; "" if nothing."""
     with contextlib.suppress(OSError):
-        return (folder / SUSPECT).read_text(errors="replace") or "suspect"
+        return privatefiles.read_text(folder / SUSPECT, "replace") or "suspect"
     with contextlib.suppress(OSError):
         if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
             return "processes have died while they opened it"
@@ -140,8 +141,8 @@ def marks(folder: Path) -> str:
 
 def suspect(folder: Path, cause: str) -> None:
     """Have the next start look at everything; the first cause counts. Where it cannot be written nothing is done."""
-    with contextlib.suppress(OSError), (folder / SUSPECT).open("x") as file:
-        file.write(cause[:_LONGEST])
+    with contextlib.suppress(OSError), privatefiles.open_file(folder / SUSPECT, "xb") as file:
+        file.write(cause[:_LONGEST].encode(errors="replace"))
 
 
 def _stamps(folder: Path) -> dict[str, list[int]]:
@@ -154,13 +155,13 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
 
 def mark_clean(folder: Path) -> None:
     """Everybody has left, and everything is in the tables. Raises OSError."""
-    (folder / CLEAN).write_text(json.dumps(_stamps(folder)))
+    privatefiles.write(folder / CLEAN, json.dumps(_stamps(folder)))
 
 
 def is_untouched(folder: Path) -> bool:
     """Whether the end was clean, and no file has been changed since."""
     try:
-        return bool(json.loads((folder / CLEAN).read_text()) == _stamps(folder))
+        return bool(json.loads(privatefiles.read_text(folder / CLEAN)) == _stamps(folder))
     except (OSError, ValueError):
         return False
 
@@ -169,7 +170,7 @@ def has_whole_tables(folder: Path) -> bool:
     """Whether the end was clean, and no table has been changed since: then the log has nothing that is not in them."""
     for name in (CLEAN, ENDED):
         with contextlib.suppress(OSError, ValueError):
-            then, now = json.loads((folder / name).read_text()), _stamps(folder)
+            then, now = json.loads(privatefiles.read_text(folder / name)), _stamps(folder)
             return all(then[table] == now.get(table) for table in then if table.endswith(".db"))
     return False
 
@@ -205,14 +206,14 @@ def end_of_log(folder: Path) -> tuple[str, bytes]:
     """The newest log file as it is, without the zeros that it may have been made longer with. Recovery only adds to
     it, unless it comes upon something damaged."""
     there = logs(folder)
-    return (there[-1].name, there[-1].read_bytes().rstrip(b"\0")) if there else ("", b"")
+    return (there[-1].name, privatefiles.read(there[-1]).rstrip(b"\0")) if there else ("", b"")
 
 
 def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
     """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
     name, then = before
     try:
-        now = (folder / name).read_bytes() if name else b""
+        now = privatefiles.read(folder / name) if name else b""
     except OSError:
         return 0
     if now.startswith(then):

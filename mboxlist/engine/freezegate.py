@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
+
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
 STEP = 0.005                # seconds between two looks
@@ -34,7 +36,7 @@ class WriteFreeze:
     """One of a store; see the module's text. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
         if os.fstat(self._handle).st_size < _UNTIL.size:
             os.ftruncate(self._handle, _UNTIL.size)
         self._shared = mmap.mmap(self._handle, _UNTIL.size)

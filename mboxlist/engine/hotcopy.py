@@ -15,7 +15,6 @@ more.
 import contextlib
 import hashlib
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 from berkeleydb import db
 
+from mboxlist import privatefiles
 from mboxlist.engine.btree import Table
 from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.engine.kv import LOG_FILE, Env
@@ -97,24 +97,28 @@ def log_number(name: str) -> int:
 
 def digest(path: Path) -> str:
     """That of a file's content. Raises OSError."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+    with privatefiles.open_file(path, "rb") as file:
+        found = hashlib.blake2b(digest_size=32)
+        while block := file.read(BLOCK):
+            found.update(block)
+        return found.hexdigest()
 
 
 def _copy_pages(source: Path, target: Path) -> Iterator[Extent]:
-    with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:
+    with (privatefiles.open_file(source, "rb", buffering=0) as old,
+          privatefiles.open_file(target, "xb", buffering=0) as new):
         at = 0
         while block := os.pread(old.fileno(), BLOCK, at):
             new.write(block)
             yield at, len(block)
             at += len(block)
-    os.chmod(target, 0o600)
 
 
 def _copy_again(source: Path, target: Path, extents: list[Extent]) -> list[Extent]:
     """Compare these parts; the pages that were not the same, which have been taken again."""
     changed = []
-    with open(source, "rb", buffering=0) as old, open(target, "r+b", buffering=0) as new:
+    with (privatefiles.open_file(source, "rb", buffering=0) as old,
+          privatefiles.open_file(target, "r+b", buffering=0) as new):
         page = _page_size(os.pread(old.fileno(), 24, 0))
         for at, size in extents:
             now, then = os.pread(old.fileno(), size, at), os.pread(new.fileno(), size, at)
@@ -136,14 +140,13 @@ def _page_size(head: bytes) -> int:
 
 def _copy_start(source: Path, target: Path, size: int | None) -> None:
     """Copy a file, or its first octets. Raises OSError."""
-    with open(source, "rb") as old, open(target, "xb") as new:
+    with privatefiles.open_file(source, "rb") as old, privatefiles.open_file(target, "xb") as new:
         left = os.fstat(old.fileno()).st_size if size is None else size
         while left and (block := old.read(min(left, BLOCK))):
             new.write(block)
             left -= len(block)
         if left:
             raise OSError(f"{source} ends {left} octets early")
-    os.chmod(target, 0o600)
 
 
 # Making an environment of a copy
@@ -161,8 +164,7 @@ class Logs:
 def fill(copy: Path, names: Iterable[str], target: Path) -> None:
     """Copy files of a copy into an empty folder. Raises OSError."""
     for name in names:
-        shutil.copyfile(copy / name, target / name)
-        os.chmod(target / name, 0o600)
+        privatefiles.copy(copy / name, target / name)
 
 
 def add_logs(target: Path, end: Position, folders: Iterable[Path], most: int | None = None) -> Logs:
@@ -182,12 +184,11 @@ def add_logs(target: Path, end: Position, folders: Iterable[Path], most: int | N
             passed.append(str(longer))
         return Logs(end[0], False, tuple(passed))
     later = longer.stat().st_size > own.stat().st_size
-    shutil.copyfile(longer, own)
+    privatefiles.copy(longer, own)
     number = end[0]
     while (most is None or number < most) and (path := _first(places, log_name(number + 1))) is not None:
         number += 1
-        shutil.copyfile(path, target / path.name)
-        os.chmod(target / path.name, 0o600)
+        privatefiles.copy(path, target / path.name)
         later = True
     for place in places:
         passed += [str(path) for path in sorted(place.glob("log.*")) if log_number(path.name) > number]
@@ -200,7 +201,7 @@ def _first(places: Iterable[Path], name: str) -> Path | None:
 
 def _begins(longer: Path, start: Path) -> bool:
     """Whether the first file begins with the content of the second."""
-    with open(longer, "rb") as one, open(start, "rb") as other:
+    with privatefiles.open_file(longer, "rb") as one, privatefiles.open_file(start, "rb") as other:
         while block := other.read(BLOCK):
             if one.read(len(block)) != block:
                 return False

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from berkeleydb import db
 
+from mboxlist import privatefiles
 from mboxlist.engine import regions
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.damagemarks import (
@@ -203,7 +204,7 @@ class Env:
         For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
         end of this must begin again: the log goes on with a table that it has not made. Raises OSError, Failure.
         """
-        (self.folder / UNLOGGED).touch(mode=0o600)
+        privatefiles.touch(self.folder / UNLOGGED)
         table.close()
         file.replace(self.folder / table.name)
         sync_folder(self.folder)
@@ -346,7 +347,7 @@ class Env:
         """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
         that came after it; None when there is no such file."""
         try:
-            return int((self.folder / KEPT_LOG).read_bytes()[:20])
+            return int(privatefiles.read(self.folder / KEPT_LOG)[:20])
         except (OSError, ValueError):
             return None
 
@@ -409,7 +410,7 @@ class Env:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
                 newest = self.folder / f"log.{number:010}"
                 if newest.stat().st_size > octets:
-                    handle = os.open(newest, os.O_WRONLY | os.O_CLOEXEC)
+                    handle = privatefiles.open_handle(newest, os.O_WRONLY)
                     try:
                         os.ftruncate(handle, octets)
                     finally:
@@ -484,15 +485,14 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
 def _archive(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
     import filecmp  # here: who archives no log does without
-    import shutil
-    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    privatefiles.make_folder(folder, parents=True, exist_ok=True)
     copy = folder / file.name
     if copy.exists():
         if not filecmp.cmp(file, copy, shallow=False):
             raise FileExistsError(errno.EEXIST, "another log of that name has been archived", str(copy))
     else:
         part = folder / f"{file.name}.part"
-        shutil.copyfile(file, part)
+        privatefiles.copy(file, part)
         sync_file(part)
         part.rename(copy)
     sync_folder(folder)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import file_id, known_tables
 
 _READ_OCTETS = 1 << 20          # of a table that are looked at at a time
@@ -30,7 +31,7 @@ def bad_pages(table: Path) -> str:
 
     A page of zeros passes for an empty one with Berkeley DB, although it has checksums. For a table that is closed.
     """
-    with table.open("rb") as file:
+    with privatefiles.open_file(table, "rb") as file:
         head = file.read(512)
         size = os.fstat(file.fileno()).st_size
         page = int.from_bytes(head[20:24], "little") if len(head) == 512 else 0
@@ -58,7 +59,7 @@ def bad_pages(table: Path) -> str:
 
 def have_checksums(table: Path) -> bool:
     """Whether every page of the table has one."""
-    with table.open("rb") as file:
+    with privatefiles.open_file(table, "rb") as file:
         return bool(file.read(512)[26] & _CHECKED)
 
 

@@ -11,6 +11,7 @@ import errno
 import os
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import CONFIG, MEMORY
 from mboxlist.engine.disk import replace_file
 
@@ -29,33 +30,33 @@ def configure(folder: Path) -> None:
     """
     path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\n".encode()
     with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == text:
+        if privatefiles.read(path) == text:
             return
     replace_file(path, text)
 
 
 def begin(folder: Path, form: str) -> None:
     """The first process is about to use it, of this form. Raises OSError."""
-    (folder / MEMORY).write_text(f"{form}\n")
+    privatefiles.write(folder / MEMORY, f"{form}\n")
 
 
 def keep(folder: Path) -> None:
     """All have left it, in order. Raises OSError."""
-    form = (folder / MEMORY).read_text().partition("\n")[0]
-    (folder / MEMORY).write_text(f"{form}\n{_stamps(folder)}\n")
+    form = privatefiles.read_text(folder / MEMORY).partition("\n")[0]
+    privatefiles.write(folder / MEMORY, f"{form}\n{_stamps(folder)}\n")
 
 
 def is_kept(folder: Path, form: str) -> bool:
     """Whether it is as the last process has left it, and of this form."""
     try:
-        return (folder / MEMORY).read_text() == f"{form}\n{_stamps(folder)}\n"
+        return privatefiles.read_text(folder / MEMORY) == f"{form}\n{_stamps(folder)}\n"
     except (OSError, UnicodeDecodeError):
         return False
 
 
 def _stamps(folder: Path) -> str:
     found = [(path.name, path.stat()) for path in sorted(folder.glob("__db.*"))]
-    return " ".join([BOOT.read_text().strip(), *(
+    return " ".join([privatefiles.read_named(BOOT).decode().strip(), *(
         f"{name}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for name, status in found)])
 
 
@@ -66,7 +67,7 @@ def reserve(folder: Path) -> None:
     """
     mapped = _mapped()
     for region in sorted(folder.resolve().glob("__db.*")):
-        handle = os.open(region, os.O_RDWR | os.O_CLOEXEC)
+        handle = privatefiles.open_handle(region, os.O_RDWR)
         try:
             size = os.fstat(handle).st_size
             os.posix_fallocate(handle, 0, size)
@@ -80,7 +81,7 @@ def reserve(folder: Path) -> None:
 def _mapped() -> dict[bytes, int]:
     """How many octets of files this process has mapped, by their names: proc(5), /proc/pid/maps."""
     found: dict[bytes, int] = {}
-    with open("/proc/self/maps", "rb") as lines:
+    with privatefiles.open_named("/proc/self/maps") as lines:
         for line in lines:
             span, _, offset, *_, name = line.rstrip(b"\n").split(None, 5)
             first, _, end = span.partition(b"-")

@@ -17,6 +17,7 @@ from typing import Any
 
 from attrs import define, field
 
+from mboxlist import privatefiles
 from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
 from store.values import Secret
@@ -230,7 +231,7 @@ def _is_time(value: object) -> bool:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text()
+        return privatefiles.read_named(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(Problem.UNAVAILABLE, detail=f"{file}: {error}") from None
 

@@ -18,10 +18,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
+from mboxlist import privatefiles
 from store.backup.compression import Read, chunks
 from store.backup.tarmembers import Cut, Lost, Member, MemberReader
 from store.errors import Problem, StoreError
@@ -217,7 +218,7 @@ class Archive:
             yield from self._members(self.pipe)
             return
         try:
-            file = open(self.path, "rb", buffering=0)
+            file = privatefiles.open_named(self.path, buffering=0)
         except OSError as error:
             raise StoreError(Problem.UNAVAILABLE, f"{self.path}: {error.strerror}") from None
         with file:
@@ -243,7 +244,7 @@ class Archive:
         if self.path is None:
             return None
         try:
-            with open(self.path, "rb", buffering=0) as file:
+            with privatefiles.open_named(self.path, buffering=0) as file:
                 size = file.seek(0, 2)
                 manifest = self.manifest or _first(file, 0, MANIFEST, Manifest.from_bytes)
                 file.seek(max(0, size - TOTALS_WITHIN_OCTETS) // 512 * 512)
@@ -308,10 +309,7 @@ def parse_name(name: str) -> tuple[str, str, bytes] | None:
 
 
 @contextlib.contextmanager
-def in_memory() -> Iterator[Path]:
+def in_memory() -> Iterator[BinaryIO]:
     """A file that is nowhere on disk."""
-    handle = os.memfd_create("onecopy")
-    try:
-        yield Path(f"/proc/self/fd/{handle}")
-    finally:
-        os.close(handle)
+    with os.fdopen(os.memfd_create("onecopy"), "w+b") as file:
+        yield file

@@ -20,6 +20,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from store import VERSION
@@ -125,13 +126,9 @@ class Making:
     def write_file(self, path: Path, form: Form = Form()) -> int:
         """Write the archive to a file, which has its name when it is whole and on disk; its octets. Raises StoreError,
         OSError."""
-        temporary = path.with_name(path.name + PART)
-        with open(temporary, "wb") as file:
+        with privatefiles.replacing(path, PART) as file:
             self.write(file.write, form)
-            file.flush()
-            os.fsync(file.fileno())
             octets = file.tell()
-        temporary.replace(path)
         sync_folder(path.parent)
         return octets
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from store.backup.archive import Archive, Catalogue
 from store.backup.compression import GZIP, NONE, ZSTD
@@ -52,7 +53,7 @@ class Folder:
     def of(cls, path: Path) -> "Folder":
         """The one there. Raises StoreError CORRUPT, UNAVAILABLE."""
         try:
-            data = (path / NAME).read_bytes()
+            data = privatefiles.read(path / NAME)
         except FileNotFoundError:
             return cls(path, _found(path))
         except OSError as error:
@@ -82,8 +83,8 @@ class Folder:
     def _alone(self) -> Iterator[None]:
         """Nobody else puts a backup here; what others have left half done goes. Raises StoreError BUSY."""
         try:
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            privatefiles.make_folder(self.path, exist_ok=True)
+            handle = privatefiles.open_folder(self.path)
         except OSError as error:
             raise disk_problem(error) from error
         try:

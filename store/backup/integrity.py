@@ -148,17 +148,14 @@ class _Verifying:
 
     def _mailbox(self, member: Member) -> None:
         digest = blake2b(digest_size=32)
-        with in_memory() as path:
-            with path.open("wb") as spool:
-                for data in member.data():
-                    spool.write(data)
-                    digest.update(data)
+        with in_memory() as file:
+            for data in member.data():
+                file.write(data)
+                digest.update(data)
             if digest.hexdigest() != member.said.get("digest"):
                 raise Cut
-            try:
-                left = idxfile.read_what_is_left(path)
-            except StoreError:
-                raise Cut from None
+            file.seek(0)
+            left = idxfile.decode_what_is_left(file)
         for finding in left.findings:
             self._tell(f"{member.name}: {finding}")
         if left.head is not None:

@@ -8,13 +8,14 @@ What is damaged costs what is in it: of a mailbox whose newest copy cannot be re
 """
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
 from store.accounts.base import Account, Status
@@ -92,9 +93,9 @@ class Restored:
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
-    with tempfile.TemporaryDirectory(prefix="onecopy-") as folder:
-        make_empty_store(Path(folder) / "store")
-        store = open_store(Path(folder) / "store")
+    with privatefiles.temporary_folder("onecopy-") as folder:
+        make_empty_store(folder / "store")
+        store = open_store(folder / "store")
         try:
             yield store
         finally:
@@ -178,28 +179,29 @@ class Restoring:
             elif place[1] == "messages":
                 self._store(place[0], place[2], member)
             else:
-                with in_memory() as path:
-                    left = self._index(member, path)
-                head = left.head if left is not None else None
-                if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
+                with in_memory() as file:
+                    left = self._index(member, file)
+                head = left.head
+                if head is not None and self.chain.has_newest(at, member.name, head.name):
                     self._soon(place[0], left)
             self.progress(self._counted())
         self._now()
 
     def _chosen(self) -> None:
         """What is named: the mailboxes first, then the messages that they need, then both together."""
-        with tempfile.TemporaryFile() as kept:          # it has no name: nothing is left of it when this is killed
+        with privatefiles.temporary_file() as kept:     # it has no name: nothing is left of it when this is killed
             found: list[tuple[str, int, int]] = []      # partition, and where the file of a mailbox is
             needed: set[bytes] = set()
             for at in range(len(self.archives)):
                 for member in self._members(at):
                     place = parse_name(member.name)
                     if place is not None and place[1] == "users":
-                        with in_memory() as path:
-                            left = self._index(member, path)
-                            if (left is not None and left.head is not None and self._named(left)
+                        with in_memory() as file:
+                            left = self._index(member, file)
+                            if (left.head is not None and self._named(left)
                                     and self.chain.has_newest(at, member.name, left.head.name)):
-                                found.append((place[0], kept.tell(), kept.write(path.read_bytes())))
+                                file.seek(0)
+                                found.append((place[0], kept.tell(), kept.write(file.read())))
                                 needed.update(self._rows(left)["digest"].tolist())
             for at in range(len(self.archives) if not self.choice.dry_run else 0):
                 for member in self._members(at):
@@ -233,9 +235,9 @@ class Restoring:
                 place = parse_name(member.name)
                 if place is None or place[1] != "users":
                     continue
-                with in_memory() as path:
-                    left = self._index(member, path)
-                if left is not None and left.head is not None and left.head.name in due:
+                with in_memory() as file:
+                    left = self._index(member, file)
+                if left.head is not None and left.head.name in due:
                     due.discard(left.head.name)
                     self._tell(f"{left.head.name}: it is as it was in an older archive, {self.archives[at].name}")
                     self._mailbox(place[0], left)
@@ -294,19 +296,16 @@ class Restoring:
         for partition, left in ready:
             self._mailbox(partition, left)
 
-    def _index(self, member: Member, path: Path) -> Salvaged | None:
+    def _index(self, member: Member, file: BinaryIO) -> Salvaged:
         """What is left of a mailbox's file."""
-        with path.open("wb") as file:
-            try:
-                for data in member.data():
-                    file.write(data)
-            except Cut:
-                self._tell(f"{member.name}: it is cut off")
         try:
-            left = idxfile.read_what_is_left(path)
-        except StoreError:
-            left = None
-        for finding in left.findings if left is not None else ():
+            for data in member.data():
+                file.write(data)
+        except Cut:
+            self._tell(f"{member.name}: it is cut off")
+        file.seek(0)
+        left = idxfile.decode_what_is_left(file)
+        for finding in left.findings:
             self._tell(f"{member.name}: {finding}")
         return left
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import asdict, define, field
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
@@ -68,7 +69,7 @@ def path(store: Store) -> Path:
 def load(store: Store) -> Record:
     """The record of the last round; an empty one when there is none, or it cannot be read."""
     try:
-        values = json.loads(path(store).read_bytes())
+        values = json.loads(privatefiles.read(path(store)))
         counters = {str(key): Counter(**counter) for key, counter in values.pop("counters").items()}
         return Record(**values, counters=counters)
     except FileNotFoundError:
@@ -80,9 +81,8 @@ def load(store: Store) -> Record:
 
 def save(store: Store, record: Record) -> None:
     """Write the record, whole; not synced: what is lost costs a look at mailboxes that are done."""
-    temporary = path(store).with_suffix(".new")
-    temporary.write_text(json.dumps(asdict(record)))
-    temporary.replace(path(store))
+    with privatefiles.replacing(path(store), sync=False) as file:
+        file.write(json.dumps(asdict(record)).encode())
 
 
 def is_due(text: str, record: Record, now: float) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.annotations import MAX_VALUE
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -205,7 +206,7 @@ def read(scope: Scope, of: str, path: Path, *, missing_ok: bool = True) -> Sourc
 def _text(path: Path) -> tuple[str, str]:
     """What is in a file, and what is wrong with that."""
     try:
-        with path.open("rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             data = file.read(MAX_FILE + 1)
     except OSError as error:
         return "", error.strerror or str(error)
@@ -254,7 +255,7 @@ def set_file(path: Path, text: str | None, *, change: bool = True) -> None:
         if path.parent.is_dir():
             sync_folder(path.parent)
         return
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(path.parent, exist_ok=True)
     replace_file(path, text.encode())
     sync_folder(path.parent.parent)
 

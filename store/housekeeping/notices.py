@@ -18,8 +18,8 @@ from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
 from email.utils import format_datetime
 from itertools import islice
-from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.accounts.base import Account
 from store.delivery.commit import Target, commit
@@ -139,7 +139,7 @@ def template(settings: Settings) -> str:
     if settings.quota_notice in (OFF, ON):
         return BUILT_IN
     try:
-        with Path(settings.quota_notice).open("rb") as file:
+        with privatefiles.open_named(settings.quota_notice) as file:
             data = file.read(LONGEST + 1)
         if len(data) > LONGEST:
             raise ValueError(f"has more than {LONGEST} octets")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from attrs import define, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.partition.filecontent import likely_digests
@@ -98,7 +99,7 @@ def _double(why: str, kept: Path, other: Path) -> Double | None:
 def _with_trace(partition: Partition, own_digest: bytes, record: MessageRecord, path: Path) -> Double | None:
     """The file of the content behind what looks like a trace header, if that is the same octet for octet."""
     try:
-        with open(path, "rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             if not file.read(12).lower().startswith(_TRACE):
                 return None
         digests = likely_digests(path)
@@ -126,7 +127,8 @@ def _staged(partition: Partition) -> Iterator[Double]:
 
 def _same_octets(one: Path, two: Path) -> bool:
     try:
-        with open(one, "rb", buffering=0) as first, open(two, "rb", buffering=0) as second:
+        with (privatefiles.open_file(one, "rb", buffering=0) as first,
+              privatefiles.open_file(two, "rb", buffering=0) as second):
             while True:
                 data, other = first.read(COMPARED_OCTETS), second.read(COMPARED_OCTETS)
                 if data != other:

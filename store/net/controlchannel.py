@@ -18,6 +18,8 @@ from twisted.protocols.basic import LineOnlyReceiver
 from twisted.protocols.policies import TimeoutMixin
 from twisted.python.failure import Failure
 
+from mboxlist import privatefiles
+
 log = logging.getLogger(__name__)
 
 FOLDER = "control"
@@ -48,8 +50,8 @@ class ControlPort:
 
     def start(self, reactor: Any) -> None:
         """Listen. A socket of that name is one of a process that is no more."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._directory = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        privatefiles.make_folder(self._folder, exist_ok=True)
+        self._directory = privatefiles.open_folder(self._folder)
         (self._folder / self._name).unlink(missing_ok=True)
         self._port = reactor.listenUNIX(_address(self._directory, self._name), _Conversations(self, reactor),
                                         CONNECTIONS, 0o600)
@@ -147,7 +149,7 @@ def names(run: Path) -> list[str]:
 def ask(run: Path, name: str, do: str, timeout: float = TIMEOUT, **words: object) -> Any:
     """What the process answers; None when it is no more. Raises Unanswered, PermissionError."""
     try:
-        directory = os.open(run / FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = privatefiles.open_folder(run / FOLDER)
     except FileNotFoundError:
         return None
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from mboxlist import privatefiles
 from store.changes import News
 
 log = logging.getLogger(__name__)
@@ -36,9 +37,9 @@ class NewsSocket:
 
     def __init__(self, root: Path, news: News) -> None:
         self._folder = root / "run" / "news"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(self._folder, exist_ok=True)
         self._news = news
-        self._directory = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._directory = privatefiles.open_folder(self._folder)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._name = f"{os.getpid()}"
         self._peers: list[str] = []

@@ -4,13 +4,13 @@ Nothing here needs a database, and nothing is changed.
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from attrs import evolve
 
+from mboxlist import privatefiles
 from store.errors import StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
@@ -34,7 +34,7 @@ def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMes
     if found is None:
         return None
     start, size = found
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), start, size - start) as file:
+    with MessageFile(privatefiles.open_handle(path), start, size - start) as file:
         return render(parse(file.read, file.size), digest, start), size
 
 
@@ -43,7 +43,7 @@ def trace_of(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[int, int
 
     None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
     """
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
+    with MessageFile(privatefiles.open_handle(path), 0, path.stat().st_size) as file:
         size = file.size
         head = file.read(0, min(TRACE_LIMIT, size))
         for start in _unique((*likely, *starts(head))):
@@ -64,7 +64,7 @@ def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRe
 
 def likely_digests(path: Path) -> list[bytes]:
     """The digests that a message file may have, the likeliest first. Raises OSError."""
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
+    with MessageFile(privatefiles.open_handle(path), 0, path.stat().st_size) as file:
         likely = list(_unique(starts(file.read(0, min(TRACE_LIMIT, file.size)))))
         return [_digest(file.read, start, file.size) for start in likely[:1 + (likely[0] != 0)]]
 

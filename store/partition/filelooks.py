@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from store.partition.messagefiles import MID_OCTETS, MessageFiles
 
 READ_OCTETS = 1 << 20       # of a file, at a time
@@ -39,12 +40,12 @@ def read_through(files: MessageFiles, figures: NDArray[Any]) -> NDArray[np.bool_
     """Which of these message files (`digest`, `size`, `trace`) have so many octets, and a content with that digest:
     they are read. Raises OSError."""
     found = np.zeros(len(figures), np.bool_)
-    start, close, flags = os.open, os.close, os.O_RDONLY | os.O_CLOEXEC
+    start, close = privatefiles.open_handle, os.close
     with _opened(files) as folder:
         for at, (name, digest, size, trace) in enumerate(zip(_names(figures["digest"]), *(
                 figures[field].tolist() for field in ("digest", "size", "trace")), strict=True)):
             try:
-                file = start(name, flags, dir_fd=folder)
+                file = start(name, at=folder)
             except OSError:
                 continue
             try:
@@ -78,7 +79,7 @@ def _agrees(file: int, own_digest: bytes, size: int, trace: int) -> bool:
 @contextlib.contextmanager
 def _opened(files: MessageFiles) -> Iterator[int]:
     """`messages/`, to look into. Raises OSError."""
-    handle = os.open(files.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = privatefiles.open_folder(files.folder)
     try:
         yield handle
     finally:

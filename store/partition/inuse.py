@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+from mboxlist import privatefiles
+
 
 def listed(root: Path) -> list[str] | None:
     """The names in `run/partitions`; None when no process has opened the store yet."""
     try:
-        return (root / "run" / "partitions").read_text().split()
+        return privatefiles.read_text(root / "run" / "partitions").split()
     except FileNotFoundError:
         return None
 
@@ -15,7 +17,7 @@ def write_list(root: Path, names: list[str]) -> None:
     """Have these partitions in use."""
     path = root / "run" / "partitions"
     new = path.with_name("partitions.new")
-    new.write_text("".join(f"{name}\n" for name in sorted(names)))
+    privatefiles.write(new, "".join(f"{name}\n" for name in sorted(names)))
     new.replace(path)
 
 

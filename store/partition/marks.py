@@ -8,6 +8,7 @@
 
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH = "epoch"
@@ -35,7 +36,7 @@ def behind_marker(folder: Path) -> Path:
 def mark_behind(folder: Path) -> None:
     """Have `userareacheck` look at all files of the partition in that folder. Raises OSError."""
     marker = behind_marker(folder)
-    marker.touch(mode=0o600)
+    privatefiles.touch(marker)
     sync_folder(marker.parent)
 
 
@@ -48,6 +49,6 @@ def write_epoch(folder: Path, epoch: int) -> None:
 def read_epoch(folder: Path) -> int:
     """The epoch that the user area knows of; 0 when it knows none."""
     try:
-        return int((folder / "users" / EPOCH).read_bytes()[:20])
+        return int(privatefiles.read(folder / "users" / EPOCH)[:20])
     except (OSError, ValueError):
         return 0

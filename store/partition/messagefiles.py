@@ -22,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError, disk_problem
 
@@ -54,7 +55,7 @@ class MessageFiles:
         outer = [self._staging, self._folder, *(f"{self._folder}/{first}" for first in "0123456789abcdef")]
         for path in chain(outer, self.folders()):
             with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+                privatefiles.make_folder(path)
 
     def folders(self) -> Iterator[str]:
         """Where all the folders are, or should be."""
@@ -83,7 +84,7 @@ class MessageFiles:
         for look in range(3):           # it may get its place between the first two looks
             path = self.staged_path(serial) if look == 1 else final
             try:
-                return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), header_length, size, head)
+                return MessageFile(privatefiles.open_handle(path), header_length, size, head)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -96,12 +97,11 @@ class MessageFiles:
 
         A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
         """
-        folder, flags = self._folder, os.O_RDONLY | os.O_CLOEXEC
-        start, read, close = os.open, os.read, os.close
+        folder, start, read, close = self._folder, privatefiles.open_handle, os.read, os.close
         for digest, serial, end in zip(digests, serials, ends, strict=True):
             name = digest.hex()
             try:
-                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}", flags)
+                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}")
             except FileNotFoundError:
                 yield self._beginning(digest, serial, end)
                 continue
@@ -127,7 +127,7 @@ class MessageFiles:
         """Return when the names in `staging/` are on disk. For a thread."""
         try:
             if self._names < 0:
-                self._names = os.open(self.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._names = privatefiles.open_folder(self.staging)
             os.fsync(self._names)
         except OSError as error:
             raise disk_problem(error) from error
@@ -142,7 +142,7 @@ class MessageFiles:
         made = []
         try:
             for serial in serials:
-                os.close(os.open(self.staged_path(serial), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                os.close(privatefiles.open_handle(self.staged_path(serial), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 made.append(serial)
             self.sync_names()
         except (OSError, StoreError) as error:
@@ -197,7 +197,7 @@ class MessageFiles:
             return False
         for each in (os.path.dirname(folder), folder):
             with suppress(FileExistsError):
-                os.mkdir(each, 0o700)
+                privatefiles.make_folder(each)
         return True
 
     def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
@@ -366,7 +366,7 @@ class Volume:
 
     def __init__(self, folder: Path) -> None:
         try:
-            self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._handle = privatefiles.open_folder(folder)
         except OSError as error:
             raise disk_problem(error) from error
         weakref.finalize(self, os.close, self._handle)
@@ -382,7 +382,7 @@ class Volume:
 def sync_file_system(folder: Path | int) -> None:
     """Return when everything written to the file system of `folder` (or of what is open) is on disk (syncfs(2)).
     Raises OSError."""
-    handle = folder if isinstance(folder, int) else os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    handle = folder if isinstance(folder, int) else privatefiles.open_folder(folder)
     try:
         if _libc.syncfs(handle) != 0:
             raise OSError(ctypes.get_errno(), "syncfs")

@@ -21,6 +21,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
@@ -109,8 +110,8 @@ class Partition:
     @staticmethod
     def make(folder: Path) -> None:
         """The folders of a new partition, on disk when this returns. Some may be there."""
-        (folder / "index").mkdir(parents=True, mode=0o700, exist_ok=True)
-        (folder / "users").mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(folder / "index", parents=True, exist_ok=True)
+        privatefiles.make_folder(folder / "users", exist_ok=True)
         MessageFiles(folder).make_folders()
         for made in (*(folder / "messages").iterdir(), folder / "messages", folder, folder.parent):
             sync_folder(made)
@@ -139,7 +140,7 @@ class Partition:
             write_epoch(self.folder, epoch)
             self.files.recover(self._committed_mid)
             self.files.drop_staged_names()
-            self._unclean.touch()
+            privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
         return epoch
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 
 WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
@@ -47,7 +48,7 @@ class ProcessRegistry:
     def __init__(self, folder: Path, who: str = "", wait: float = WAIT) -> None:
         self._root = folder
         self._folder = folder / "inside"
-        self._folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        privatefiles.make_folder(self._folder, parents=True, exist_ok=True)
         self._door = -1
         self.alone = self._come(time.monotonic() + wait)
         name = f"{os.getpid()}.{next(_numbers)}.{_file_name(who)}"
@@ -110,7 +111,7 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
 
 def _is_held(path: Path) -> bool:
     """Whether a process holds the lock of that file. Raises FileNotFoundError."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    handle = privatefiles.open_handle(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)      # shared: two who look do not see each other
     except BlockingIOError:
@@ -150,7 +151,7 @@ def claim(path: Path) -> int:
 def server(path: Path) -> int:
     """The process that owns the store as its server; 0: none does."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = privatefiles.open_handle(path)
     except FileNotFoundError:
         return 0
     try:
@@ -183,4 +184,4 @@ def _lock(path: Path) -> int:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)

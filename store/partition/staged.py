@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import Scanner
@@ -72,7 +73,7 @@ class Staged:
         try:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
-                self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
+                self._file = privatefiles.open_handle(self.files.staged_path(self.serial), flags)
             self.written = True
             view = memoryview(data)
             while view:
@@ -152,11 +153,11 @@ class Staged:
         # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
         try:
             try:
-                handle = os.open(self.files.staged_path(self.serial), os.O_RDONLY | os.O_CLOEXEC)
+                handle = privatefiles.open_handle(self.files.staged_path(self.serial))
             except FileNotFoundError:
                 if not self.committed:
                     raise
-                handle = os.open(self.files.path(self.digest), os.O_RDONLY | os.O_CLOEXEC)
+                handle = privatefiles.open_handle(self.files.path(self.digest))
         except OSError as error:
             raise disk_problem(error) from error
         return MessageFile(handle, 0, self.size)

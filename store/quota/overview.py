@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Union
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.kv import AtRest, Env, Failure, NeedsRecovery
 from mboxlist.entry import MailboxEntry
@@ -52,7 +53,7 @@ class Glimpse:
             alone = process_registry.alone
             if not alone:
                 process_registry.opened()
-            names = _at_rest(root) if alone else (root / "run" / "partitions").read_text().split()
+            names = _at_rest(root) if alone else privatefiles.read_text(root / "run" / "partitions").split()
             if not names or any((root / "partitions" / name / REBUILD).exists() for name in names):
                 raise FileNotFoundError(f"not all of {root} can be read")
             self.mailboxes = MailboxNames(self._env(root / "mboxlist"))

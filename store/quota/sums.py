@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.btree import salvage
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
@@ -57,7 +58,7 @@ def _names(root: Path, *, alone: bool) -> list[str]:
     """The partitions as the first process finds them, or as it has told the others."""
     if alone:
         return sorted(path.name for path in (root / "partitions").iterdir() if not path.name.startswith("."))
-    return (root / "run" / "partitions").read_text().split()
+    return privatefiles.read_text(root / "run" / "partitions").split()
 
 
 def _is_right_at_rest(folder: Path) -> bool:

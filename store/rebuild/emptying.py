@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
@@ -39,7 +40,7 @@ def prepare(root: Path, names: Sequence[str]) -> Adopted:
         discard(root, names)
     else:
         refuse_databases([root / "mboxlist", *(root / "partitions" / name / "index" for name in names)])
-    note.parent.mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(note.parent, exist_ok=True)
     write_adopted(note, adopted)
     for name in names:
         folder = root / "partitions" / name
@@ -48,13 +49,13 @@ def prepare(root: Path, names: Sequence[str]) -> Adopted:
         sync_file_system(folder)
     write_adopted(note, adopted)
     for each in ("run", "mboxlist"):
-        (root / each).mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(root / each, exist_ok=True)
     return adopted
 
 
 def read_adopted(note: Path) -> Adopted:
     """What an interrupted rebuild has written there; nothing if it has not. Raises OSError, ValueError."""
-    octets = note.read_bytes() if note.exists() else b""
+    octets = privatefiles.read(note) if note.exists() else b""
     return {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets or b"{}").items()}
 
 
@@ -95,7 +96,7 @@ def make_folders(folder: Path, *, without: Sequence[str] = ()) -> None:
     folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
     for each in ("index", "users", "staging", *folders):
         if each not in without:
-            (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+            privatefiles.make_folder(folder / each, parents=True, exist_ok=True)
 
 
 def _link(path: Path, copy: Path) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from attrs import define, evolve, field
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.transactions import WriteTxn
@@ -233,7 +234,7 @@ class _Salvage:
         path = self._txn.partition.files.locate(digest, record.serial)
         if path is None:
             return InternalDate(0, 0)
-        with path.open("rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             return arrived(file.read(HEAD), path.stat().st_mtime)
 
 

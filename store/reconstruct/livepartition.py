@@ -27,6 +27,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -143,7 +144,7 @@ def _nobody_else(folder: Path) -> contextlib.AbstractContextManager[None]:
 
 def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:
     """Nobody has the partition open, nor opens it from here on. Raises StoreError UNAVAILABLE."""
-    (folder / REBUILD).mkdir(mode=0o700, exist_ok=True)         # whoever opens the store from now on leaves it out
+    privatefiles.make_folder(folder / REBUILD, exist_ok=True)      # whoever opens the store from now on leaves it out
     sync_folder(folder)
     deadline, asked = time.monotonic() + LEAVE, False
     while not _try_to_unlist(root, folder.name):
@@ -157,8 +158,8 @@ def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:
 
 
 def _try_to_unlist(root: Path, name: str) -> bool:
-    (root / "run").mkdir(mode=0o700, exist_ok=True)
-    admission = os.open(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    privatefiles.make_folder(root / "run", exist_ok=True)
+    admission = privatefiles.open_handle(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(admission, fcntl.LOCK_EX)                        # nobody comes in meanwhile
         if look(root / "run")[0] and name in (inuse.listed(root) or ()):
@@ -299,7 +300,7 @@ class _PartitionRebuild:
         self._clear()
         make_folders(self.folder, without=("index",))
         adopted = self._adopted()
-        (self._scratch / "index").mkdir(mode=0o700, parents=True)
+        privatefiles.make_folder(self._scratch / "index", parents=True)
         for part in ("messages", "staging", "users"):
             (self._scratch / part).symlink_to(Path("..") / ".." / part, target_is_directory=True)
         partition = Partition(self._scratch, evolve(self.settings, sync="none", log_archive=None), News(), recover=True,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -79,14 +80,14 @@ def rebuild_list(root: Path, settings: Settings, *, users: Iterable[User] = ()) 
     """Rebuild the list. Raises StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE."""
     refuse_databases([root / "mboxlist"])
     done = Outcome()
-    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(root / "run", exist_ok=True)
     try:
         process_registry = ProcessRegistry(root / "run", "onecopy reconstruct")
         try:
             if not process_registry.alone:
                 raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop them first")
             shutil.rmtree(root / SCRATCH, ignore_errors=True)
-            (root / SCRATCH).mkdir(mode=0o700)
+            privatefiles.make_folder(root / SCRATCH)
             _ListRebuild(root, settings, done).run(list(users))
             for region in (*(root / "mboxlist").glob("__db.*"), *(root / SCRATCH).glob("__db.*")):
                 region.unlink()

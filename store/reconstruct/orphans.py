@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
@@ -152,7 +153,7 @@ def _read(partition: Partition, path: Path) -> _Message | None:
             found = content(path, digest, [])
         if found is None:
             return None
-        with path.open("rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             date = arrived(file.read(HEAD), path.stat().st_mtime)
     except (OSError, StoreError):
         return None

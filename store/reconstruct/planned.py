@@ -1,9 +1,9 @@
 """A reconstruct by the plan of a rebuild."""
 
 import shutil
-import tempfile
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.partition.marks import is_down
 from store.rebuild.outcome import Outcome
 from store.reconstruct.orphans import take_in_everywhere
@@ -26,7 +26,7 @@ def apply(request: Request) -> Outcome:
 def make_and_apply(request: Request) -> Outcome:
     """Write a plan beside the store, and do what it says. Raises Refused, StoreError, OSError."""
     down = is_down(request.root)
-    folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=request.root))
+    folder = privatefiles.new_folder(".plan-", request.root)
     try:
         outcome = request.planner().make(request, folder)
         if not (down and request.check):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attrs import define
 
+from mboxlist import privatefiles
 from mboxlist.engine import damage, damagemarks
 from mboxlist.engine.damage import Mended, look_through
 from store.errors import Problem, StoreError
@@ -69,7 +70,7 @@ class EnvironmentRebuild:
         if self.environment == LIST:
             return
         partition = (self.recovery.root / self.environment).parent
-        (partition / "index" / "unclean").touch(mode=0o600)     # UIDs and MODSEQs skip ahead
+        privatefiles.touch(partition / "index" / "unclean")     # UIDs and MODSEQs skip ahead
         mark_behind(partition)
         make_folders(partition)
         if not exact:
@@ -136,6 +137,6 @@ def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
     log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
     if not log.is_file() or there == newest and log.stat().st_size < octets:
         return False
-    written = log.read_bytes().rstrip(b"\0")           # what comes behind that is there for records to come
-    with put_back.open("rb") as file:
+    written = privatefiles.read(log).rstrip(b"\0")      # what comes behind that is there for records to come
+    with privatefiles.open_file(put_back, "rb") as file:
         return file.read(len(written)) == written

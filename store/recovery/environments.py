@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from attrs import asdict, define, field
 
+from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
@@ -58,14 +59,14 @@ class Recovery:
 
     def __attrs_post_init__(self) -> None:
         try:
-            self.begun = json.loads((self.root / MENDING).read_text())
+            self.begun = json.loads(privatefiles.read_text(self.root / MENDING))
         except FileNotFoundError:
             self.begun = {}
         except (OSError, ValueError) as error:
             raise StoreError(Problem.UNAVAILABLE, f"{self.root / MENDING} cannot be read: {error}") from error
 
-    def opened(self, environment: str, open: Callable[[], T]) -> T:
-        """What `open` gives, once the environment can be used. Raises what `open` raises, StoreError UNAVAILABLE."""
+    def opened(self, environment: str, begin: Callable[[], T]) -> T:
+        """What `begin` gives, once the environment can be used. Raises what `begin` raises, StoreError UNAVAILABLE."""
         folder = self.root / environment
         allow(folder, self.notes)
         begun = self._cut_off(environment)
@@ -74,7 +75,7 @@ class Recovery:
         for _ in range(2):
             if not found:
                 try:
-                    return open()
+                    return begin()
                 except LogCut as error:
                     found, cut, deep = str(error), True, True
                 except (Damaged, Failure) as error:
@@ -82,7 +83,7 @@ class Recovery:
             aside = self.root / begun["aside"] if begun else None
             self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside, deep=deep)
             found, begun = "", None
-        return open()
+        return begin()
 
     def _cut_off(self, environment: str) -> dict[str, Any] | None:
         """What an earlier start had begun to do about the environment, if it had been set aside."""
@@ -144,7 +145,7 @@ class Recovery:
     def report(self) -> Path:
         """Write down what was found and done. Raises OSError."""
         place = self.root / REPORTS
-        place.mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(place, exist_ok=True)
         path = place / f"{stamp(self.began)}.json"
         number = 1
         while path.exists():
@@ -180,10 +181,10 @@ def allow(folder: Path, notes: list[str]) -> None:
         wrong_owner = status.st_uid != owner.st_uid
         try:
             if wrong_owner and os.geteuid() == 0:
-                os.chown(path, owner.st_uid, owner.st_gid)
+                privatefiles.make_private(path, (owner.st_uid, owner.st_gid))
                 notes.append(f"{path} belonged to user {status.st_uid}, and belongs to {owner.st_uid} again")
             if status.st_mode & wanted != wanted and os.geteuid() in (0, status.st_uid):
-                path.chmod(stat.S_IMODE(status.st_mode) | wanted)
+                privatefiles.make_private(path)
                 notes.append(f"{path} had the mode {stat.S_IMODE(status.st_mode):o}, and can be read and written again")
         except OSError as error:
             raise StoreError(Problem.UNAVAILABLE, f"{path} cannot be used: {error.strerror}") from error
@@ -197,7 +198,7 @@ def reports(root: Path) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for path in sorted((root / REPORTS).glob("*.json"), reverse=True):
         try:
-            found.append((path.stem, json.loads(path.read_text())))
+            found.append((path.stem, json.loads(privatefiles.read_text(path))))
         except (OSError, ValueError):
             continue
     return found

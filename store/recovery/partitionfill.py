@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from attrs import define, evolve, field
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
@@ -84,7 +85,7 @@ class PartitionFill:
         if not self.empty and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
-            (partition.folder / "index" / UNCACHED).touch(mode=0o600)
+            privatefiles.touch(partition.folder / "index" / UNCACHED)
         self._report()
         loader.finish(self.adopted)
 

@@ -1,13 +1,12 @@
 """What the next start would do, found out in copies; and a mark that has the next start read all databases."""
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine import damage, damagemarks
 from store.recovery.environments import LIST, Recovery, allow
 from store.settings import Settings
@@ -52,12 +51,11 @@ def _wrong(root: Path, environment: str) -> str:
     recovering = Recovery(root, Settings())
     if not folder.is_dir() or damagemarks.missing(folder) or not damagemarks.tables(folder):
         return recovering.wrong(environment)
-    with tempfile.TemporaryDirectory(prefix=".recover-", dir=root) as name:
-        copy = Path(name)
+    with privatefiles.temporary_folder(".recover-", root) as copy:
         for path in (*damagemarks.tables(folder), *damagemarks.logs(folder)):
-            shutil.copyfile(path, copy / path.name)
+            privatefiles.copy(path, copy / path.name)
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(folder / damagemarks.TABLES, copy / damagemarks.TABLES)
+            privatefiles.copy(folder / damagemarks.TABLES, copy / damagemarks.TABLES)
         wrong = damage.look_through(copy)
     if wrong is None:
         return "it cannot be recovered"

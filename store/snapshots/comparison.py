@@ -9,6 +9,7 @@ import numpy as np
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
@@ -70,12 +71,12 @@ def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) 
     with taking.scratch_folder(snapshot, scratch) as place:
         for name in snapshot.manifest.environments:
             target = place / name
-            target.mkdir(mode=0o700, parents=True)
+            privatefiles.make_folder(target, parents=True)
             taking.put_back(snapshot, name, target)
             if name != LIST:
                 for part in ("messages", "staging", "users"):
-                    (target.parent / part).mkdir(mode=0o700)
-        (place / "run").mkdir(mode=0o700)
+                    privatefiles.make_folder(target.parent / part)
+        privatefiles.make_folder(place / "run")
         settings = evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None)
         with closing(open_store(place, settings)) as store:
             yield store

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from attrs import define
 
+from mboxlist import privatefiles
 from store.filelock import in_turn
 
 SUFFIX, GONE, PART, LOCK = ".past", ".gone", ".part", "lock"
@@ -31,9 +32,9 @@ class Prepared:
         """That of the snapshot in a folder. For a thread. Raises OSError."""
         path = snapshot.with_name(snapshot.name + SUFFIX)
         while True:
-            path.mkdir(mode=0o700, exist_ok=True)
+            privatefiles.make_folder(path, exist_ok=True)
             try:
-                handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                handle = privatefiles.open_handle(path / LOCK, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:               # another process has just taken it away
                 continue
             fcntl.flock(handle, fcntl.LOCK_SH)
@@ -49,13 +50,13 @@ class Prepared:
             if not target.is_dir():
                 part = self.path / (flat + PART)
                 shutil.rmtree(part, ignore_errors=True)     # of a process that was killed
-                part.mkdir(mode=0o700)
+                privatefiles.make_folder(part)
                 try:
                     fill(part)
                 except BaseException:
                     shutil.rmtree(part, ignore_errors=True)
                     raise
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                privatefiles.make_folder(target.parent, parents=True, exist_ok=True)
                 part.rename(target)
         return target
 
@@ -68,7 +69,7 @@ def sweep(place: Path) -> None:
     """Take away the folders in `place` that nobody uses, as far as that can be done."""
     for path in place.glob("*" + SUFFIX):
         with contextlib.suppress(OSError):
-            _leave(path, os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _leave(path, privatefiles.open_handle(path / LOCK, os.O_RDWR | os.O_CREAT))
 
 
 def _leave(path: Path, handle: int) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.btree import Table, Txn, salvage
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
@@ -128,9 +129,9 @@ def finish(root: Path) -> bool:
     note = root / RESTORING
     if not note.exists():
         return False
-    for source, target in json.loads(note.read_bytes()):
+    for source, target in json.loads(privatefiles.read(note)):
         if Path(source).exists() and not Path(target).exists():
-            Path(target).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            privatefiles.make_folder(Path(target).parent, parents=True, exist_ok=True)
             Path(source).rename(target)
             sync_folder(Path(target).parent)
             sync_folder(Path(source).parent)
@@ -215,7 +216,7 @@ class _Restoring:
             self.progress(name, done, self.snapshot.size)
             done += self.snapshot.manifest.environments[name].size
             new = self._new(name)
-            new.mkdir(mode=0o700)
+            privatefiles.make_folder(new)
             logs = [] if self.exact else [self.root / name]
             if not self.exact and self.settings.log_archive is not None:
                 logs.append(self.settings.log_archive / name)
@@ -266,7 +267,7 @@ class _Restoring:
         finally:
             env.close()
         _forget_memory(new)
-        (new / "unclean").touch()
+        privatefiles.touch(new / "unclean")
         env_keep(new, self.snapshot.manifest.environments[name].first_log)
 
     def _set_files_aside(self, env: Env, folder: Path) -> None:
@@ -275,7 +276,7 @@ class _Restoring:
         later = [Path(entry.path) for first in os.scandir(folder / "messages") for second in os.scandir(first.path)
                  for entry in os.scandir(second.path) if known.get(digest_in(entry.name)) is None]
         self.files[folder.name] = len(later)
-        (folder / f"index{NEW}" / "later").write_text("".join(f"{path.relative_to(folder)}\n" for path in later))
+        privatefiles.write(folder / f"index{NEW}" / "later", "".join(f"{path.relative_to(folder)}\n" for path in later))
 
     def _skip_in_list(self, new: Path) -> None:
         mailbox, validity = 0, 0
@@ -321,11 +322,11 @@ class _Restoring:
             return []
         aside = folder / self.aside
         staging = aside / "staging"
-        staging.mkdir(mode=0o700, parents=True, exist_ok=True)
+        privatefiles.make_folder(staging, parents=True, exist_ok=True)
         for path in (folder / "staging").iterdir():     # the first open sweeps what it does not know
             with contextlib.suppress(FileExistsError):
                 os.link(path, staging / path.name)
-        paths = note.read_text().splitlines()
+        paths = privatefiles.read_text(note).splitlines()
         note.unlink()
         return [(folder / path, aside / path) for path in paths]
 
@@ -333,7 +334,7 @@ class _Restoring:
         """Newer snapshots are of what is set aside: no log of what comes now follows them."""
         for each in taking.listed(taking.folder(self.root, self.settings)):
             if each.time > self.snapshot.time:
-                (each.path / taking.SUPERSEDED).touch(mode=0o600)
+                privatefiles.touch(each.path / taking.SUPERSEDED)
                 sync_folder(each.path)
 
     def clear(self) -> None:
@@ -350,7 +351,7 @@ def _put(states: Table, some: Sequence[tuple[bytes, bytes]], txn: Txn) -> None:
 
 def env_keep(folder: Path, first: int) -> None:
     """As `Env.keep_logs`, of one that is not open."""
-    (folder / KEPT_LOG).write_text(f"{first}\n")
+    privatefiles.write(folder / KEPT_LOG, f"{first}\n")
 
 
 def _forget_memory(folder: Path) -> None:

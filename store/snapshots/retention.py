@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 from store.snapshots import taking
 from store.snapshots.taking import Hold, Progress, Snapshot, environments, folder
@@ -84,7 +85,7 @@ def make(store: Store, progress: Progress = lambda what, done, total: None, *, v
             raise StoreError(Problem.UNAVAILABLE, f"The snapshot that was made is not good: {wrong[0]}")
     except StoreError as error:
         if error.problem is not Problem.BUSY and place.is_dir():
-            (place / FAILED).write_text(f"{error}\n")
+            privatefiles.write(place / FAILED, f"{error}\n")
         taking.keep_what_is_needed(store)
         raise
     except Stopping:
@@ -97,7 +98,7 @@ def make(store: Store, progress: Progress = lambda what, done, total: None, *, v
 
 def _require_room(store: Store, place: Path) -> None:
     """Twice what the copy takes: it is verified in a second one. Raises StoreError DISK_FULL."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    privatefiles.make_folder(place, parents=True, exist_ok=True)
     sizes = [sum(path.stat().st_size for path in env.folder.glob("*.db")) for env in environments(store).values()]
     if shutil.disk_usage(place).free < sum(sizes) + max(sizes) + store.settings.disk_reserve:
         raise StoreError(Problem.DISK_FULL, f"There is no room for a snapshot in {place}: {sum(sizes)} octets")

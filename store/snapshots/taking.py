@@ -24,7 +24,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any
 
 from attrs import asdict, define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
@@ -156,7 +156,7 @@ def _all(folder: Path) -> Iterator[tuple[Path, Snapshot | None, str]]:
     names = sorted(os.listdir(folder), reverse=True) if folder.is_dir() else []
     for path in (folder / name for name in names if snapshot_time(name) is not None):
         try:
-            manifest = Manifest.from_bytes((path / MANIFEST).read_bytes())
+            manifest = Manifest.from_bytes(privatefiles.read(path / MANIFEST))
         except (OSError, ValueError) as error:
             yield path, None, f"{MANIFEST}: {getattr(error, 'strerror', None) or error}"
         else:
@@ -196,7 +196,7 @@ def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.n
 
 def _locked(place: Path) -> contextlib.AbstractContextManager[None]:
     """Nobody else makes or removes snapshots there. Raises StoreError BUSY."""
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    privatefiles.make_folder(place, parents=True, exist_ok=True)
     return exclusive(place / LOCK, Problem.BUSY, "Another process makes or removes a snapshot")
 
 
@@ -216,7 +216,7 @@ def _begin(place: Path) -> tuple[Path, int]:
         when = int(time.time())
         name = time.strftime(NAME, time.gmtime(when))
         if not (place / name).exists():
-            (place / (name + PART)).mkdir(mode=0o700)
+            privatefiles.make_folder(place / (name + PART))
             sync_folder(place)
             return place / (name + PART), when
         time.sleep(0.1)
@@ -237,7 +237,7 @@ class _Making:
         """Raises OSError, Failure, StoreError."""
         envs = environments(self.store)
         for name, env in envs.items():
-            (self.part / name).mkdir(mode=0o700, parents=True)
+            privatefiles.make_folder(self.part / name, parents=True)
             env.checkpoint()                # little of the log is needed then
             kept, first = env.kept_log(), env.first_log()
             env.keep_logs(first if kept is None else min(kept, first))
@@ -374,9 +374,9 @@ def _recovers(snapshot: Snapshot, environment: str, scratch: Path | None) -> lis
 @contextlib.contextmanager
 def scratch_folder(snapshot: Snapshot, place: Path | None) -> Iterator[Path]:
     """A folder for the time being, in `place` or beside the snapshot. Raises OSError."""
-    target = tempfile.mkdtemp(dir=place or snapshot.path.parent, prefix=f"{snapshot.name}.", suffix=f".{SCRATCH}")
+    target = privatefiles.new_folder(f"{snapshot.name}.", place or snapshot.path.parent, f".{SCRATCH}")
     try:
-        yield Path(target)
+        yield target
     finally:
         shutil.rmtree(target, ignore_errors=True)
 

@@ -34,12 +34,13 @@ import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError, disk_problem
 from store.tables.index import CHUNK, ROW, Rows
@@ -190,7 +191,7 @@ def prepare(path: Path, contents: Contents, *, sync: bool) -> int:
     """Write the file under that name, and with `sync` its octets to the disk; how many. Raises as `write` does."""
     parts = encode(contents)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        handle = privatefiles.open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             for part in parts:
                 view = memoryview(part).cast("B")
@@ -272,7 +273,7 @@ def read(path: Path) -> Contents:
 def read_head(path: Path) -> Head:
     """The head alone, whatever became of the rest. Raises StoreError CORRUPT, UNAVAILABLE (also when it is missing)."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with privatefiles.open_file(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             start = file.read(4096)
             section = next((item for item in _directory(start[:DIRECTORY], size) or [] if item.name == "head"), None)
@@ -296,16 +297,21 @@ def read_what_is_left(path: Path) -> Salvaged:
     """All that can still be read of the file, and what cannot. Raises StoreError UNAVAILABLE when there is no file, or
     the disk cannot read it."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            ends = os.pread(file.fileno(), DIRECTORY, 0), os.pread(file.fileno(), DIRECTORY, max(0, size - DIRECTORY))
-            if size > FILE_LIMIT or all(_directory(end, size) is None for end in ends):
-                return decode(b"".join(ends))       # as good as nothing, however large it is
-            data = file.read(size)
-            while len(data) < size and (more := file.read(size - len(data))):
-                data += more
+        with privatefiles.open_file(path, "rb", buffering=0) as file:
+            return decode_what_is_left(file)
     except OSError as error:
         raise disk_problem(error) from error
+
+
+def decode_what_is_left(file: BinaryIO) -> Salvaged:
+    """What `read_what_is_left` finds, in an open file that is at its beginning. Raises OSError."""
+    size = os.fstat(file.fileno()).st_size
+    ends = os.pread(file.fileno(), DIRECTORY, 0), os.pread(file.fileno(), DIRECTORY, max(0, size - DIRECTORY))
+    if size > FILE_LIMIT or all(_directory(end, size) is None for end in ends):
+        return decode(b"".join(ends))       # as good as nothing, however large it is
+    data = file.read(size)
+    while len(data) < size and (more := file.read(size - len(data))):
+        data += more
     return decode(data)
 
 

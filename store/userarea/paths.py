@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
 from store.errors import StoreError, disk_problem
@@ -125,7 +126,7 @@ def _make_folders(folder: Path, top: Path, sync: bool) -> None:
         folder = folder.parent
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
+            privatefiles.make_folder(path)
         if sync:
             sync_folder(path.parent)
 
@@ -143,7 +144,7 @@ class Locks:
 
     def __enter__(self) -> "Locks":
         try:
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._handle = privatefiles.open_handle(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise disk_problem(error) from error
         return self

@@ -31,7 +31,6 @@ import smtplib
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +39,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.names import INBOX, MailboxName
 from store import offload
 from store.delivery import durable
@@ -257,10 +257,10 @@ def processor(pid: int) -> float:
     total, pids = 0.0, [pid]
     for each in pids:
         try:
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            fields = privatefiles.read_named(f"/proc/{each}/stat").decode().rpartition(")")[2].split()
             total += sum(map(int, fields[11:15])) / TICKS
             for children in Path(f"/proc/{each}/task").glob("*/children"):
-                pids += map(int, children.read_text().split())
+                pids += map(int, privatefiles.read_named(children).split())
         except (FileNotFoundError, ProcessLookupError):
             continue
     return total
@@ -311,7 +311,8 @@ def ours(bench: Bench, folder: Path, plan: Plan) -> None:
     run("restore a user", "onecopy restore", ["restore", str(scratch), "--root", str(second)], plan.messages, 1,
         after=lambda: _differs(_count(second), plan.messages))
     rules = folder / "rules"
-    rules.write_text(f"half.folderpattern: user/{USER % LARGE}/%\nhalf.messagecount: {plan.messages - plan.half}\n")
+    privatefiles.write(rules, f"half.folderpattern: user/{USER % LARGE}/%\n"
+                              f"half.messagecount: {plan.messages - plan.half}\n")
     expiring = {"ONECOPY_STORE_EXPIRE_RULES": str(rules), "ONECOPY_STORE_PURGE_DELAY": "0"}
     run(EXPIRED, "onecopy expire run", ["expire", "run", USER % LARGE], plan.half, 1, expiring,
         after=lambda: _differs(_count(root), plan.messages - plan.half))
@@ -373,8 +374,8 @@ def dovecot(bench: Bench, peer: Peer, scratch: Path, plan: Plan) -> None:
 
     def empty() -> None:
         _remove(copy)
-        copy.mkdir()
-        os.chown(copy, *_owner(Path(peer.target["data"])))
+        privatefiles.make_folder(copy)
+        privatefiles.make_private(copy, _owner(Path(peer.target["data"])))
 
     def copied() -> str:
         done = subprocess.run([*doveadm, "-o", f"mail_location=mdbox:{copy}/mail", "mailbox", "status", "-u", user,
@@ -456,15 +457,15 @@ def main() -> int:
     arguments = parser.parse_args()
     plan = Plan(arguments.messages, arguments.users, arguments.few, arguments.size)
     bench = Bench(runs=arguments.runs, only=arguments.only)
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=arguments.dir))
+    folder = privatefiles.new_folder("onecopy-bench-", arguments.dir)
     try:
-        folder.chmod(0o711)
+        privatefiles.share(folder, 0o711, "the servers in it run as users of their own")
         print(f"{socket.gethostname()}: {os.cpu_count()} processors; {plan.total} messages of {plan.size} octets",
               file=sys.stderr)
         fill(folder / "store", plan)
         ours(bench, folder, plan)
         for path in arguments.peer:
-            peer = Peer(json.loads(path.read_text()))
+            peer = Peer(json.loads(privatefiles.read_text(path)))
             if not arguments.filled:
                 peer.fill(plan)
             PEERS[peer.name](bench, peer, folder, plan)

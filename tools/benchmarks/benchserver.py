@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from mboxlist import privatefiles
 from store import VERSION
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
@@ -81,7 +81,7 @@ def up(place: Path, workers: int, users: int, parent: Path | None, options: list
         if is_running(state):
             raise Failure(f"it is up already, pid {state['pid']}: tools/bench down", 1)
         down(place)
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+    folder = privatefiles.new_folder("onecopy-bench-", parent)
     root = folder / "store"
     init(root)
     make_users(root, users)
@@ -139,7 +139,7 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
     if state["workers"] > 1:
         command += ["--workers-all", str(state["workers"])]
     log = Path(state["folder"]) / "log"
-    with log.open("ab") as output:
+    with privatefiles.open_file(log, "ab") as output:
         process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)
     state["pid"] = process.pid
@@ -186,7 +186,7 @@ def stop(state: dict[str, Any]) -> None:
 def is_running(state: dict[str, Any]) -> bool:
     """Whether the process is there, and is the one that was started for that store."""
     try:
-        words = Path(f"/proc/{state['pid']}/cmdline").read_bytes().split(b"\0")
+        words = privatefiles.read_named(f"/proc/{state['pid']}/cmdline").split(b"\0")
     except OSError:
         return False
     return os.fsencode(state["root"]) in words
@@ -195,7 +195,7 @@ def is_running(state: dict[str, Any]) -> bool:
 def read_state(place: Path) -> dict[str, Any] | None:
     """What was started last."""
     try:
-        found: dict[str, Any] = json.loads(place.read_text())
+        found: dict[str, Any] = json.loads(privatefiles.read_text(place))
     except FileNotFoundError:
         return None
     return found
@@ -203,14 +203,14 @@ def read_state(place: Path) -> dict[str, Any] | None:
 
 def write_state(place: Path, state: dict[str, Any]) -> None:
     """For `restart` and `down`."""
-    place.parent.mkdir(exist_ok=True)
+    privatefiles.make_folder(place.parent, exist_ok=True)
     new = place.with_suffix(".new")
-    new.write_text(json.dumps(state))
+    privatefiles.write(new, json.dumps(state))
     new.replace(place)
 
 
 def _last_line(log: Path) -> str:
-    return next(iter(reversed(log.read_text(errors="replace").splitlines())), "it said nothing")
+    return next(iter(reversed(privatefiles.read_text(log, "replace").splitlines())), "it said nothing")
 
 
 def run(words: list[str]) -> int:

@@ -10,7 +10,6 @@ import shutil
 import socket
 import statistics
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from attrs import define, frozen
 
+from mboxlist import privatefiles
 from mboxlist.names import MailboxName
 from store.delivery.commit import Target, commit
 from store.mailboxes import namespace
@@ -224,7 +224,7 @@ def memory(pid: int) -> float:
     total = 0
     for each in pids:
         try:
-            text = Path(f"/proc/{each}/smaps_rollup").read_text()
+            text = privatefiles.read_named(f"/proc/{each}/smaps_rollup").decode()
         except OSError:
             continue
         total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
@@ -258,7 +258,7 @@ def attacked(port: int, pid: int, attack: Attack, bystander: Bystander) -> dict[
 
 def run(parent: Path | None, messages: int, only: str | None, *, as_json: bool) -> None:
     """Print the table."""
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+    folder = privatefiles.new_folder("onecopy-bench-", parent)
     place = folder / "bench.json"
     root = folder / "store"
     try:

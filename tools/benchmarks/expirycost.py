@@ -4,13 +4,13 @@
 """
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from attrs import evolve
 
+from mboxlist import privatefiles
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Target
@@ -74,8 +74,8 @@ def main(words: list[str]) -> None:
     """The program."""
     messages = int(words[0]) if words else 100_000
     mailboxes = int(words[1]) if len(words) > 1 else 1
-    with tempfile.TemporaryDirectory(prefix="onecopy-expiry-", dir=words[2] if len(words) > 2 else None) as folder:
-        store = fill(Path(folder) / "store", messages, mailboxes)
+    with privatefiles.temporary_folder("onecopy-expiry-", words[2] if len(words) > 2 else None) as folder:
+        store = fill(folder / "store", messages, mailboxes)
         for partition in store.partitions.values():
             partition.views.forget()
         print(f"{messages} messages in {mailboxes} mailboxes")

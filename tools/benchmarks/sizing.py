@@ -7,13 +7,13 @@ projection: the figures of one user and one message, times how many there are.
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.kv import Env
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target, commit
@@ -103,9 +103,9 @@ class _Measured:
 
     def __attrs_post_init__(self) -> None:
         make_empty_store(self.root)
-        self.open()
+        self.reopen()
 
-    def open(self) -> None:
+    def reopen(self) -> None:
         self.store = open_store(self.root, Settings(sync="none", disk_reserve=0, special_mailboxes=()),
                            who="tools/bench")
 
@@ -149,7 +149,7 @@ class _Measured:
         child = os.fork()
         if not child:
             try:
-                self.open()
+                self.reopen()
                 self.deliver_each(entries)
                 self.flush()
             finally:
@@ -164,7 +164,7 @@ class _Measured:
     def opening(self) -> float:
         """Seconds that it takes."""
         begun = time.perf_counter()
-        self.open()
+        self.reopen()
         return time.perf_counter() - begun
 
 
@@ -207,7 +207,7 @@ def _recovery(held: _Measured, entries: Sequence[MailboxEntry]) -> tuple[float, 
 
 def run(parent: Path | None, load: Load, *, as_json: bool) -> None:
     """Measure, project, print."""
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-sizing-", dir=parent))
+    folder = privatefiles.new_folder("onecopy-sizing-", parent)
     try:
         unit = measure(folder)
     finally:

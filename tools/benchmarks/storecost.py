@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import statistics
-import tempfile
 import threading
 import time
 import tracemalloc
@@ -21,6 +20,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
@@ -52,7 +52,7 @@ class Bench:
     """A store in a temporary folder, and what was measured. `messages` is the size of the large mailbox."""
 
     def __init__(self, parent: Path | None, messages: int) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+        self.folder = privatefiles.new_folder("onecopy-bench-", parent)
         self.messages = messages
         self.many = min(MESSAGES_AT_A_TIME, messages)
         self.figures: list[dict[str, object]] = []
@@ -126,8 +126,8 @@ def _timed(work: Callable[[], object], runs: int = RUNS) -> float:
 
 def bare_loop(folder: Path, count: int, data: bytes) -> float:
     """Seconds for one message: write a file, sync it and its folder, rename; `FLIGHT` threads."""
-    (folder / "new").mkdir()
-    (folder / "cur").mkdir()
+    privatefiles.make_folder(folder / "new")
+    privatefiles.make_folder(folder / "cur")
     names = iter(range(count))
     lock = threading.Lock()
 
@@ -137,7 +137,7 @@ def bare_loop(folder: Path, count: int, data: bytes) -> float:
                 name = next(names, None)
             if name is None:
                 return
-            handle = os.open(folder / "new" / str(name), os.O_WRONLY | os.O_CREAT)
+            handle = privatefiles.open_handle(folder / "new" / str(name), os.O_WRONLY | os.O_CREAT)
             os.write(handle, data)
             os.fsync(handle)
             os.close(handle)
@@ -163,7 +163,7 @@ async def deliveries(bench: Bench, count: int) -> None:
     ours, bare = [], []
     for run in range(RUNS):
         folder = bench.folder / f"bare{run}"
-        folder.mkdir()
+        privatefiles.make_folder(folder)
         bare.append(bare_loop(folder, count, bytes(SIZE)))
         shutil.rmtree(folder)
         start = time.perf_counter()

@@ -15,11 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+from mboxlist import privatefiles
 from tools.benchmarks.benchserver import ADDRESS, PASSWORD, USER, free_ports, make_users
 from tools.cli.storeaccess import init
 
@@ -137,7 +137,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: one")
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-doors-"))
+    folder = privatefiles.new_folder("onecopy-doors-")
     port, = free_ports(1)
     process = served(folder, arguments.workers, port)
     try:

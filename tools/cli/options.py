@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import attrs
 from attrs import field, frozen
 
+from mboxlist import privatefiles
 from tools.exits import Failure
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
@@ -347,7 +348,7 @@ def _file(named: Path | None, environment: Mapping[str, str]) -> Path | None:
 def _read_file(path: Path) -> dict[str, object]:
     import tomllib  # here: nobody else needs it
     try:
-        with path.open("rb") as stream:
+        with privatefiles.open_named(path) as stream:
             document = tomllib.load(stream)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import mboxlist.engine.kv
+from mboxlist import privatefiles
 from store import VERSION
 from store.errors import StoreError
 from tools.cli import options as config
@@ -163,6 +164,7 @@ def run(invocation: Invocation) -> int:
 
 def guarded(work: Callable[[], int]) -> int:
     """The exit status of `work`; what goes wrong in it is said in one line."""
+    privatefiles.only_ours()
     try:
         done = work()
         sys.stdout.flush()
@@ -174,7 +176,7 @@ def guarded(work: Callable[[], int]) -> int:
     except StoreError as error:
         return _complain(str(error), status(error))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads the rest, and nobody minds
+        os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds
         return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)        # end as any program does, so that a shell sees it

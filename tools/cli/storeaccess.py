@@ -1,6 +1,5 @@
 """The configured store: opened, or made."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +49,6 @@ def is_store(root: Path) -> bool:
 
 def init(root: Path) -> None:
     """Make an empty store at `root`, with a certificate. Raises Failure."""
-    os.umask(0o077)
     try:
         make_empty_store(root)
     except StoreError as error:

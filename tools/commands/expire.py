@@ -4,9 +4,9 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC, MailboxName
 from store.addresses import canonical_domain
@@ -240,7 +240,7 @@ def _read(name: str) -> str:
         if name == "-":
             data = sys.stdin.buffer.read(MAX_FILE + 1)
         else:
-            with Path(name).open("rb") as file:
+            with privatefiles.open_named(name) as file:
                 data = file.read(MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise Failure(f"{name} is larger than {MAX_FILE} octets")

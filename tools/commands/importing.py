@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from pop3 import uniqueids
 from store.values import Secret
@@ -181,7 +182,7 @@ def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Con
 
 
 def _first_line(path: Path) -> Secret:
-    with path.open("rb") as file:
+    with privatefiles.open_named(path) as file:
         return Secret(file.readline(4096).rstrip(b"\r\n"))
 
 

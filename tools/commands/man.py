@@ -3,13 +3,15 @@
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from mboxlist import privatefiles
 from tools.cli import commandtree, manpages, options
 from tools.cli.invocation import Invocation, Parsers
 from tools.exits import Failure
 from tools.server.process.reloadable import is_reloaded
+
+FOR_ALL = "everybody on the host may read the manual"
 
 
 def add(parser: Parsers) -> None:
@@ -29,8 +31,11 @@ def man(invocation: Invocation) -> int:
     if arguments.to is not None:
         for name, text in found.items():
             folder = arguments.to / f"man{name[-1]}"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            if not folder.is_dir():
+                privatefiles.make_folder(folder, parents=True)
+                privatefiles.share(folder, 0o755, FOR_ALL)
+            privatefiles.write(folder / name, text)
+            privatefiles.share(folder / name, 0o644, FOR_ALL)
         return 0
     if arguments.page is None:
         for name in found:
@@ -41,9 +46,6 @@ def man(invocation: Invocation) -> int:
     if wanted is None:
         raise Failure(f"there is no page {arguments.page}: onecopy man lists them")
     if sys.stdout.isatty() and shutil.which("man"):
-        with tempfile.NamedTemporaryFile("w", suffix=".1", encoding="utf-8") as file:
-            file.write(wanted)
-            file.flush()
-            return subprocess.run(["man", "-l", file.name], check=False).returncode and 1
+        return subprocess.run(["man", "-l", "-"], input=wanted.encode(), check=False).returncode and 1
     print(wanted, end="")
     return 0

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 import store.settings
+from mboxlist import privatefiles
 from mboxlist.engine.hotcopy import Logs
 from store.snapshots import comparison, reset, retention, taking
 from store.snapshots.comparison import Difference
@@ -107,7 +108,8 @@ def list_all(invocation: Invocation) -> int:
         print_table(rows, COLUMNS)
         failed = folder / retention.FAILED
         if failed.exists():
-            print(f"onecopy: at {when(failed.stat().st_mtime)} none could be made: {failed.read_text().strip()}",
+            print(f"onecopy: at {when(failed.stat().st_mtime)} none could be made: "
+                  f"{privatefiles.read_text(failed).strip()}",
                   file=sys.stderr)
     return 0
 

@@ -5,6 +5,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pop3.settings
+from mboxlist import privatefiles
 from pop3 import uniqueids
 from store.mailboxes import uidllist
 from tools.cli.invocation import Invocation, Parsers
@@ -57,7 +58,7 @@ def _read(file: Path | None, *, numbers: bool) -> uidllist.Wanted:
     try:
         if file is None:
             return uidllist.parse(sys.stdin.buffer, numbers=numbers)
-        with file.open("rb") as lines:
+        with privatefiles.open_named(file) as lines:
             return uidllist.parse(lines, numbers=numbers)
     except uidllist.BadList as error:
         raise Failure(str(error)) from None

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
@@ -108,7 +109,7 @@ def read_password(invocation: Invocation) -> Secret:
     arguments = invocation.arguments
     if arguments.password_file is not None:
         try:
-            with arguments.password_file.open("rb") as stream:
+            with privatefiles.open_named(arguments.password_file) as stream:
                 return _password(stream.readline(LONGEST_PASSWORD + 2))
         except OSError as error:
             raise Failure(f"{arguments.password_file}: {error.strerror}") from None

@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
+from mboxlist import privatefiles
 from tools.exits import Failure
 
 NAME = "front-secret"       # in the store's root, where front.secret_file names no other
@@ -16,7 +17,7 @@ def secret(root: Path, named: Path | None) -> bytes:
     try:
         if named is None and not path.exists():
             _make(path)
-        with path.open("rb") as file:
+        with privatefiles.open_named(path) if named else privatefiles.open_file(path) as file:
             found = file.readline(_LONGEST).strip()
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}") from None
@@ -28,15 +29,13 @@ def secret(root: Path, named: Path | None) -> bytes:
 def _make(path: Path) -> None:
     """Whole or not at all; of several processes that do so the first has made it."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
+        with privatefiles.open_file(new, "wb") as file:
+            file.write(secrets.token_urlsafe(32).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         os.link(new, path)
     except FileExistsError:
         pass
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)

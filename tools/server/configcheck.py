@@ -13,6 +13,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
@@ -144,7 +145,7 @@ def _to_be_read(name: str, path: Path) -> Iterator[Finding]:
             if name != "tls.certificates":
                 yield Finding(name, True, f"{path} is a folder")
             return
-        with path.open("rb") as file:
+        with privatefiles.open_named(path) as file:
             empty = not file.read(1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:

@@ -14,6 +14,8 @@ from typing import BinaryIO, NoReturn
 
 from attrs import define
 
+from mboxlist import privatefiles
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
@@ -78,7 +80,7 @@ def _be_child(work: Callable[[], int], keep: Collection[int], out: int) -> NoRet
         signal.set_wakeup_fd(-1)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDWR)
+        nothing = privatefiles.nothing()
         os.dup2(nothing, 0)
         os.dup2(out, 1)
         _close_others({0, 1, 2, *keep, *_log_files()})

@@ -2,7 +2,6 @@
 the supervisor."""
 
 import gc
-import os
 from collections.abc import Callable
 
 from tools.cli.invocation import Invocation
@@ -19,7 +18,6 @@ USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, w
 def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until a signal says stop. `ready` is called when all processes serve. Raises Failure."""
     gc.set_threshold(*USUAL)
-    os.umask(0o077)
     bound: list[Listening] = []
     workers = config.settings("workers", Workers)
     if privileges.wanted(workers):

@@ -52,7 +52,6 @@ _PR_SET_PDEATHSIG = 1
 def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
-    os.umask(0o077)
     _allow_many_files()
     opened = open_configured(config, f"{NAME}, {worker_config.name}", _end_broken)
     try:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mboxlist import privatefiles
 from tools.exits import Failure
 
 OLDEST = 17
@@ -52,7 +53,7 @@ def _is_java(home: Path) -> bool:
 def version_of(home: Path) -> int | None:
     """The version of the Java in that folder; None when it does not say."""
     try:
-        match = _VERSION.search((home / "release").read_text(errors="replace"))
+        match = _VERSION.search(privatefiles.read_named(home / "release").decode(errors="replace"))
     except OSError:
         return None
     return int(match[1]) if match else None

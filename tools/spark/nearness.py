@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from mboxlist import privatefiles
 from store.partition.filecontent import READ_OCTETS
 from store.partition.messagefiles import MID_OCTETS
 from tools.spark.source import reading
@@ -49,7 +50,7 @@ def plain_header(octets: bytes) -> tuple[bytes, int]:
 
 def plain(path: Path) -> bytes:
     """The digest of a message file without what differs. Raises OSError."""
-    with open(path, "rb", buffering=0) as file:
+    with privatefiles.open_file(path, "rb", buffering=0) as file:
         start = file.read(HEADER_LIMIT)
         kept, at = plain_header(start)
         digest = hashlib.blake2b(kept, digest_size=MID_OCTETS)

@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from urllib.parse import quote
 import pyarrow.parquet as parquet
 from attrs import evolve, frozen
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from store.userarea.paths import DELETED
 from tools.exits import Failure
@@ -78,7 +80,7 @@ def export(stores: Sequence[str], folder: Path, tables: Sequence[str], each: Eac
     known = before if since else {}
     every = [group for root in stores for table in tables for group in groups(root, table, known)]
     for parent in sorted({os.path.dirname(group.path) for group in every}):
-        (folder / parent).mkdir(parents=True, exist_ok=True)
+        privatefiles.make_folder(folder / parent, parents=True, exist_ok=True)
     _write_manifest(folder, before)               # claims the folder before anything is in it
     done = list(each(partial(write, folder), every))
     states = {one.path: one.state for one in done}
@@ -146,22 +148,17 @@ def write(folder: Path, group: Group) -> Written:
         return Written(group.path, state, None)
     columns = tuple(column.name for column in TABLES[group.task.table] if column.name not in _PLACE)
     task = evolve(group.task, wanted=evolve(ALL, columns=columns))
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    rows = 0
-    try:
-        writer = None
-        for batch in batches(task):
-            if writer is None:
-                writer = parquet.ParquetWriter(beside, schema(task.table, columns), compression="zstd")
+    found = batches(task)
+    first = next(found, None)
+    if first is None:
+        path.unlink(missing_ok=True)
+        return Written(group.path, state, 0)
+    rows, own = 0, schema(task.table, columns)
+    with (privatefiles.replacing(path, f".{os.getpid()}.new", sync=False) as file,
+          parquet.ParquetWriter(file, own, compression="zstd") as writer):
+        for batch in chain([first], found):
             writer.write_batch(batch)
             rows += batch.num_rows
-        if writer is None:
-            path.unlink(missing_ok=True)
-        else:
-            writer.close()
-            beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
     return Written(group.path, state, rows)
 
 
@@ -195,7 +192,7 @@ def _folder_state(task: Task) -> str:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """What the last export wrote; empty for a new folder. Raises Failure for a folder that has something else."""
     try:
-        found = json.loads((folder / MANIFEST).read_text())
+        found = json.loads(privatefiles.read_text(folder / MANIFEST))
     except FileNotFoundError:
         if folder.is_dir() and any(folder.iterdir()):
             raise Failure(f"{folder} is not empty, and no export of onecopy") from None
@@ -208,7 +205,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _write_manifest(folder: Path, states: Mapping[str, str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f".{MANIFEST}.new"
-    beside.write_text(json.dumps({"version": VERSION, "groups": dict(sorted(states.items()))}, indent=0))
-    beside.replace(folder / MANIFEST)
+    privatefiles.make_folder(folder, parents=True, exist_ok=True)
+    with privatefiles.replacing(folder / MANIFEST, sync=False) as file:
+        file.write(json.dumps({"version": VERSION, "groups": dict(sorted(states.items()))}, indent=0).encode())

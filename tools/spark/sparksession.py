@@ -8,10 +8,8 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mboxlist import privatefiles
 from tools.exits import Failure
 from tools.spark.java import java_home
 
@@ -79,15 +78,12 @@ def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None =
     Raises Failure when Spark or Java is missing, or the master does not answer.
     """
     require()
-    work = Path(tempfile.mkdtemp(prefix="onecopy-spark-"))
-    try:
+    with privatefiles.temporary_folder("onecopy-spark-") as work:
         spark = _begin(name, master, settings or {}, level, work)
         try:
             yield spark
         finally:
             _end(spark)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _begin(name: str, master: str, settings: Mapping[str, str], level: str, work: Path) -> "SparkSession":
@@ -130,8 +126,8 @@ def _look_for(master: str) -> None:
 
 def defaults(master: str, level: str, work: Path) -> dict[str, str]:
     """Settings that hold where nobody says otherwise."""
-    (work / "log4j2.properties").write_text(_LOGGING.format(level=level))
-    (work / "warehouse").mkdir(exist_ok=True)
+    privatefiles.write(work / "log4j2.properties", _LOGGING.format(level=level))
+    privatefiles.make_folder(work / "warehouse", exist_ok=True)
     found = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -170,7 +166,7 @@ def _launch(conf: "SparkConf") -> None:
 
 
 def _copy(handle: int) -> None:
-    with open(handle, encoding="utf-8", errors="replace") as lines:
+    with os.fdopen(handle, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not line.startswith(_QUIET):
                 with contextlib.suppress(OSError, ValueError):
@@ -185,7 +181,8 @@ def _end(spark: "SparkSession") -> None:
 
 def packed(path: Path) -> Path:
     """A zip file of our packages, as they are in this process."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
+    with (privatefiles.open_file(path, "wb") as file,
+          zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made):
         for package in PACKAGES:
             spec = find_spec(package)
             assert spec is not None and spec.origin is not None

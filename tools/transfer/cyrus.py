@@ -12,6 +12,7 @@ from attrs import define, evolve, field
 
 from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
+from mboxlist import privatefiles
 from store.values import InternalDate
 from tools.transfer.mbox import is_keyword
 from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of, with_crlf
@@ -111,7 +112,7 @@ class Spool(Source):
         for mail in mails:
             path = self._folder / f"{mail.uid}."
             try:
-                file = path.open("rb")
+                file = privatefiles.open_file(path, "rb")
             except OSError as error:
                 warn(f"{mail.where}: {path}: {error.strerror}")
                 continue

@@ -16,6 +16,7 @@ from typing import IO, Any
 from attrs import define, field
 
 from imap.wire import utf7
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry
 from store.errors import StoreError
@@ -70,7 +71,7 @@ class MailExport:
         """Mailboxes, one after the other, and then the subscriptions of the user. What is wrong with one mailbox stops
         no other. Raises OSError."""
         if not self.dry_run:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            privatefiles.make_folder(self.folder, parents=True, exist_ok=True)
         for entry in entries:
             try:
                 yield self.mailbox(entry)
@@ -172,9 +173,9 @@ class _MaildirExport(_Export):
 
     def write(self) -> None:
         for part in ("cur", "new", "tmp"):
-            (self.path / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+            privatefiles.make_folder(self.path / part, parents=True, exist_ok=True)
         if self.path != self.job.folder and self.job.layout != "fs":
-            (self.path / "maildirfolder").touch(mode=0o600)
+            privatefiles.touch(self.path / "maildirfolder")
         there = {name.partition(INFO)[0]: name for name in os.listdir(self.path / "cur")}
         known = {base.split(",")[0]: base for base, name in there.items() if self._is_whole(base, name)}
         names: list[tuple[int, str]] = []
@@ -199,7 +200,7 @@ class _MaildirExport(_Export):
     def _message(self, row: Any, stem: str) -> str:
         """Write one; the name of its file without flags. Raises StoreError, OSError."""
         tmp, size, odd = self.path / "tmp" / stem, 0, False
-        with open(tmp, "wb", opener=_private) as file:
+        with privatefiles.open_file(tmp, "wb") as file:
             for data in self.job.octets(self.view, row):
                 odd = odd or self.changes_lines(data)
                 size += file.write(self.job.lines(data))
@@ -245,9 +246,9 @@ class _MboxExport(_Export):
         whole = b"%d %d\n" % (state.uidvalidity, state.highestmodseq)
         if self.path.exists() and _read(mark) == whole:         # nothing has changed since it was written
             return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        privatefiles.make_folder(self.path.parent, parents=True, exist_ok=True)
         part = self.path.with_name(self.path.name + PART)
-        with open(part, "wb", opener=_private) as file:
+        with privatefiles.open_file(part, "wb") as file:
             self.each(partial(self._append, file))
             self.left.octets = file.tell()
             file.flush()
@@ -314,11 +315,11 @@ def _lines(octets: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return privatefiles.open_handle(path, flags)
 
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return privatefiles.read(path)
     except OSError:
         return b""

@@ -12,14 +12,14 @@ import ssl
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 from attrs import define, field, frozen
 
 from imap.wire.framer import Announced, Frame, literal_at_end
 from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED, SyntaxProblem
 from imap.wire.scanner import Scanner
+from mboxlist import privatefiles
 from store.values import Secret
 from tools.transfer.sourcevalues import Unreadable
 
@@ -48,7 +48,7 @@ class Refused(Exception):
 class Literal:
     """The octets of a literal, in memory or in a file that goes with it."""
 
-    file: "SpooledTemporaryFile[bytes]"
+    file: BinaryIO
 
     def octets(self) -> bytes:
         """All of it: for what cannot be large."""
@@ -220,7 +220,7 @@ class Connection:
     def _literal(self, announced: Announced) -> Literal:
         if announced.size > MAX_NUMBER:         # RFC822.SIZE could not say it (RFC 3501 §9)
             raise Unreadable("the server sends a literal that is too long")
-        literal, left = Literal(SpooledTemporaryFile(MEMORY_OCTETS)), announced.size
+        literal, left = Literal(privatefiles.temporary_file(MEMORY_OCTETS)), announced.size
         while left:
             data = self._reading.read(min(left, READ_OCTETS))
             if not data:

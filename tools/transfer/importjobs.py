@@ -3,10 +3,12 @@
 import csv
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from io import TextIOWrapper
 from pathlib import Path
 
 from attrs import field, frozen
 
+from mboxlist import privatefiles
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import placement
@@ -22,7 +24,7 @@ class Job:
     """One user's mail: who gets it here, and how its source is opened."""
 
     user: str
-    open: Callable[[Warn], Source] = field(repr=False)
+    begin: Callable[[Warn], Source] = field(repr=False)
 
 
 @frozen
@@ -37,7 +39,7 @@ class OldUser:
 def users_in(path: Path) -> list[OldUser]:
     """The users that a CSV file names. Raises Unreadable."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with privatefiles.open_named(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (OSError, UnicodeError, csv.Error) as error:
         raise Unreadable(f"{path}: {error}") from None
@@ -57,7 +59,7 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
         try:
             owner = account(job.user)
             user, partition = (owner.user, owner.partition) if owner else ("", placement.for_new_mail(store))
-            with closing(job.open(warn)) as source:
+            with closing(job.begin(warn)) as source:
                 work = MailImport(store, user, partition, source, warn, choices, progress)
                 found += [(job.user, result) for result in list(work.all())]
         except (Unreadable, StoreError, OSError) as error:

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
+from mboxlist import privatefiles
 from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
@@ -138,7 +139,7 @@ class Maildirs(Source):
 def _open(path: str) -> BinaryIO:
     """A message's file, also when its flags have changed meanwhile, or it has left `new`. Raises OSError."""
     try:
-        return open(path, "rb")
+        return privatefiles.open_file(path, "rb")
     except FileNotFoundError:
         folder, name = os.path.split(path)
         base = name.partition(INFO)[0]
@@ -146,7 +147,7 @@ def _open(path: str) -> BinaryIO:
             place = os.path.join(os.path.dirname(folder), part)
             for other in os.listdir(place):
                 if other.partition(INFO)[0] == base:
-                    return open(os.path.join(place, other), "rb")
+                    return privatefiles.open_file(os.path.join(place, other), "rb")
         raise
 
 
@@ -184,7 +185,7 @@ def _keywords(folder: Path) -> dict[str, str]:
     """The keywords of the letters, of the file dovecot-keywords."""
     found = {}
     try:
-        lines = (folder / "dovecot-keywords").read_text("ascii", "replace").split("\n")
+        lines = privatefiles.read(folder / "dovecot-keywords").decode("ascii", "replace").split("\n")
     except OSError:
         return {}
     for line in lines:
@@ -198,7 +199,7 @@ def _known(folder: Path) -> Known:
     """What the list of UIDs says, Dovecot's or Courier's."""
     for name in LISTS:
         try:
-            lines = (folder / name).read_bytes().split(b"\n")
+            lines = privatefiles.read(folder / name).split(b"\n")
         except OSError:
             continue
         head = lines[0].split()

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
+from mboxlist import privatefiles
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
 from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Source, Unreadable, Warn, crlf
@@ -104,7 +105,7 @@ class MboxFiles(Source):
     def opened(self, box: Box) -> Box:
         path = box.path
         try:
-            with path.open("rb") as file:
+            with privatefiles.open_file(path, "rb") as file:
                 first = next(scan(file), None)
                 header = _header(file, first) if first else _Header()
         except OSError as error:
@@ -116,7 +117,7 @@ class MboxFiles(Source):
         path = box.path
         self._spans.clear()
         try:
-            with path.open("rb") as file:
+            with privatefiles.open_file(path, "rb") as file:
                 self._found = self.quoting if self.quoting != "auto" else _quoting(file)
                 lengths = self._found in ("mboxcl", "mboxcl2")
                 for number, span in enumerate(scan(file, lengths=lengths), 1):
@@ -139,7 +140,7 @@ class MboxFiles(Source):
         self._spans.append((span, Mail(where, date, header.flags, uid=header.uid, key=span)))
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
-        with box.path.open("rb") as file:
+        with privatefiles.open_file(box.path, "rb") as file:
             for mail in mails:
                 assert isinstance(mail.key, Span)
                 yield mail, content(file, mail.key, self._found)
@@ -162,7 +163,7 @@ def _name(level: str) -> str:
 def _looks_right(path: Path) -> bool:
     """Whether it is a file of messages, perhaps none."""
     try:
-        with path.open("rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             return path.is_file() and (not os.fstat(file.fileno()).st_size
                                        or file.readline(LINE_OCTETS).startswith(b"From "))
     except OSError:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
+from mboxlist import privatefiles
 
 _SECOND = b"V\t2"           # the first line of Dovecot's second version, which has a tab between levels
 
@@ -18,7 +19,7 @@ def name_of(text: str) -> str:
 
 def read(path: Path, separator: str, prefix: str = "") -> list[str]:
     """The names in a file, "/" between levels; what cannot be a name is passed over. Raises OSError."""
-    return list(_names(path.read_bytes(), separator, prefix))
+    return list(_names(privatefiles.read(path), separator, prefix))
 
 
 def _names(octets: bytes, separator: str, prefix: str) -> Iterator[str]:

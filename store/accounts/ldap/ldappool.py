@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from attrs import define, evolve, field, frozen
 
+from mboxlist import privatefiles
 from store.accounts.ldap.ldapsettings import ServerUri, Settings
 from store.accounts.ldap.ldapwire import NO_SUCH_OBJECT, SUCCESS, Answer, Broken, Connection, Refused
 from store.errors import Problem, StoreError
@@ -315,7 +316,7 @@ def _first_line(settings: Settings) -> Secret:
         if settings.bind_dn:
             raise ValueError(f"{settings.bind_dn}: there is no file with the password for it")
         return Secret(b"")
-    with settings.bind_password_file.open("rb") as stream:
+    with privatefiles.open_named(settings.bind_password_file) as stream:
         line = stream.readline(LONGEST_PASSWORD + 2).rstrip(b"\r\n")
     if settings.bind_dn and not line:
         raise ValueError(f"{settings.bind_password_file}: there is no password in it")

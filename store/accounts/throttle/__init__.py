@@ -4,5 +4,5 @@
 table of failures, `formerlogins` where each user has logged in from before. Both lie in memory that all processes share
 (`loginmemory`), which outlives them: the supervisor makes it once. `sharedcache` there remembers passwords by keyed
 digests, those that were right and those that were wrong. `sharedcounts` counts what is open now, and is made anew with
-the processes. Imports `store.errors` and `store.values` only.
+the processes. Imports no other room but `store.errors`, `store.values` and `mboxlist`.
 """

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from attrs import define, field
 
+from mboxlist import privatefiles
 from store.accounts.throttle.loginmemory import LoginMemory, Part
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class FormerLogins:
         if self._head[2]:
             return                      # the processes have started again, the server has not
         try:
-            whole = path.read_bytes()
+            whole = privatefiles.read(path)
             magic, key, _ = _HEAD.unpack_from(whole)
         except (OSError, struct.error):
             return
@@ -86,12 +87,8 @@ class FormerLogins:
             return False
         pairs = b"".join(piece for at in range(_FIRST, len(self._octets), _PAIR.size)
                          if any(piece := self._octets[at:at + _PAIR.size]))
-        new = path.with_name(path.name + ".new")
-        new.unlink(missing_ok=True)
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
+        with privatefiles.replacing(path, sync=False) as file:
             file.write(_HEAD.pack(_MAGIC, self._head[1], 0) + pairs)
-        new.replace(path)
         self._saved = changes
         return True
 

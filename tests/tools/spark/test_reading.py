@@ -93,7 +93,7 @@ def test_digests(place):
 def test_beginnings():
     some = Beginnings(["3fa", "3fa07", "b"])
     assert [some.match(digest) for digest in ("3fa9", "3f", "b0", "c")] == [True, False, True, False]
-    assert [some.touch(head) for head in ("3f", "3fa", "3fb", "bcd", "c")] == [True, True, False, True, False]
+    assert [some.touches(head) for head in ("3f", "3fa", "3fb", "bcd", "c")] == [True, True, False, True, False]
 
 
 # Tasks

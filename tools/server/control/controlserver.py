@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import asdict, define, field
 
+from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.net.authentication import Authenticator
@@ -99,5 +100,5 @@ class ControlServer:
 
 def _memory() -> int:
     """Octets of memory that the process has, its part of what is shared included."""
-    with open("/proc/self/statm", encoding="ascii") as file:
+    with privatefiles.open_named("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

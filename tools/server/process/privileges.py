@@ -32,8 +32,7 @@ def give_up(workers: Workers, sockets: list[Listening]) -> None:
     except KeyError as error:
         raise Failure(f"[workers] {error.args[0]}") from None
     for listening in sockets:
-        if listening.path is not None:
-            os.chown(listening.path, user.pw_uid, group)
+        listening.give((user.pw_uid, group))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < FILES:
         with contextlib.suppress(ValueError):   # in a container even root may not

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from tools.cli.options import Config
 from tools.exits import Failure
 from tools.serversettings import Exchange, FrontListen, ImapListen, LmtpListen, Pop3Listen
@@ -17,6 +18,7 @@ from tools.serversettings import Exchange, FrontListen, ImapListen, LmtpListen, 
 SERVERS = ("imap", "pop3", "lmtp")
 BESIDE = {"front": "imap"}      # what has no processes of its own is served by those of another
 BACKLOG = 1024
+FOR_RELAYS = "relays of another user connect to it"
 EXCHANGE = "exchange"           # with other back ends; the keeper serves it
 _GROUPS: dict[str, type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[FrontListen] | type[Exchange]] = {
     "imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen, "front": FrontListen, EXCHANGE: Exchange}
@@ -39,6 +41,11 @@ class Listening:
     tls: bool = False           # TLS from the first octet
     path: Path | None = None    # of a UNIX socket
     purpose: Purpose = Purpose.MAIL
+
+    def give(self, owner: tuple[int, int]) -> None:
+        """Have the name of a UNIX socket belong to that user and group."""
+        if self.path is not None:
+            privatefiles.share(self.path, stat.S_IMODE(self.path.stat().st_mode), FOR_RELAYS, owner)
 
     def __str__(self) -> str:
         where = self.path or _text(*self.socket.getsockname()[:2])
@@ -118,7 +125,7 @@ def _bind_path(path: Path, mode: int) -> socket.socket:
     try:
         _remove_stale(path)
         made.bind(str(path))
-        os.chmod(path, mode)
+        privatefiles.share(path, mode, FOR_RELAYS)
         made.listen(BACKLOG)
     except OSError as error:
         made.close()

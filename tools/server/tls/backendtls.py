@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from mboxlist import privatefiles
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, make_back_end_certificate
 from tools.serversettings import Exchange, tls_folder
@@ -60,7 +61,7 @@ class BackEndTls:
             if os.geteuid() == 0:               # the server's processes may run as the user who owns the store
                 owner = root.stat()
                 for path in (folder.parent, folder, self.certificate, self.key):
-                    os.chown(path, owner.st_uid, owner.st_gid)
+                    privatefiles.make_private(path, (owner.st_uid, owner.st_gid))
         except OSError as error:
             raise Failure(f"cannot make a certificate in {folder}: {error.strerror}") from None
 
@@ -151,7 +152,7 @@ def _names(certificate: x509.Certificate) -> frozenset[str]:
 def _certificates(option: str, path: Path) -> list[x509.Certificate]:
     """Raises Failure."""
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
+        return x509.load_pem_x509_certificates(privatefiles.read_named(path))
     except OSError as error:
         raise Failure(f"{option}: {path}: {error.strerror}") from None
     except ValueError:

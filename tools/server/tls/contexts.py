@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from tools.exits import Failure
 from tools.server.tls.channelbinding import channel_binding
@@ -60,7 +61,7 @@ def _make_certificate(folder: Path, hostname: str, names: list[x509.GeneralName]
                                   critical=True)
                    .add_extension(usage, critical=False)
                    .sign(key, hashes.SHA256()))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    privatefiles.make_folder(folder, parents=True, exist_ok=True)
     replace_file(folder / KEY, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
                                                  serialization.NoEncryption()))
     # the certificate comes last: it is there only with its key
@@ -167,7 +168,7 @@ class Certificates:
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         for path in (certificate, key):
             try:
-                path.open("rb").close()
+                privatefiles.open_named(path).close()
             except OSError as error:
                 raise Failure(f"[tls] {path}: {error.strerror}") from None
         try:
@@ -204,13 +205,13 @@ def _pairs(folder: Path | None) -> Iterator[tuple[Path, Path]]:
 def ends(settings: Tls, folder: Path) -> Iterator[tuple[Path, datetime]]:
     """Each certificate that is shown to clients, and when it ends. Raises Failure."""
     for path in (settings.certificate or folder / CERTIFICATE, *(path for path, _ in _pairs(settings.certificates))):
-        for certificate in x509.load_pem_x509_certificates(path.read_bytes()):
+        for certificate in x509.load_pem_x509_certificates(privatefiles.read_named(path)):
             yield path, certificate.not_valid_after_utc
 
 
 def _host_names(file: Path) -> tuple[str, ...]:
     """Of the first certificate in the file: its DNS names, or, of an old one that has none, the common name."""
-    certificate = x509.load_pem_x509_certificates(file.read_bytes())[0]
+    certificate = x509.load_pem_x509_certificates(privatefiles.read_named(file))[0]
     common, names = _parted(certificate)
     return names or common
 
@@ -218,7 +219,7 @@ def _host_names(file: Path) -> tuple[str, ...]:
 def _take_authorities(context: SSL.Context, authorities: Path, server: str) -> None:
     """Raises Failure."""
     try:
-        octets = authorities.read_bytes()
+        octets = privatefiles.read_named(authorities)
         context.load_verify_locations(str(authorities))
         context.load_client_ca(str(authorities).encode())       # tells clients that have several which one to show
     except OSError as error:

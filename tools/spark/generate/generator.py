@@ -23,6 +23,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
@@ -128,7 +129,8 @@ def _write_some(folder: str, shape: Shape, numbers: range) -> tuple[NDArray[Any]
         records.append(render(scanner.finish(), digest, len(mail.trace)).to_bytes())
         made[at] = digest, len(mail.trace) + len(mail.content), len(mail.trace)
         name = digest.hex()
-        handle = os.open(f"{folder}/{name[0]}/{name[1:3]}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        handle = privatefiles.open_handle(f"{folder}/{name[0]}/{name[1:3]}/{name}",
+                                          os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(handle, mail.trace + mail.content)
         finally:

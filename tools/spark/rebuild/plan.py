@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from store.partition.messagefiles import MID_OCTETS
 from store.values import Finding
@@ -107,7 +108,7 @@ class Plan:
     def read_manifest(self) -> Manifest:
         """What the plan is of. Raises BadPlan."""
         try:
-            values = json.loads((self.folder / MANIFEST).read_bytes())
+            values = json.loads(privatefiles.read(self.folder / MANIFEST))
             if values["version"] != VERSION:
                 raise BadPlan(f"{self.folder} is a plan of version {values['version']}; this onecopy knows {VERSION}")
             places = {name: Figures(**figures) for name, figures in values.pop("partitions").items()}
@@ -128,11 +129,11 @@ class Plan:
     def write_part(self, table: str, number: int, batches: Iterable[pa.RecordBatch]) -> None:
         """One file of a table, whole or not at all."""
         folder = self.folder / table
-        folder.mkdir(parents=True, exist_ok=True)
+        privatefiles.make_folder(folder, parents=True, exist_ok=True)
         path = folder / f"part-{number:05}.parquet"
         temporary = folder / f".{path.name}.{os.getpid()}"
-        with pq.ParquetWriter(temporary, SCHEMAS[table], compression="zstd", compression_level=1,
-                              use_dictionary=["partition"]) as writer:
+        with privatefiles.open_file(temporary, "wb") as file, pq.ParquetWriter(
+                file, SCHEMAS[table], compression="zstd", compression_level=1, use_dictionary=["partition"]) as writer:
             for batch in batches:
                 writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
         temporary.replace(path)
@@ -143,8 +144,8 @@ class Plan:
 
     def complete(self, table: str) -> None:
         """All files of the table are there."""
-        (self.folder / table).mkdir(parents=True, exist_ok=True)
-        (self.folder / table / DONE).touch()
+        privatefiles.make_folder(self.folder / table, parents=True, exist_ok=True)
+        privatefiles.touch(self.folder / table / DONE)
 
     def write(self, table: str, rows: list[dict[str, Any]]) -> None:
         """A table in one file."""

@@ -16,6 +16,7 @@ import numpy as np
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
@@ -126,7 +127,7 @@ class _Loading:
     def prepare(self) -> None:
         """All folders; every message file has its name in `messages/`. Raises OSError."""
         for folder in (self.scratch / "mboxlist", self.scratch / "run"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            privatefiles.make_folder(folder, parents=True, exist_ok=True)
         link, note = self.scratch / "partitions", self.scratch / ADOPTED
         if not link.is_symlink():
             link.symlink_to(Path("..") / "partitions", target_is_directory=True)
@@ -201,7 +202,7 @@ class _Loading:
 
     def put_in_place(self) -> None:
         """From here on there is a store. Raises OSError."""
-        (self.root / "run").mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(self.root / "run", exist_ok=True)
         for name in self.manifest.partitions:
             sync_folder(self.root / "partitions" / name)
         for region in (self.root / "mboxlist").glob("__db.*"):       # of the environment that was lost

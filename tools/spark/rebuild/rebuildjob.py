@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from attrs import evolve, frozen
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
 from store.quota.roots import root_of
@@ -145,12 +146,12 @@ def make_plan(root: Path, folder: Path, engine: Engine, *, partition: str | None
 
 def _begin(plan: Plan, root: Path, names: list[str]) -> float:
     """When the plan was begun. Raises BadPlan, OSError."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    privatefiles.make_folder(plan.folder, parents=True, exist_ok=True)
     path, ours = plan.folder / BEGUN, {"root": str(root), "partitions": names}
     if (plan.folder / MANIFEST).exists():
         raise BadPlan(f"{plan.folder} has a plan already")
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(privatefiles.read(path))
         begun = float(found.pop("begun"))
         if found != ours:
             raise BadPlan(f"{plan.folder} has the beginning of another plan")
@@ -158,7 +159,7 @@ def _begin(plan: Plan, root: Path, names: list[str]) -> float:
         if any(plan.folder.iterdir()):
             raise BadPlan(f"{plan.folder} is not empty, and has no plan") from None
         begun = time.time()
-        path.write_text(json.dumps(ours | {"begun": begun}), encoding="utf-8")
+        privatefiles.write(path, json.dumps(ours | {"begun": begun}))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadPlan(f"{path} cannot be read: {error}") from None
     return begun

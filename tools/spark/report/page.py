@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from store.tables.quotatable import readable
 from tools.spark.report.charts import Bar, bars, columns
@@ -37,7 +38,7 @@ def page(made: Mapping[str, Any]) -> str:
     """The page of a report."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"octets": octets, "number": number, "day": day}
-    text = files("tools.spark.report").joinpath("report.html").read_text(encoding="utf-8")
+    text = privatefiles.read_named(Path(__file__).with_name("report.html")).decode()
     return environment.from_string(text).render(
         report=made, totals=made["totals"], charts=charts(made), tables=tables(made), spared=spared(made["totals"]),
         several=len(made["stores"]) > 1)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
+from mboxlist import privatefiles
 from store.errors import StoreError
 from store.expiry.rulebook import Source
 from store.settings import Settings
@@ -151,9 +152,8 @@ def _print(arguments: Any, made: dict[str, Any]) -> None:
         save(made, arguments.parquet)
     if arguments.html is not None:
         from tools.spark.report.page import page  # here: only this needs Jinja2, which need not be there
-        beside = arguments.html.with_name(f".{arguments.html.name}.new")    # who reads the old one reads it whole
-        beside.write_text(page(made), encoding="utf-8")
-        beside.replace(arguments.html)
+        with privatefiles.replacing(arguments.html, sync=False) as file:
+            file.write(page(made).encode())
     if arguments.json:
         print_json(made)
     elif arguments.csv:

@@ -16,6 +16,7 @@ import pyarrow.compute
 import pyarrow.parquet as parquet
 from attrs import evolve, frozen
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
@@ -295,7 +296,7 @@ def earlier(path: Path) -> Row:
                 raise Failure(f"there is no report in {path}")
             table = parquet.read_table(newest, columns=["created", "store", "user", "logical"])
             return {"created": table["created"][0].as_py(), "users": table.to_pylist()}
-        found = json.loads(path.read_text())
+        found = json.loads(privatefiles.read_text(path))
         return {"created": str(found["created"]), "users": [
             {"store": str(row["store"]), "user": str(row["user"]), "logical": int(row["logical"])}
             for row in found["users"]]}
@@ -310,10 +311,9 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
         rows = [{"created": made["created"], **row} for row in made[level]]
         if not rows:
             continue
-        (folder / level).mkdir(parents=True, exist_ok=True)
-        beside = folder / level / f".{name}.new"
-        parquet.write_table(pa.Table.from_pylist(rows, schema_of(rows)), beside, compression="zstd")
-        beside.replace(folder / level / name)
+        privatefiles.make_folder(folder / level, parents=True, exist_ok=True)
+        with privatefiles.replacing(folder / level / name, sync=False) as file:
+            parquet.write_table(pa.Table.from_pylist(rows, schema_of(rows)), file, compression="zstd")
 
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",

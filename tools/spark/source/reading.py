@@ -75,7 +75,7 @@ class Beginnings:
         """Whether one of them begins that digest."""
         return any(digest[:length] in self._digests for length in self._lengths)
 
-    def touch(self, head: str) -> bool:
+    def touches(self, head: str) -> bool:
         """Whether a digest that begins with `head` may match."""
         size = len(head)
         if size not in self._cut:
@@ -170,7 +170,7 @@ def _message_places(folder: str, wanted: Wanted, sizes: Sizes) -> list[tuple[str
     beginnings = [head + "".join(digits) for head in every for digits in product(_HEX, repeat=begin - 3)]
     if wanted.digests is not None:
         begins = Beginnings(wanted.digests)
-        beginnings = [head for head in beginnings if begins.touch(head)]
+        beginnings = [head for head in beginnings if begins.touches(head)]
     per_task = max(1, int(sizes.files / 2 / max(mean, 0.5)))
     return [tuple(beginnings[at:at + per_task]) for at in range(0, len(beginnings), per_task)] + [(STAGING,)]
 

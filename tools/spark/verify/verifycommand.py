@@ -2,12 +2,12 @@
 
 import contextlib
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from mboxlist import privatefiles
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.partition.marks import is_down
@@ -32,7 +32,7 @@ def verify_store(invocation: Invocation) -> int:
         raise Failure("the databases are lost: `onecopy reconstruct --all` rebuilds them")
     with contextlib.ExitStack() as stack:
         if arguments.plan is None:
-            folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=root))
+            folder = privatefiles.new_folder(".plan-", root)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         else:
             folder = arguments.plan

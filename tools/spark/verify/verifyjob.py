@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from attrs import asdict, define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.names import SEPARATOR
 from store.check.wholecheck import check
 from store.partition.partition import Partition
@@ -86,7 +87,8 @@ def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None,
     manifest = make_plan(root, folder, engine)
     found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, each).run()
     rows = [asdict(fault) for fault in found.faults]
-    pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), folder / FAULTS, compression="zstd")
+    with privatefiles.open_file(folder / FAULTS, "wb") as file:
+        pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), file, compression="zstd")
     return found
 
 
@@ -342,7 +344,7 @@ class _Some:
 def _start(path: Path) -> tuple[bytes, int]:
     """The first octets of a file, and how many it has."""
     try:
-        with open(path, "rb") as file:
+        with privatefiles.open_file(path, "rb") as file:
             return file.read(DIRECTORY), os.fstat(file.fileno()).st_size
     except OSError:
         return b"", 0

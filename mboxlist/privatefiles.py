@@ -1,0 +1,223 @@
+"""The one place where the product opens and makes files: nobody but the owner may read or change what it makes.
+
+A file has the mode 0600 and a folder 0700, whatever the umask is. A symbolic link is not followed: not in the last part
+of a path here, and in no part below a `Folder`. What is written anew replaces what has that name; it is
+never written into a file that somebody else has put there.
+
+What is otherwise is a function of its own: `open_named` and `read_named` for files that an administrator names
+(a certificate is a link where certbot keeps it), `share` for what others must reach, with the reason.
+
+`tests/test_private_files.py` finds every other place that opens or makes a file.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import ELOOP, EMLINK
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO, cast
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+PIECE_OCTETS = 1 << 20              # read and written at a time
+STANDARD = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+AnyPath = str | os.PathLike[str]
+
+_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def only_ours() -> None:
+    """What libraries and programs make that this process calls is not for others either. For the start of a program."""
+    os.umask(0o077)
+
+
+def open_handle(path: AnyPath, flags: int = os.O_RDONLY, *, at: int | None = None) -> int:
+    """A descriptor of a file; `at`: of the folder that the path begins at. One that is made anew (O_TRUNC) takes the
+    place of what has the name. Raises OSError."""
+    if not flags & os.O_CREAT:
+        return os.open(path, flags | _ALWAYS, dir_fd=at)
+    if flags & os.O_TRUNC:
+        return _replacement(path, flags & ~os.O_TRUNC, at)
+    handle = os.open(path, flags | _ALWAYS, FILE_MODE, dir_fd=at)
+    _narrow(handle, FILE_MODE)
+    return handle
+
+
+def _replacement(path: AnyPath, flags: int, at: int | None) -> int:
+    while True:
+        try:
+            return open_handle(path, flags | os.O_EXCL, at=at)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                os.unlink(path, dir_fd=at)
+
+
+def _narrow(handle: int, mode: int) -> None:
+    """Give it the mode, if it is ours and has another one: the umask has taken some of it away, or an earlier version
+    has made it."""
+    status = os.fstat(handle)
+    if stat.S_IMODE(status.st_mode) != mode and status.st_uid == os.geteuid():
+        os.fchmod(handle, mode)
+
+
+def open_file(path: AnyPath, mode: str = "rb", buffering: int = -1, *, at: int | None = None) -> BinaryIO:
+    """As the built-in open, of octets: "wb" makes it anew. Raises OSError."""
+    assert "b" in mode
+    return cast(BinaryIO, open(path, mode, buffering, opener=lambda name, flags: open_handle(name, flags, at=at)))
+
+
+def open_folder(path: AnyPath) -> int:
+    """A descriptor of a folder, which may be reached by a link: for fsync, flock, and names in it. Raises OSError."""
+    return os.open(path, _FOLDER)
+
+
+def read(path: AnyPath) -> bytes:
+    """All of a file. Raises OSError."""
+    with open_file(path, "rb") as file:
+        return file.read()
+
+
+def read_text(path: AnyPath, errors: str = "strict") -> str:
+    """All of a file in UTF-8. Raises OSError, UnicodeError."""
+    return read(path).decode("utf-8", errors)
+
+
+def write(path: AnyPath, content: str | bytes) -> None:
+    """Make a file anew, not atomically and not synced. Raises OSError."""
+    with open_file(path, "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def touch(path: AnyPath) -> None:
+    """Have a file there, empty if there was none; its time is now. Raises OSError."""
+    handle = open_handle(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.utime(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(path: AnyPath, *, parents: bool = False, exist_ok: bool = False, at: int | None = None) -> None:
+    """Make a folder. Raises OSError; FileExistsError also where the name is taken by something else."""
+    try:
+        os.mkdir(path, FOLDER_MODE, dir_fd=at)
+    except FileNotFoundError:
+        above = os.path.dirname(os.fspath(path))
+        if not parents or not above:
+            raise
+        make_folder(above, parents=True, exist_ok=True)
+        make_folder(path, exist_ok=exist_ok)
+    except FileExistsError:
+        if not exist_ok or not os.path.isdir(path):
+            raise
+
+
+@contextmanager
+def replacing(path: AnyPath, suffix: str = ".new", *, sync: bool = True, at: int | None = None) -> Iterator[BinaryIO]:
+    """A file to write that gets its name when the block ends, and nothing has failed; until then `suffix` ends it.
+    With `sync` its octets are on disk before. Raises OSError."""
+    new = os.fspath(path) + suffix
+    try:
+        with open_file(new, "wb", at=at) as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(new, path, src_dir_fd=at, dst_dir_fd=at)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=at)
+        raise
+
+
+def copy(source: AnyPath, target: AnyPath) -> None:
+    """Make `target` a copy of a file's octets. Raises OSError."""
+    with open_file(source, "rb", buffering=0) as reading, open_file(target, "wb") as writing:
+        while octets := reading.read(PIECE_OCTETS):
+            writing.write(octets)
+
+
+# For a time
+
+def new_folder(prefix: str, place: AnyPath | None = None, suffix: str = "") -> Path:
+    """A new folder with a name that nobody can guess, in `place` or that for temporary files. Raises OSError."""
+    return Path(_tempfile().mkdtemp(suffix, prefix, place))
+
+
+@contextmanager
+def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path]:
+    """The like, for as long as the block lasts."""
+    with _tempfile().TemporaryDirectory(None, prefix, place, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def temporary_file(memory: int = 0) -> BinaryIO:
+    """A file without a name; up to so many octets it is only in memory."""
+    return cast(BinaryIO, _tempfile().SpooledTemporaryFile(memory) if memory else _tempfile().TemporaryFile())
+
+
+def _tempfile() -> ModuleType:
+    """Loaded here: it takes as long to load as a small command."""
+    import tempfile
+    return tempfile
+
+
+# What others name, and what others reach
+
+def open_named(path: AnyPath, buffering: int = -1) -> BinaryIO:
+    """Open a file for reading that an administrator, the kernel or a package names: links are followed. What is given
+    as standard input may belong to whoever started the program. Raises OSError."""
+    where: AnyPath | int = os.dup(0) if os.fspath(path) in STANDARD else path
+    return open(where, "rb", buffering, closefd=True)
+
+
+def read_named(path: AnyPath) -> bytes:
+    """All of such a file. Raises OSError."""
+    with open_named(path) as file:
+        return file.read()
+
+
+def nothing() -> int:
+    """A descriptor of /dev/null, for reading and writing."""
+    return os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+
+
+def share(path: AnyPath, mode: int, why: str, owner: tuple[int, int] | None = None) -> None:
+    """Let others reach what this process has just made; `why` is for the reader of the code. With `owner` it belongs to
+    that user and group from now on. Raises OSError."""
+    assert why
+    with _held(path) as (here, _):
+        if owner is not None:
+            os.chown(here, *owner)
+        os.chmod(here, mode)
+
+
+def make_private(path: AnyPath, owner: tuple[int, int] | None = None, *, at: int | None = None) -> None:
+    """Let nobody but its owner reach a file, a folder or a socket that is there, and have it belong to that user and
+    group. A file with a second name is given to nobody: who made the other name may not be its owner. Raises OSError.
+    """
+    with _held(path, at) as (here, status):
+        if owner is not None and owner[0] != status.st_uid:
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                raise OSError(EMLINK, "it has another name, which may be somebody else's", os.fspath(path))
+            os.chown(here, *owner)
+        mode = FOLDER_MODE if stat.S_ISDIR(status.st_mode) else FILE_MODE
+        if stat.S_IMODE(status.st_mode) != mode:
+            os.chmod(here, mode)
+
+
+@contextmanager
+def _held(path: AnyPath, at: int | None = None) -> Iterator[tuple[str, os.stat_result]]:
+    """A name that means what is there now, whatever becomes of the path; and its figures. Raises OSError for a link."""
+    handle = os.open(path, os.O_PATH | _ALWAYS, dir_fd=at)
+    try:
+        status = os.fstat(handle)
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(ELOOP, "it is a symbolic link", os.fspath(path))
+        yield f"/proc/self/fd/{handle}", status
+    finally:
+        os.close(handle)
