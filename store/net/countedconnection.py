@@ -43,6 +43,10 @@ class Counted(Protocol):
         """See `Stream`."""
         raise NotImplementedError
 
+    def flush(self) -> None:
+        """See `Stream`."""
+        raise NotImplementedError
+
     def admit(self) -> None:
         """Count the connection, before anything is said. Raises LimitReached, Stopping."""
         if self.stopping:
@@ -98,6 +102,7 @@ class Counted(Protocol):
 
     def tell_end(self, service: str, user: str, reason: str) -> None:
         """The session of a user is over: one line of the log. What comes after it counts anew."""
+        self.flush()
         acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
         self.acts, self._before = Counter(), (self.received, self.sent)
         refusallines.ended(self.peer, user, service, {

@@ -103,6 +103,14 @@ def test_those_of_a_user_too(three):
     assert not one.admit_user("alice")
 
 
+def test_those_before_login_too(three):
+    one, two, other = processes(three, early=2)
+    assert one.admit_early("192.0.2.1") and two.admit_early("192.0.2.1")
+    assert not other.admit_early("192.0.2.1") and other.admit_early("192.0.2.2") and other.admit_early("local")
+    two.release_early("192.0.2.1")
+    assert other.admit_early("192.0.2.1")
+
+
 def test_servers_are_apart(three):
     imap = ConnectionLimits(1, 1, 1, server="imap", shared=three[0])
     pop3 = ConnectionLimits(1, 1, 1, server="pop3", shared=three[1])
