@@ -4,15 +4,17 @@ import logging
 
 from imap.capabilities import capabilities
 from imap.commandreader import CommandReader
+from imap.refusals import code
 from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses
 from imap.wire.commands import State
-from store import hosting
 from store.accounts.base import Account
+from store.errors import StoreError
 from store.mailboxes import firstuse
-from store.net.authentication import Authenticator, Caller
+from store.net.authentication import Admitted, Authenticator, Caller
 from store.net.linestates import Clock
+from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
 from store.store import Store
 
@@ -28,7 +30,7 @@ class Client:
         self.settings = settings
         self.clock = clock
         self.state = State.NOT_AUTHENTICATED
-        self.account: Account | None = None
+        self.login: OpenLogin | None = None
         self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
         self.failed_logins = 0
         self.client = ""                        # what the client says it is (RFC 2971), for administrators
@@ -39,6 +41,15 @@ class Client:
     def leave(self) -> None:
         """See `Session`."""
         raise NotImplementedError
+
+    def account_changed(self) -> None:
+        """See `Session`."""
+        raise NotImplementedError
+
+    @property
+    def account(self) -> Account | None:
+        """As it was at the login; None before that."""
+        return self.login.admitted.account if self.login is not None else None
 
     @property
     def user(self) -> str:
@@ -72,14 +83,15 @@ class Client:
         return self.authenticator.takes_passwords(self.caller)
 
     @property
-    def refers(self) -> bool:
-        """Whether clients hear on which other back end mail is."""
-        return bool(self.store.settings.host) and self.settings.referrals
+    def refers_logins(self) -> bool:
+        """Whether who has logged in rightly hears on which other back end the mail is: not behind a proxy, which finds
+        that by itself."""
+        return bool(self.store.settings.host) and self.settings.referrals and not self.stream.proxy
 
     @property
-    def refers_logins(self) -> bool:
-        """Whether they hear where their own mail is: not behind a proxy, which finds that by itself."""
-        return self.refers and not self.stream.proxy
+    def refers_to_mailboxes(self) -> bool:
+        """Whether who has logged in hears where the mail of others is."""
+        return bool(self.store.settings.host) and self.settings.referrals and self.settings.mailbox_referrals
 
     @property
     def administrator(self) -> bool:
@@ -94,11 +106,12 @@ class Client:
             refers=self.refers_logins,
             mechanisms=() if self.account is not None else self.authenticator.mechanisms(self.caller)))
 
-    def log_in(self, account: Account) -> None:
+    def log_in(self, admitted: Admitted) -> None:
         """The client has proved who it is."""
+        account = admitted.account
         firstuse.inbox(self.store, account)
         self.stream.enter(account.user)
-        self.account = account
+        self.login = OpenLogin.begin(self.store, admitted, self.account_changed)
         self.state = State.AUTHENTICATED
         self.reading.log_in()
         log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
@@ -108,13 +121,27 @@ class Client:
         self.stream.tell_end("imap", self.user, "unauthenticate")
         self.leave()
         self.stream.leave()
-        self.account = None
+        self.end_login()
         self.state = State.NOT_AUTHENTICATED
         self.enabled.clear()
         self.warned.clear()
         self.reading.log_out()
 
-    def require_here(self) -> None:
-        """Raises Farewell when the user has been moved to another back end since the login."""
-        if self.account is not None and hosting.is_elsewhere(self.store, self.account.user):
-            raise Farewell("Your mail is on another server now: connect again", b"UNAVAILABLE")
+    def end_login(self) -> None:
+        """Nobody is logged in any more."""
+        login, self.login = self.login, None
+        if login is not None:
+            login.leave()
+
+    def require_login(self) -> None:
+        """Raises Farewell when the login does not hold any more: see `store.net.openlogins`."""
+        if self.login is not None:
+            try:
+                self.login.require()
+            except StoreError as ended:
+                raise farewell(ended) from None
+
+
+def farewell(ended: StoreError) -> Farewell:
+    """The end of a session whose login holds no more."""
+    return Farewell(ended.public[:1].upper() + ended.public[1:], code(ended))

@@ -1,6 +1,8 @@
 """Where a client finds what another back end keeps: its own mail (RFC 2221), or a mailbox of another user's (RFC 2193).
 
-The capability MAILBOX-REFERRALS is not announced: RLIST would have to list what only the other back end knows.
+The capability MAILBOX-REFERRALS is not announced: RLIST would have to list what only the other back end knows. Nor is
+it known here with whom a mailbox there is shared: so the second kind tells every user who there is elsewhere, and is
+given only where `imap.mailbox_referrals` says so.
 """
 
 from urllib.parse import quote

@@ -6,13 +6,14 @@ the rule that the end of a command tells the news that this command may tell.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from unicodedata import is_normalized, normalize
 
 from attrs import evolve, frozen
 
-from imap.client import Client
+from imap.client import Client, farewell
 from imap.lines import Positions
 from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
@@ -30,10 +31,11 @@ from mboxlist.names import MailboxName, NameProblem
 from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.errors import Problem, StoreError, WritesFrozen
+from store.errors import NotAtOnce, Problem, StoreError
 from store.mailboxes import authorization as rights
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
+from store.partition.transactions import UNITS
 from store.partition.views import MANY
 from store.progress import Abandoned, Progress
 from store.readable import Readable
@@ -41,7 +43,8 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 
-QUICK = 1000                # messages that a transaction changes without a thread
+QUICK = 1000                # messages that are gone through without a thread
+QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
 ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
                             b"RENAME"))     # where it is told to the log that somebody lacks the right
@@ -97,6 +100,7 @@ class Session(Client):
                 self.stream.tell_end("imap", self.user, self.ending)
             self.leave()
             self.forget_message()
+            self.end_login()
 
     async def _converse(self) -> None:
         try:
@@ -107,8 +111,10 @@ class Session(Client):
             self.ending = "logout"
         except Stopping:
             own = self.stream.farewell
-            self.ending = own or "server stop"
-            self.stream.write(responses.bye(own or "The server is going down", b"" if own else b"UNAVAILABLE"))
+            last = (farewell(self.login.ended) if self.login is not None and self.login.ended is not None else
+                    Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE"))
+            self.ending = last.public
+            self.stream.write(responses.bye(last.public, last.code))
         except TimedOut:
             self.ending = "idle"
             if not self.user:
@@ -154,11 +160,11 @@ class Session(Client):
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
             raise
-        self.require_here()
+        self.require_login()
         self.tag = head.tag
         self._reported, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
-        if reply.status == NO and reply.code in NOT_HERE and self.refers:
+        if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
             reply = await self._referred(command, reply)
         expunges = head.entry.expunges and not self._numbers_kept
         selects = head.name in (b"SELECT", b"EXAMINE")
@@ -363,7 +369,7 @@ class Session(Client):
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
-        self.require_here()
+        self.require_login()
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted
@@ -391,8 +397,8 @@ class Session(Client):
             view.add_recent(first)
             return
         try:
-            view.add_recent(*self.store.claim_recent(view.mailbox.entry))
-        except StoreError as error:                 # while it is moved: others may be told of these, too
+            view.add_recent(*offload.at_once(self.store, partial(self.store.claim_recent, view.mailbox.entry)))
+        except StoreError as error:                 # while it is moved, or locked: others may be told of these, too
             if error.problem is not Problem.BUSY:
                 raise
             view.add_recent(first, view.mailbox.state.uidnext)
@@ -420,7 +426,7 @@ class Session(Client):
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
-                self.require_here()
+                self.require_login()
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
             log.error("%s: %s: %s", self.stream.id, self.user, error)
             return
@@ -445,12 +451,17 @@ class Session(Client):
         deadline = self.clock.seconds() + self.settings.idle_time
         try:
             while True:
+                self.require_login()
                 if self.view is not None:
                     await self.tell(expunges=True)
                 if await self.stream.wait(deadline - self.clock.seconds()):
                     return
         finally:
             self._listening = False
+
+    def account_changed(self) -> None:
+        """The user may be in other groups now, which has mailboxes shared in another way."""
+        self._heard()
 
     def _heard(self) -> None:
         """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""
@@ -463,14 +474,13 @@ class Session(Client):
         """That of a command which can be left off when the connection is lost; for `patiently`."""
         return Progress(lambda: self.stream.lost)
 
-    async def change(self, messages: int, work: Callable[[], T]) -> T:
-        """The result of a transaction on so many messages: at once when they are few."""
-        if messages > QUICK:
-            return await self.patiently(offload.run(self.store, "changes", work, user=self.user))
-        try:
-            return work()
-        except WritesFrozen:
-            return await self.patiently(offload.change(self.store, work))
+    async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
+        """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
+        if units <= QUICK_UNITS:
+            with suppress(NotAtOnce):
+                return offload.at_once(self.store, work)
+            kind = "held" if kind == "changes" else kind
+        return await self.patiently(offload.run(self.store, kind, work, user=self.user))
 
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
         """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on, and how

@@ -25,9 +25,11 @@ class Settings(LoginAdmissionSettings):
         1800, "time between two commands before the connection is ended", type="duration", validator=ge(1800))
     login_attempts: int = setting(5, "failed logins before the connection is ended")
     bad_commands: int = setting(25, "bad commands in a row before the connection is ended")
-    referrals: bool = setting(True, "where store.host is set: tell clients which back end keeps their mail (RFC 2221), "
-                              "or that of a user whose mailbox they name (RFC 2193); no: where clients cannot reach "
-                              "back ends")
+    referrals: bool = setting(True, "where store.host is set: tell clients that have proved who they are which back "
+                              "end keeps their mail (RFC 2221); no: where clients cannot reach back ends")
+    mailbox_referrals: bool = setting(False, "with referrals: tell users also which back end keeps the mail of one "
+                                      "whose mailbox they name (RFC 2193); so any of them can find out who else there "
+                                      "is, and where")
     admins: str = setting("", "user ids of those who may set quotas over IMAP, with spaces or commas between them")
     eight_bit_headers: bool = setting(True, "let APPEND take headers with octets above 127 from clients that have not "
                                       "enabled UTF8=ACCEPT, as those that copy old mail have to; RFC 6855 forbids it")

@@ -8,7 +8,7 @@ from lmtp.wire import Auth
 from store.accounts import refusallines
 from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator, Caller, NotOffered
+from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
@@ -30,8 +30,9 @@ def mechanisms(stream: Stream, store: Store) -> tuple[str, ...]:
     return Authenticator.of(store).mechanisms(Caller(stream, "lmtp", passwords=True, anywhere=True))
 
 
-async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[str], time: float) -> tuple[str, Reply]:
-    """The user that the relay is, "" when it is none of `users`, and the reply. `time`: seconds for its response.
+async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[str], time: float
+                 ) -> tuple[Admitted | None, Reply]:
+    """The login of the relay, None when it is none of `users`, and the reply. `time`: seconds for its response.
 
     Raises ConnectionLost, TimedOut, Stopping.
     """
@@ -53,19 +54,19 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
         caller = Caller(stream, "lmtp", passwords=True, anywhere=True)
         admitted = await Authenticator.of(store).authenticate(caller, command.mechanism, initial, talk)
     except NotOffered:
-        return "", replies.UNKNOWN_MECHANISM
+        return None, replies.UNKNOWN_MECHANISM
     except Malformed:
-        return "", replies.BAD_RESPONSE
+        return None, replies.BAD_RESPONSE
     except _GivenUp as reason:
-        return "", reason.reply
+        return None, reason.reply
     except StoreError as error:
         failed = error.problem in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED)
-        return "", replies.AUTH_FAILED if failed else replies.AUTH_UNAVAILABLE
+        return None, replies.AUTH_FAILED if failed else replies.AUTH_UNAVAILABLE
     if admitted.account.user not in users:
         refusallines.refused(refusallines.LOGIN, stream.peer, admitted.account.user, "lmtp",
                              "the user is none of lmtp.auth_users")
-        return "", replies.AUTH_FAILED
-    return admitted.account.user, replies.AUTHENTICATED
+        return None, replies.AUTH_FAILED
+    return admitted, replies.AUTHENTICATED
 
 
 def _decoded(octets: bytes) -> Secret:

@@ -22,6 +22,7 @@ REPLIES = {
     Problem.USER_DISABLED: (550, "5.2.1"),
     Problem.BAD_LOGIN: (535, "5.7.8"),
     Problem.NOT_AUTHORIZED: (535, "5.7.8"),
+    Problem.LOGIN_EXPIRED: (535, "5.7.8"),
     Problem.DISK_FULL: (452, "4.3.1"),
     Problem.UNAVAILABLE: (451, "4.3.0"),
     Problem.CORRUPT: (451, "4.3.0"),

@@ -136,6 +136,11 @@ def ended(text: str) -> Reply:
     return Reply(421, "4.3.2", (text,))
 
 
+def login_ended(text: str) -> Reply:
+    """The login of a relay holds no more: its mail waits there until it can log in again."""
+    return Reply(421, "4.7.0", (text,))
+
+
 def challenge(octets: bytes) -> bytes:
     """What AUTH asks the client (RFC 4954 §4); it may be longer than a reply."""
     return b"334 " + base64.b64encode(octets) + b"\r\n"

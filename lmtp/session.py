@@ -40,6 +40,7 @@ from store.errors import StoreError
 from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
 from store.store import Store
 
@@ -73,7 +74,8 @@ class Session:
         self._peer = stream.peer        # this and the next two may be what a proxy said
         self._name = self._helo = ""
         self._login_by = listener.clock() + listener.settings.login_time
-        self._user = ""                 # as whom the relay has logged in
+        self._user = ""                 # as whom the relay has logged in,
+        self._login: OpenLogin | None = None    # if it has said so itself
         self._found_trust: Trust | None = None
         self._delivery = Delivery(listener.store, listener.settings)
         self._deliveries = 0
@@ -91,6 +93,7 @@ class Session:
             await self._converse()
         finally:
             self._delivery.abort()
+            self._log_out()
 
     async def _converse(self) -> None:
         try:
@@ -106,7 +109,9 @@ class Session:
         except TimedOut:
             self._say(replies.TOO_SLOW)
         except Stopping:
-            self._say(replies.ended(self._stream.farewell) if self._stream.farewell else replies.STOPPING)
+            ended = self._login.ended if self._login is not None else None
+            self._say(replies.login_ended(ended.public) if ended else
+                      replies.ended(self._stream.farewell) if self._stream.farewell else replies.STOPPING)
         except Farewell as last:
             log.warning("%s: ended: %s", self._stream.id, last.reply)
             self._say(last.reply)
@@ -215,7 +220,21 @@ class Session:
         if self._stream.can_start_tls:
             yield "STARTTLS"
 
+    def _require_login(self) -> None:
+        """Raises Farewell when the login of the relay holds no more."""
+        if self._login is not None:
+            try:
+                self._login.require()
+            except StoreError as ended:
+                raise Farewell(replies.login_ended(ended.public)) from None
+
+    def _log_out(self) -> None:
+        login, self._login, self._user = self._login, None, ""
+        if login is not None:
+            login.leave()
+
     async def _mail(self, command: Mail) -> None:
+        self._require_login()
         if self._stream.stopping:
             raise Stopping
         if self._trust is Trust.STRANGER:
@@ -233,6 +252,7 @@ class Session:
         self._say(replies.SENDER_OK)
 
     async def _rcpt(self, command: Rcpt) -> None:
+        self._require_login()
         if command.privileged and self._trust is not Trust.TRUSTED:
             self._refuse(replies.UNKNOWN_PARAMETER)
             return
@@ -279,6 +299,7 @@ class Session:
 
     async def _begin(self) -> Incoming:
         """The message of this transaction, which the first chunk begins. Raises StoreError."""
+        self._require_login()
         delivery = self._delivery
         if delivery.incoming is not None:
             return delivery.incoming
@@ -292,6 +313,7 @@ class Session:
 
     async def _finish(self) -> None:
         """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
+        self._require_login()
         for answer in await self._delivery.finish():
             self._say(answer)
         self._errors = self._commands = 0
@@ -316,7 +338,8 @@ class Session:
             return
         self._say(replies.TLS_READY)
         self._stream.start_tls()
-        self._client = self._user = ""      # RFC 3207 §4.2: nothing said before counts
+        self._client = ""                   # RFC 3207 §4.2: nothing said before counts
+        self._log_out()
         self._found_trust = None
         self._reset()
 
@@ -334,8 +357,11 @@ class Session:
         elif not self._may_log_in:
             self._refuse(replies.ENCRYPT_FIRST)
         else:
-            self._user, reply = await log_in(
+            admitted, reply = await log_in(
                 self._stream, self._listener.store, command, users, self._settings.command_time)
+            if admitted is not None:
+                self._user = admitted.account.user
+                self._login = OpenLogin.begin(self._listener.store, admitted, cuts=False)
             self._found_trust = None
             log.info("%s: AUTH %s from %s: %s", self._stream.id, self._user, self._peer, reply)
             if self._user:
@@ -353,7 +379,8 @@ class Session:
             return
         if command.address is not None:         # another client, of whom nothing has been said
             self._peer = command.address or UNKNOWN
-            self._name = self._helo = self._user = ""
+            self._name = self._helo = ""
+            self._log_out()
         self._name = self._name if command.name is None else command.name
         self._helo = self._helo if command.helo is None else command.helo
         self._user = self._user if command.login is None else command.login

@@ -20,6 +20,10 @@ MAX_COMPONENT = 240     # octets of one level: it becomes the name of a folder
 MAX_DEPTH = 40          # levels
 
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029%*\ud800-\udfff]")       # RFC 6855 §3, RFC 9051 §5.1
+# What is not seen, or has a reader see something else: controls, line ends, direction and format (RFC 5198 §2, RFC 8264
+# §9.12 to §9.14); not the joiners U+200C and U+200D, which some scripts need, nor what a later Unicode may define.
+DECEIVING = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+                       "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 _OWNER = re.compile(r"[^\x00-\x20\x7f/%*\"\\]{1,200}")
 _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _RESERVED = frozenset({"", ".", ".."})
@@ -87,6 +91,13 @@ def legal_owner(owner: str) -> str:
 def is_visible(text: str) -> bool:
     """Whether nothing in it controls, formats or turns round text, or shows as nothing (RFC 8264 §9.12 to §9.14)."""
     return text.isprintable() and not _IGNORABLE.search(text)
+
+
+def new_name(name: MailboxName) -> MailboxName:
+    """The name, if a mailbox that is made now may have it; those that there are may have more. Raises NameProblem."""
+    if DECEIVING.search(name.path):
+        raise NameProblem("The name has characters that are not seen, or that have a reader see something else")
+    return name
 
 
 def legal_path(path: str) -> str:

@@ -14,15 +14,20 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from errno import ELOOP, EMLINK
-from pathlib import Path
+from errno import EINVAL, ELOOP, EMLINK
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import BinaryIO, cast
+
+from attrs import define
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 PIECE_OCTETS = 1 << 20              # read and written at a time
 STANDARD = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+LINK = "is a symbolic link, which is not followed"
+MOST_LINKS = 40                     # on the way to a folder, as in the kernel
 
 AnyPath = str | os.PathLike[str]
 
@@ -38,12 +43,16 @@ def only_ours() -> None:
 def open_handle(path: AnyPath, flags: int = os.O_RDONLY, *, at: int | None = None) -> int:
     """A descriptor of a file; `at`: of the folder that the path begins at. One that is made anew (O_TRUNC) takes the
     place of what has the name. Raises OSError."""
-    if not flags & os.O_CREAT:
-        return os.open(path, flags | _ALWAYS, dir_fd=at)
-    if flags & os.O_TRUNC:
+    if flags & os.O_CREAT and flags & os.O_TRUNC:
         return _replacement(path, flags & ~os.O_TRUNC, at)
-    handle = os.open(path, flags | _ALWAYS, FILE_MODE, dir_fd=at)
-    _narrow(handle, FILE_MODE)
+    try:
+        handle = os.open(path, flags | _ALWAYS, FILE_MODE, dir_fd=at)
+    except OSError as error:
+        if error.errno == ELOOP:
+            raise OSError(ELOOP, LINK, os.fspath(path)) from error
+        raise
+    if flags & os.O_CREAT:
+        _narrow(handle, FILE_MODE)
     return handle
 
 
@@ -141,6 +150,183 @@ def copy(source: AnyPath, target: AnyPath) -> None:
             writing.write(octets)
 
 
+# What others may write to
+
+@define(eq=False)
+class Folder:
+    """An open folder. Names in it have one level or several, and are relative to it: no level is a symbolic link or
+    leads upward, so nothing outside is opened, made or replaced, whoever else may write to the folder meanwhile.
+
+    Everything raises OSError.
+    """
+
+    path: Path          # as it was named
+    handle: int
+
+    @classmethod
+    def at(cls, path: AnyPath, *, make: bool = False) -> "Folder":
+        """The folder of that path. A link on the way to it is followed if it is root's or our own. `make`: with all
+        those above it, where they are missing."""
+        try:
+            return cls(Path(path), _walk(path))
+        except FileNotFoundError:
+            if not make:
+                raise
+        above = cls.at(os.path.dirname(os.path.abspath(path)), make=True)
+        with above:
+            made = above.make(os.path.basename(os.path.abspath(path)))
+        return cls(Path(path), made.handle)
+
+    def again(self) -> "Folder":
+        """Another descriptor of it, which is closed by itself."""
+        return Folder(self.path, os.dup(self.handle))
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+    @contextmanager
+    def _parent(self, name: AnyPath) -> Iterator[tuple[int, str]]:
+        """A descriptor of the folder that the last level is in, and the last level."""
+        *levels, last = _levels(name)
+        handle = os.dup(self.handle)
+        try:
+            for level in levels:
+                handle = _into(handle, level)
+            yield handle, last
+        finally:
+            os.close(handle)
+
+    def folder(self, name: AnyPath) -> "Folder":
+        """A folder in it."""
+        handle = os.dup(self.handle)
+        for level in _levels(name):
+            handle = _into(handle, level)
+        return Folder(self.path / name, handle)
+
+    def make(self, name: AnyPath) -> "Folder":
+        """A folder in it, made with all above it that are missing."""
+        handle = os.dup(self.handle)
+        for level in _levels(name):
+            with suppress(FileExistsError):
+                make_folder(level, at=handle)
+            handle = _into(handle, level)
+        return Folder(self.path / name, handle)
+
+    def open(self, name: AnyPath, mode: str = "rb") -> BinaryIO:
+        """See `open_file`. Of what others put there only a file is opened: nothing that has a reader wait."""
+        with self._parent(name) as (parent, last):
+            file = open_file(last, mode, at=parent) if mode != "rb" else os.fdopen(
+                open_handle(last, os.O_RDONLY | os.O_NONBLOCK, at=parent), "rb")
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(EINVAL, "it is not a file", str(self.path / name))
+        return file
+
+    def read(self, name: AnyPath) -> bytes:
+        """All of a file in it."""
+        with self.open(name) as file:
+            return file.read()
+
+    def replace(self, name: AnyPath, octets: bytes) -> None:
+        """Write a file, whole or not at all, and on disk."""
+        with self._parent(name) as (parent, last):
+            with replacing(last, at=parent) as file:
+                file.write(octets)
+            os.fsync(parent)
+
+    def rename(self, old: AnyPath, new: AnyPath) -> None:
+        """Give what is in it another name, in the place of what has that."""
+        with self._parent(old) as (one, before), self._parent(new) as (other, after):
+            os.rename(before, after, src_dir_fd=one, dst_dir_fd=other)
+
+    def remove(self, name: AnyPath) -> None:
+        """Take a file away, if it is there."""
+        with self._parent(name) as (parent, last), suppress(FileNotFoundError):
+            os.unlink(last, dir_fd=parent)
+
+    def status(self, name: AnyPath) -> os.stat_result:
+        """The figures of what is there; those of a link itself."""
+        with self._parent(name) as (parent, last):
+            return os.stat(last, dir_fd=parent, follow_symlinks=False)
+
+    def is_folder(self, name: AnyPath) -> bool:
+        """Whether there is a folder of that name."""
+        try:
+            return stat.S_ISDIR(self.status(name).st_mode)
+        except OSError:
+            return False
+
+    def names(self) -> list[str]:
+        """What is in it, in order."""
+        return sorted(os.listdir(self.handle))
+
+    def folders(self) -> list[str]:
+        """The folders in it, in order."""
+        with os.scandir(self.handle) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    def sync(self) -> None:
+        """Return when the names in it are on disk."""
+        os.fsync(self.handle)
+
+
+def _levels(name: AnyPath) -> tuple[str, ...]:
+    levels = PurePosixPath(name).parts
+    if not levels or levels[0] == "/" or ".." in levels:
+        raise OSError(EINVAL, "it is outside of the folder", os.fspath(name))
+    return levels
+
+
+def _into(handle: int, level: str) -> int:
+    """A descriptor of a folder in that one, which is closed."""
+    try:
+        return os.open(level, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+    except NotADirectoryError as error:
+        if stat.S_ISLNK(os.stat(level, dir_fd=handle, follow_symlinks=False).st_mode):
+            raise OSError(ELOOP, LINK, level) from error
+        raise
+    finally:
+        os.close(handle)
+
+
+def _walk(path: AnyPath) -> int:
+    """A descriptor of the folder of a path, level by level: who can write to one of them cannot send us elsewhere by a
+    link."""
+    left = list(reversed(os.path.abspath(path).split("/")[1:]))
+    handle, links = os.open("/", _FOLDER), 0
+    try:
+        while left:
+            level = left.pop()
+            if not level:
+                continue
+            found = os.open(level, os.O_PATH | _ALWAYS, dir_fd=handle)
+            status = os.fstat(found)
+            if stat.S_ISLNK(status.st_mode):
+                try:
+                    links += 1
+                    if status.st_uid not in (0, os.geteuid()) or links > MOST_LINKS:
+                        raise OSError(ELOOP, f"{level} {LINK}", os.fspath(path))
+                    target = os.readlink("", dir_fd=found)
+                finally:
+                    os.close(found)
+                left += reversed(target.split("/"))
+                found = os.open("/" if target.startswith("/") else ".", os.O_PATH | _ALWAYS, dir_fd=handle)
+            os.close(handle)
+            handle = found
+        return os.open(".", _FOLDER, dir_fd=handle)
+    finally:
+        os.close(handle)
+
+
 # For a time
 
 def new_folder(prefix: str, place: AnyPath | None = None, suffix: str = "") -> Path:
@@ -150,7 +336,7 @@ def new_folder(prefix: str, place: AnyPath | None = None, suffix: str = "") -> P
 
 @contextmanager
 def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path]:
-    """The like, for as long as the block lasts."""
+    """A new folder with a name that nobody can guess, for as long as the block lasts."""
     with _tempfile().TemporaryDirectory(None, prefix, place, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -217,7 +403,7 @@ def _held(path: AnyPath, at: int | None = None) -> Iterator[tuple[str, os.stat_r
     try:
         status = os.fstat(handle)
         if stat.S_ISLNK(status.st_mode):
-            raise OSError(ELOOP, "it is a symbolic link", os.fspath(path))
+            raise OSError(ELOOP, LINK, os.fspath(path))
         yield f"/proc/self/fd/{handle}", status
     finally:
         os.close(handle)

@@ -10,7 +10,6 @@ from pop3.replies import ok, refused
 from pop3.settings import Settings
 from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
-from store.accounts.base import Account
 from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
 from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
@@ -40,7 +39,7 @@ class Login:
     _say: Callable[[bytes], None]
     _refuse: Callable[[bytes], None]
     _line: Callable[[int], Awaitable[bytes]]
-    _enter: Callable[[Account], Awaitable[None]]
+    _enter: Callable[[Admitted], Awaitable[None]]
     name: str | None = None                     # what USER said, until the command after it
     _failed: int = 0
 
@@ -109,7 +108,7 @@ class Login:
                 raise
             self._refused(error)
             return
-        await self._enter(admitted.account)
+        await self._enter(admitted)
 
     def _refused(self, error: StoreError) -> None:
         self._failed += 1

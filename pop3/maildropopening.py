@@ -117,9 +117,7 @@ class Admission:
         return store.uidls(entry)
 
     async def _open(self, entry: MailboxEntry) -> Mailbox:
-        if self._store.status(entry).messages > QUICK:
-            return await offload.run(self._store, "files", self._store.open_mailbox, entry)
-        return self._store.open_mailbox(entry)
+        return await offload.change(self._store, lambda: self._store.open_mailbox(entry), entry.name.owner, "views")
 
 
 def _parted(rows: Rows, since: int) -> tuple[Rows, Rows]:

@@ -27,6 +27,7 @@ CODES: dict[Problem, str | None] = {
     Problem.USER_DISABLED: "AUTH",
     Problem.BAD_LOGIN: "AUTH",
     Problem.NOT_AUTHORIZED: "AUTH",             # RFC 3206 §4: the credentials violate a policy
+    Problem.LOGIN_EXPIRED: "AUTH",
     Problem.DISK_FULL: "SYS/TEMP",
     Problem.UNAVAILABLE: "SYS/TEMP",
     Problem.CORRUPT: "SYS/PERM",

@@ -18,12 +18,11 @@ from pop3.states import COMMANDS, Farewell, State
 from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
-from store import hosting
-from store.accounts.base import Account
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator
+from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
 from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
@@ -54,6 +53,7 @@ class Session:
         self._state = State.AUTHORIZATION
         self._deadline = listener.clock() + listener.settings.login_time
         self._user = ""
+        self._held: OpenLogin | None = None
         self._maildrop: Maildrop | None = None
         self._bad_commands = 0
         self._open = True
@@ -79,6 +79,8 @@ class Session:
             self._ending = "idle"
             raise
         finally:
+            if self._held is not None:
+                self._held.leave()
             self._leave()
 
     async def _converse(self) -> None:
@@ -92,8 +94,9 @@ class Session:
             self._ending = "logout"
         except Stopping:
             own = self._stream.farewell
-            self._ending = own or "server stop"
-            self._say(refused(own, "SYS/TEMP") if own else replies.STOPPING)
+            ended = self._held.ended if self._held is not None else None
+            self._ending = ended.public if ended else own or "server stop"
+            self._say(_ended(ended) if ended else refused(own, "SYS/TEMP") if own else replies.STOPPING)
         except LimitReached as limit:
             self._ending = limit.public
             turned = Authenticator.of(self._listener.store).turned
@@ -138,8 +141,11 @@ class Session:
 
     async def _carry_out(self, verb: str, command: wire.Command) -> None:
         bad = self._bad_commands
-        if self._user and hosting.is_elsewhere(self._listener.store, self._user):
-            raise Farewell(replies.MOVED)
+        if self._held is not None:
+            try:
+                self._held.require()
+            except StoreError as ended:
+                raise Farewell(_ended(ended)) from None
         try:
             await self._actions[type(command)](command)
             if self._bad_commands == bad:
@@ -198,9 +204,9 @@ class Session:
         else:
             self._say(refused("that language is not spoken here"))
 
-    async def _enter(self, account: Account) -> None:
+    async def _enter(self, admitted: Admitted) -> None:
         """The client has proved who it is: it gets the maildrop, if nobody has it."""
-        stream = self._stream
+        stream, account = self._stream, admitted.account
         try:
             self._maildrop = await self._listener.admission.enter(account)
         except NotNow as answer:
@@ -209,6 +215,7 @@ class Session:
             return
         stream.enter(account.user)
         self._user = account.user
+        self._held = OpenLogin.begin(self._listener.store, admitted)
         self._state = State.TRANSACTION
         log.info("%s: %s has logged in from %s", stream.id, self._user, stream.peer)
         self._say(ok(f"maildrop has {self._maildrop.summary()}"))
@@ -350,3 +357,8 @@ class Session:
         finally:
             self._listener.admission.leave(drop)
             self._stream.tell_end("pop", self._user, self._ending)
+
+
+def _ended(ended: StoreError) -> bytes:
+    """The last reply to a client whose login holds no more."""
+    return replies.MOVED if ended.problem is Problem.ELSEWHERE else refusal(ended)

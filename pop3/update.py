@@ -1,6 +1,7 @@
 """What remains of a session: the UPDATE state (RFC 1939 §6), and flags."""
 
 import logging
+from functools import partial
 
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
@@ -10,10 +11,9 @@ from store.errors import StoreError
 from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, sorted_uids, units
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-
-QUICK = 10_000              # messages that are removed without a thread
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,9 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         log.info("%s: QUIT: the user may not delete", who)
         return None
     try:
-        if len(uids) > QUICK:
-            await offload.run(store, "files", remove, store, drop.mailbox.entry, uids)
+        if _are_many(uids, EXPUNGE_UNITS):
+            entry = drop.mailbox.entry
+            await offload.run(store, "changes", remove, store, entry, uids, user=entry.name.owner)
         else:
             await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
         await durable.flushed(store, drop.mailbox.entry)
@@ -54,12 +55,20 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
 def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
     r"""Set \Seen on what RETR has sent, however the session ended."""
     unseen = drop.sent_unseen()
+    work = partial(change_flags, store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN))
     try:
         if unseen and _may(store, drop, "s"):
-            offload.sometime(store, lambda: change_flags(
-                store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN)))
+            if _are_many(unseen, FLAG_UNITS):
+                offload.start(store, "changes", work)
+            else:
+                offload.sometime(store, work)
     except StoreError as error:
         log.warning("%s: RETR: %s", who, error)
+
+
+def _are_many(uids: list[int], price: int) -> bool:
+    """Whether they are changed in a thread."""
+    return units(sorted_uids(uids), price) > UNITS // 2
 
 
 def _may(store: Store, drop: Maildrop, rights: str) -> bool:

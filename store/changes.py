@@ -1,9 +1,17 @@
-"""Who hears that a mailbox may have changed: a hint for IDLE, never the truth."""
+"""Who hears that a mailbox, or an account, may have changed: a hint for those who wait, never the truth."""
 
 import threading
+import zlib
 from collections.abc import Callable, Iterable
 
 Callback = Callable[[], None]
+_ACCOUNTS = 1 << 31         # no mailbox has so high an id
+
+
+def account(user: str) -> int:
+    """The number under which it is told that the row of a user, or with an @ before it of a domain, may have changed.
+    Two may have the same one."""
+    return _ACCOUNTS | zlib.crc32(user.encode()) & _ACCOUNTS - 1
 
 
 class News:

@@ -1,5 +1,6 @@
 """What can go wrong in the store, as the three servers and the command line hear of it."""
 
+import os
 from enum import Enum
 
 from mboxlist.engine.disk import is_disk_full
@@ -26,6 +27,7 @@ class Problem(Enum):
     ELSEWHERE = "mail for this account is kept on another host"
     BAD_LOGIN = "user name or password is wrong"
     NOT_AUTHORIZED = "you may not log in that way"
+    LOGIN_EXPIRED = "the password has been changed"
     DISK_FULL = "no space is left"
     UNAVAILABLE = "the store cannot be reached now"
     CORRUPT = "stored data is damaged"
@@ -46,13 +48,20 @@ class StoreError(Exception):
         super().__init__(f"{self.public} ({detail})" if detail else self.public)
 
 
-class WritesFrozen(StoreError):
-    """There is a write freeze, and nothing has been done: `offload.change` does it after that."""
+class NotAtOnce(StoreError):
+    """In an event loop something would have to wait, for a lock or the end of a write freeze, or would take long.
+    Nothing has been done: `offload.change` has it done in a thread."""
 
     def __init__(self) -> None:
-        super().__init__(Problem.BUSY, "The store is held still for a moment, try again")
+        super().__init__(Problem.BUSY, "The store is busy for a moment, try again")
 
 
 def disk_problem(error: OSError) -> StoreError:
     """The refusal for a failure of the file system."""
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=in_words(error))
+
+
+def in_words(error: OSError) -> str:
+    """What went wrong, without a number."""
+    what = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {what}" if isinstance(error.filename, str | bytes | os.PathLike) else what

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from store.errors import WritesFrozen
+from store.errors import NotAtOnce
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -72,26 +72,31 @@ def start(store: Store, kind: str, function: Callable[[], object]) -> None:
     threads_of(store).start(kind, function)
 
 
-async def change(store: Store, work: Callable[[], T]) -> T:
-    """The result of work that begins with a transaction and is short: at once; during a write freeze, after it, and the
-    event loop goes on meanwhile."""
-    while True:
-        try:
-            return work()
-        except WritesFrozen:
-            await threads_of(store).run("held", store.write_freeze.wait)
+def at_once(store: Store, work: Callable[[], T]) -> T:
+    """The result of short work, which is one transaction, or reads. Raises NotAtOnce where it would wait for a lock or
+    the end of a write freeze, or where much would have to be read; then it has done nothing."""
+    freeze = store.write_freeze
+    freeze.hurried = True
+    try:
+        return work()
+    finally:
+        freeze.hurried = False
+
+
+async def change(store: Store, work: Callable[[], T], user: str = "", kind: str = "held") -> T:
+    """The result of `work`: `at_once`, or else from a thread of that kind, and the event loop goes on meanwhile."""
+    try:
+        return at_once(store, work)
+    except NotAtOnce:
+        return await run(store, kind, work, user=user)
 
 
 def sometime(store: Store, work: Callable[[], object]) -> None:
-    """`change` for work that nobody waits for: what it raises after a write freeze goes to the log."""
+    """`change` for work that nobody waits for: what it raises in a thread goes to the log."""
     try:
-        work()
-    except WritesFrozen:
-        def later() -> None:
-            store.write_freeze.wait()
-            work()
-
-        start(store, "held", later)
+        at_once(store, work)
+    except NotAtOnce:
+        start(store, "held", work)
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:

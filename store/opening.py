@@ -18,7 +18,7 @@ from mboxlist.engine.kv import NeedsRecovery
 from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
-from store.changes import News
+from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.partition.inuse import listed, write_list
@@ -128,6 +128,8 @@ class _Opening:
         for partition in partitions.values():
             partition.domains = store.domains
         mailboxes.noticed = lambda entry: writing.note(store, entry)
+        users.noticed = lambda user: self.news.tell([account(user)])
+        users.domains.noticed = lambda domain: self.news.tell([account(f"@{domain}")])
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:

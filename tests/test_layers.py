@@ -59,7 +59,9 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+store/net/proxies
 tools/exits tools/serversettings
+tools/storeowner
 tools/server/tls tools/front
 tools/cli
 tools/transfer

@@ -1,13 +1,15 @@
 """COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
 
 from imap import noting
-from imap.session import QUICK, Session
+from imap.session import QUICK, QUICK_UNITS, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, crosspartition
+from store.mailboxes.copymessages import PartlyMoved
+from store.partition.transactions import COPY_UNITS, MOVE_UNITS, units
 
 
 async def copy(session: Session, command: Copy) -> Reply:
@@ -35,9 +37,12 @@ async def copy(session: Session, command: Copy) -> Reply:
         else:
             copying = crosspartition.copy_durably(
                 session.store, source, target, uids, remove=command.remove, reader=session.user,
-                at_once=len(uids) <= QUICK, progress=progress)
+                at_once=units(uids, MOVE_UNITS if command.remove else COPY_UNITS) <= QUICK_UNITS, progress=progress)
         new = await session.patiently(copying, progress)
     except StoreError as error:
+        if isinstance(error, PartlyMoved) and authorization.may(session.store, session.user, target, "r"):
+            session.stream.write(responses.ok(None, "Moved", responses.copyuid(
+                target.uidvalidity, error.uids, error.new)))
         if error.problem is Problem.NO_MAILBOX:
             if not snapshot:
                 session.store.status(source)        # raises the same, if it is this one that is gone

@@ -16,8 +16,9 @@ from imap.wire.responses import NO
 from store.delivery import durable
 from store.errors import Problem
 from store.mailboxes.flagchanges import Known, update_flags
+from store.partition.transactions import FLAG_UNITS, units
 from store.tables.index import take
-from store.tables.state import keyword_bits
+from store.tables.state import MailboxState, keyword_bits
 from store.values import Flag, FlagAction
 
 
@@ -40,7 +41,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     known = None
     if command.unchanged_since is not None:
         known = Known(command.unchanged_since, take(view.rows, positions))
-    update = await session.change(len(uids), lambda: update_flags(
+    update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
         session.store, entry, uids, command.action, command.flags, session.user, known))
     await durable.flushed(session.store, entry)
     if command.flags.system & Flag.DELETED and command.action is not FlagAction.REMOVE:
@@ -50,7 +51,8 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     if len(update.gone) or len(failed):
         positions = positions[np.isin(uids, update.uids)]
     if command.silent:
-        belief = _believed(session, view, positions, command)
+        state = await session.change(0, lambda: session.store.status(entry))
+        belief = _believed(session, view, positions, command, state)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief, always=failed)
     else:
         always = np.union1d(positions, failed) if len(failed) else positions
@@ -60,10 +62,9 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     return Reply(f"{name}: some messages were changed meanwhile" if code else f"{name} completed", code)
 
 
-def _believed(session: Session, view: View, positions: Positions, command: StoreFlags) -> Belief:
+def _believed(session: Session, view: View, positions: Positions, command: StoreFlags, state: MailboxState) -> Belief:
     """What a client that asked for silence takes the flags to be now; another session may have made them different."""
     rows = view.rows
-    state = session.store.status(view.mailbox.entry)
     bits, _ = keyword_bits(state, command.flags.keywords, add=False)
     return Belief(positions, _applied(rows["flags"][positions], int(command.flags.system), command.action),
                   _applied(rows["keywords"][positions], bits, command.action),

@@ -2,6 +2,7 @@
 besides), RFC 6154 (special use), RFC 7889, RFC 8438 and RFC 9208 (items of STATUS)."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC
 from store import offload
-from store.errors import Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError
 from store.mailboxes import authorization, subscribing, uidskip
 from store.mailboxes.uidskip import unstored
 from store.tables.state import MailboxState
@@ -37,9 +38,9 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     if ListOption.STATUS in command.give and StatusItem.UIDNEXT in command.status:
         await _store_skips(session)
 
-    def lines() -> Iterator[bytes]:
+    def lines() -> Iterator[Callable[[], bytes]]:
         names = _Names(session, command)
-        return map(names.line, in_order(names.wanted()))
+        return (partial(names.line, name) for name in in_order(names.wanted()))
 
     await _write(session, lines, sum(map(len, command.patterns)))
     await snapshots.list_snapshots(session, command)
@@ -56,18 +57,19 @@ async def _store_skips(session: Session) -> None:
     await uidskip.stored(session.store, found)
 
 
-async def _write(session: Session, lines: Callable[[], Iterator[bytes]], letters: int) -> None:
+async def _write(session: Session, lines: Callable[[], Iterator[Callable[[], bytes]]], letters: int) -> None:
     """Write all these lines, which are made in a thread where the user has many mailboxes, or the patterns many
     letters: sets of all their names, and what is sorted, cannot be had in small pieces. Meanwhile the session does
     nothing else, so they may ask it."""
     if letters <= FEW and not authorization.sees_many(session.store, session.user, FEW):
         for line in lines():
-            session.stream.write(line)
+            session.stream.write(await session.change(0, line, kind="views"))
             await session.stream.breathe()
         return
     progress = session.progress()
     for piece in await session.patiently(offload.run(
-            session.store, "search", lambda: joined(lines(), progress), user=session.user), progress):
+            session.store, "search", lambda: joined((line() for line in lines()), progress), user=session.user),
+            progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
 
@@ -124,6 +126,8 @@ class _Names:
             if ListOption.STATUS in give and readable:
                 try:
                     after += _status(session, entry, self._command.status)
+                except NotAtOnce:
+                    raise
                 except StoreError as error:             # then it is left out (RFC 5819 §2)
                     readable = error.problem is not Problem.NO_MAILBOX
             if ListOption.MYRIGHTS in give:
@@ -158,14 +162,14 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
 
-    def lines() -> Iterator[bytes]:
+    def lines() -> Iterator[Callable[[], bytes]]:
         accepts = matching(command.reference, command.patterns)
         names = _subscriptions(session)
         found = set(filter(accepts, names))
         levels = filter(accepts, parents(names)) if "%" in "".join(command.patterns) else ()
         shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
         for name in in_order(shown):
-            yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
+            yield partial(responses.listed, shown[name], name, lsub=True, utf8=session.utf8)
 
     await _write(session, lines, sum(map(len, command.patterns)))
     return Reply("LSUB completed")
@@ -180,7 +184,7 @@ async def status(session: Session, command: Status) -> Reply:
         await uidskip.stored(session.store, [entry])
     if StatusItem.HIGHESTMODSEQ in command.items:
         session.enable_condstore()
-    session.stream.write(_status(session, entry, command.items))
+    session.stream.write(await session.change(0, lambda: _status(session, entry, command.items), kind="views"))
     return Reply("STATUS completed")
 
 

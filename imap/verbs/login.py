@@ -30,7 +30,7 @@ async def login(session: Session, command: Login) -> Reply:
         await firstuse.find_inbox(session.store, admitted.account)
     except StoreError as error:
         return _failed(session, error)
-    session.log_in(admitted.account)
+    session.log_in(admitted)
     return Reply("Logged in", session.capability_code())
 
 
@@ -59,7 +59,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
         raise SyntaxProblem(str(problem)) from None
     except StoreError as error:
         return _failed(session, error)
-    session.log_in(admitted.account)
+    session.log_in(admitted)
     return Reply("Logged in", session.capability_code())
 
 

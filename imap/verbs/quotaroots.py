@@ -82,7 +82,8 @@ def _units(octets: int) -> int:
 def _root(session: Session, name: MailboxName, text: str) -> str:
     """What the mailbox is charged to, or would be. Raises StoreError NO_MAILBOX, NO_PERMISSION (the right is `r`)."""
     try:
-        return session.store.status(session.entry(text, "r")).quota_root
+        entry = session.entry(text, "r")
+        return session.store.partition_of(entry).quota_root(entry.id)
     except StoreError as error:
         if name.owner != session.user or error.problem is not Problem.NO_MAILBOX:
             raise
@@ -104,7 +105,7 @@ def _may_see(session: Session, root: str) -> bool:
         return True
     if root.startswith(PUBLIC):
         return any(authorization.may(session.store, session.user, entry, "r")
-                   and session.store.status(entry).quota_root == root
+                   and session.store.partition_of(entry).quota_root(entry.id) == root
                    for entry in authorization.visible(session.store, session.user) if not entry.name.owner)
     return root == session.user or root in _own_roots(session)
 

@@ -14,6 +14,7 @@ from mboxlist.entry import MailboxEntry
 from store.delivery import durable
 from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
+from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS
 from store.quota import roots
 from store.values import Flag
 
@@ -32,7 +33,7 @@ async def select(session: Session, command: Select) -> Reply:
         entry = session.entry(command.mailbox, "r")
         await session.patiently(uidskip.stored(session.store, [entry]))        # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
-        session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
+        session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
     if command.resync is not None:
         await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"
@@ -46,12 +47,13 @@ def _is_read_write(session: Session, view: View) -> bool:
     return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & Flag.SEEN else "iewts")
 
 
-def _quota_alert(session: Session, entry: MailboxEntry) -> bytes:
+def _quota_alert(session: Session, view: View) -> bytes:
     """An alert (RFC 3501 §7.1) when the user's own quota root is nearly full: once a session, and again when it has
     been below the threshold. What others use is none of the user's business."""
+    entry = view.mailbox.entry
     if entry.name.owner != session.user:
         return b""
-    root = session.store.status(entry).quota_root
+    root = view.mailbox.state.quota_root
     warning = roots.warning(session.store, entry)
     if warning is None:
         session.warned.discard(root)
@@ -113,8 +115,11 @@ async def expunge(session: Session, command: Expunge) -> Reply:
 
 
 async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
-    deleted = session.store.status(entry).deleted
-    gone = await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)) if deleted else []
+    deleted = (await session.change(0, lambda: session.store.status(entry))).deleted
+    if not deleted:
+        return
+    gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
+        session.store, entry, uids))
     session.stream.acts["expunged"] += len(gone)
     if gone:
         await durable.flushed(session.store, entry)

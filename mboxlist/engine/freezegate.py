@@ -42,10 +42,16 @@ class WriteFreeze:
         self._shared = mmap.mmap(self._handle, _UNTIL.size)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
+        self.hurried = False            # whether that does something just now that is to wait for no lock either
 
     def never_waits(self, *, never: bool = True) -> None:
         """This thread is that of an event loop: see `wait`. Or no longer."""
         self._loop = threading.get_ident() if never else 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether this thread is to wait for nothing, neither the gate nor a lock."""
+        return self.hurried and threading.get_ident() == self._loop
 
     @property
     def shut(self) -> bool:

@@ -246,6 +246,11 @@ class Env:
         """Whether there is a write freeze: a transaction that changes anything would wait."""
         return self._write_freeze is not None and self._write_freeze.shut
 
+    @property
+    def at_once(self) -> bool:
+        """Whether this thread is to wait for no lock: see `WriteFreeze.at_once`."""
+        return self._write_freeze is not None and self._write_freeze.at_once
+
     def active(self) -> int:
         """How many transactions are under way, in all processes."""
         return int(self._env.txn_stat()["nactive"])

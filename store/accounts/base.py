@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from store.errors import Problem
 
@@ -48,6 +48,7 @@ class Account:
     `aliases` are further addresses, written as user ids are (mailAlternateAddress); `access` are the rules of what the
     user may use from where (`accessrules`; mailAllowedServiceAccess), "" without any; `host` is the back end that keeps
     the account's mail (mailHost), "" when there is one only: `Store.is_here` says whether that is this one.
+    `credential` is another one for another password; it tells nothing of it, and is no part of who the user is.
     """
 
     user: str
@@ -58,6 +59,7 @@ class Account:
     aliases: tuple[str, ...] = ()
     access: str = ""
     host: str = ""
+    credential: str = field(default="", eq=False, repr=False)
 
 
 NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes

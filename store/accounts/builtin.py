@@ -1,7 +1,7 @@
 """The built-in directory: a table of users in the environment of the mailbox list."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache, partial
 
 from attrs import evolve, frozen
@@ -14,7 +14,7 @@ from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.domainrows import DomainRules
 from store.accounts.passwordcache import VerifiedPasswords
-from store.accounts.passwords import NOBODY, scram_keys, verify_password
+from store.accounts.passwords import NOBODY, credential, kept_keys, scram_keys, verify_password, without_keys
 from store.accounts.sasl.scram import Keys
 from store.accounts.throttle.sharedcache import Remembered
 from store.addresses import canonical, canonical_domain
@@ -63,7 +63,7 @@ class User:
         values = json.loads(data)
         account = Account(user, values["partition"], Status(values["status"]), values.get("removed", 0),
                           tuple(values.get("groups", ())), tuple(values.get("aliases", ())),
-                          values.get("access", ""), values.get("host", ""))
+                          values.get("access", ""), values.get("host", ""), credential(values["password"]))
         before = Status(values["before"]) if "before" in values else None
         return cls(account, values["password"], before, values.get("renamed_from", ""))
 
@@ -78,6 +78,7 @@ class BuiltinDirectory:
     """
 
     remote = False
+    session_time = 0.0      # seconds after which `refresh` is to be called for users with open sessions; 0: never
 
     def __init__(self, mailboxes: MailboxNames, default_domain: str) -> None:
         self._env = mailboxes.env
@@ -86,6 +87,7 @@ class BuiltinDirectory:
         self._ending = "@" + canonical_domain(default_domain)
         self._verified = VerifiedPasswords()
         self.domains = DomainRules(mailboxes)
+        self.noticed: Callable[[str], None] = lambda user: None     # a row has changed, and the change is committed
 
     def user_id(self, address: str) -> str:
         """The user id of an address or login name: its canonical form without the default domain; NO_USER_ID for what
@@ -123,6 +125,10 @@ class BuiltinDirectory:
         """What `look_up` says, asked for if need be: for a thread. Raises StoreError UNAVAILABLE."""
         return self.look_up(address)
 
+    def refresh(self, user: str) -> Account | None:
+        """What is said of a user now, whatever was said before. For a thread. Raises StoreError UNAVAILABLE."""
+        return self.find(user)
+
     def flush(self) -> None:
         """Have all processes ask again."""
 
@@ -154,18 +160,32 @@ class BuiltinDirectory:
 
     def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
-        nothing fits, and None. For a thread, too."""
+        nothing fits, and None, in the same time: so does a user without keys look. For a thread, too."""
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
-        keys = scram_keys(mechanism, found.password) if found is not None else None
-        if found is None or keys is None or not found.account.status.may_log_in:
+        own = found is not None and mechanism in kept_keys(found.password)
+        keys = scram_keys(mechanism, found.password if found is not None and own else f"nobody {nobody.to_text()}")
+        if found is None or keys is None or not own or not found.account.status.may_log_in:
             return nobody, None
         return keys, found.account
 
+    def with_keys(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The users who have keys of SCRAM, and of which mechanisms, in order of user id."""
+        for key, data in self._table.scan():
+            if not key.startswith(NO_USER_ID.encode()) and b" SCRAM-" in data:
+                yield key.decode(), kept_keys(User.from_bytes(key.decode(), data).password)
+
+    def drop_keys(self, user: str, but: Collection[str]) -> None:
+        """Leave a user the keys of these mechanisms alone; the password stays. Raises StoreError NO_USER."""
+        self.alter(user, lambda old: evolve(old, password=without_keys(old.password, but)))
+
     def access_rules(self, account: Account) -> str:
         """The user's, else those of the user's domain."""
-        domain = account.user.rpartition("@")[2] if "@" in account.user else self._ending[1:]
-        return account.access or self.domains.access(domain)
+        return account.access or self.domains.access(self.domain(account.user))
+
+    def domain(self, user: str) -> str:
+        """The domain of a user."""
+        return user.rpartition("@")[2] if "@" in user else self._ending[1:]
 
     def remember_for(self, seconds: float) -> None:
         """How long `remembers` knows."""
@@ -194,7 +214,7 @@ class BuiltinDirectory:
                 raise StoreError(Problem.USER_EXISTS)
             self.write(user, txn)
 
-        self._change(work)
+        self._change(user.account.user, work)
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
                groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None,
@@ -228,7 +248,7 @@ class BuiltinDirectory:
             changed[:] = [change(User.from_bytes(user, data))]
             self.write(changed[0], txn)
 
-        self._change(work)
+        self._change(user, work)
         return changed[0]
 
     def place(self, user: str, partition: str, txn: Txn) -> None:
@@ -259,7 +279,7 @@ class BuiltinDirectory:
         def work(txn: Txn) -> None:
             if not self.erase(user, txn):
                 raise StoreError(Problem.NO_USER)
-        self._change(work)
+        self._change(user, work)
 
     def all(self) -> Iterator[Account]:
         """Every user, in order of user id."""
@@ -320,6 +340,7 @@ class BuiltinDirectory:
             self._aliases.add(alias, user, txn)
 
     @problems()
-    def _change(self, work: Callable[[Txn], None]) -> None:
+    def _change(self, user: str, work: Callable[[Txn], None]) -> None:
         transact(self._env, work)
         self._env.flush()
+        self.noticed(user)

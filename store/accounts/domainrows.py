@@ -3,7 +3,7 @@ directory said was flushed: rows of `users.db` whose keys no user id can have, s
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mboxlist.engine.btree import Txn
@@ -12,7 +12,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.table import MailboxNames
 from store.accounts.base import NO_USER_ID
 from store.addresses import canonical_domain
-from store.errors import WritesFrozen
+from store.errors import NotAtOnce
 from store.problems import problems
 
 _SECRET = NO_USER_ID.encode()
@@ -25,6 +25,7 @@ class DomainRules:
         self._env = mailboxes.env
         self._table = mailboxes.users
         self._secret = b""
+        self.noticed: Callable[[str], None] = lambda domain: None       # its rules have changed
 
     def access(self, domain: str) -> str:
         """The rules of a domain; "" without any. Raises ValueError for what cannot be a domain."""
@@ -44,6 +45,7 @@ class DomainRules:
 
         transact(self._env, work)
         self._env.flush()
+        self.noticed(canonical_domain(domain))
 
     def all(self) -> Iterator[tuple[str, str]]:
         """Every domain that has rules."""
@@ -60,7 +62,7 @@ class DomainRules:
                 try:
                     data = transact(self._env, self._make_secret)
                 except Quiesced:
-                    raise WritesFrozen from None
+                    raise NotAtOnce from None
             self._env.flush()
             self._secret = bytes.fromhex(json.loads(data)["secret"])
         return self._secret

@@ -9,6 +9,7 @@ from attrs.validators import ge
 from store.accounts.accessrules import Rules
 from store.accounts.mechanisms import MECHANISMS, Wanted
 from store.accounts.networks import Networks
+from store.accounts.sasl.scram import HASHES, PLUS
 from store.accounts.throttle.slowdown import Scale
 from store.values import setting
 
@@ -17,6 +18,12 @@ def _mechanisms(value: tuple[str, ...]) -> None:
     for name in value:
         if name.upper() not in MECHANISMS:
             raise ValueError(f"{name} is none of {', '.join(MECHANISMS)}")
+
+
+def _hashes(value: tuple[str, ...]) -> None:
+    for name in value:
+        if name.upper() not in HASHES:
+            raise ValueError(f"{name} is none of {', '.join(HASHES)}")
 
 
 def _url(value: str) -> None:
@@ -31,6 +38,9 @@ class Settings:
 
     mechanisms: tuple[str, ...] = setting(MECHANISMS, "SASL mechanisms that may be offered; those are that the "
                                           "connection and the directory allow", check=_mechanisms)
+    scram_keys: tuple[str, ...] = setting((), "mechanisms of SCRAM whose keys are kept beside the hash of a password "
+        "that is set, and that are offered: SCRAM-SHA-256, SCRAM-SHA-1; empty: none. Who has stolen keys guesses the "
+        "password many times faster than from the hash, with SCRAM-SHA-1 faster still", check=_hashes)
     access: str = setting("", "access rules of users who have none, and whose domain has none: "
                           "+imap,pop:10.0.0.0/8$-ALL:*", check=Rules.parse)
     service_access: str = setting("", "access rules that hold for all users, besides their own", check=Rules.parse)
@@ -66,18 +76,44 @@ class Settings:
     oauth_time: float = setting(10.0, "how long to wait for the answer", type="duration", validator=ge(0.1))
     oauth_keys: Path | None = setting(None, "file of public keys, a JWK set or PEM, by which tokens are checked that "
                                       "are JWT; default: none are")
-    oauth_issuer: str = setting("", "who must have made the token (iss); empty: anybody")
-    oauth_audience: str = setting("", "for whom it must be (aud); empty: for whomever, if it names nobody")
+    oauth_issuer: str = setting("", "who must have made the token (iss); needed with oauth_keys; empty: anybody whom "
+                                "oauth_introspection vouches for")
+    oauth_audience: str = setting("", "for whom it must be (aud), as the provider calls this server; without it no "
+                                  "token is taken: one that was made for another application would do here, too")
     oauth_scope: str = setting("", "what it must allow (scope); empty: anything")
     oauth_user: str = setting("", "the claim that is the login name; default: the first of username, "
                               "preferred_username, email, sub")
+    oauth_trust_email: bool = setting(False, "yes: the provider guarantees that the claim email is the user's own "
+                                      "address, also where email_verified is not true")
     oauth_configuration: str = setting("", "page that tells clients where to get a token (openid-configuration)",
                                        check=_url)
 
     @property
     def oauth(self) -> bool:
         """Whether tokens can be checked."""
-        return bool(self.oauth_introspection or self.oauth_keys)
+        return bool(self.oauth_introspection or self.oauth_keys) and not self.oauth_lacks
+
+    @property
+    def oauth_lacks(self) -> str:
+        """The option without which no token can be taken; "" if there is none, or tokens are not wanted."""
+        if not (self.oauth_introspection or self.oauth_keys):
+            return ""
+        if not self.oauth_audience:
+            return "login.oauth_audience"
+        return "login.oauth_issuer" if self.oauth_keys and not self.oauth_issuer else ""
+
+    @property
+    def kept_keys(self) -> frozenset[str]:
+        """`scram_keys`, as they are written."""
+        return frozenset(name.upper() for name in self.scram_keys)
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """The mechanisms that may be offered: of SCRAM those whose keys are kept."""
+        names = frozenset(name.upper() for name in self.mechanisms)
+        without = () if self.oauth else ("OAUTHBEARER", "XOAUTH2")
+        return frozenset(name for name in names.difference(without) if not name.startswith("SCRAM-")
+                         or name.removesuffix(PLUS) in self.kept_keys)
 
     @property
     def wanted(self) -> Wanted:

@@ -107,6 +107,9 @@ MECHANISMS = ("SCRAM-SHA-256-PLUS", "SCRAM-SHA-1-PLUS", "SCRAM-SHA-256", "SCRAM-
               "XOAUTH2", "PLAIN", "LOGIN")
 
 
+WITHOUT_PASSWORD = frozenset({"EXTERNAL", "OAUTHBEARER", "XOAUTH2"})
+
+
 def begin(mechanism: str, channel: Channel, wanted: Wanted = Wanted()) -> Exchange:
     """An exchange by one of `MECHANISMS`."""
     if mechanism == "PLAIN":

@@ -7,21 +7,23 @@ import base64
 import hashlib
 import hmac
 import os
+from collections.abc import Collection, Iterable
 
-from store.accounts.sasl.scram import Keys, all_keys
+from store.accounts.sasl.scram import Keys, keys_of
 from store.values import Secret
 
 _LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
 _MEMORY = 64 << 20
+_OUTSIDE = "outside$"
 
 
-def hash_password(password: Secret, *, scram: bool = True) -> str:
-    """A hash with a salt of its own. Takes tens of milliseconds, on purpose. `scram`: with the keys of SCRAM, which are
-    not as hard to guess the password from."""
+def hash_password(password: Secret, keys: Iterable[str] = ()) -> str:
+    """A hash with a salt of its own. Takes tens of milliseconds, on purpose. `keys`: the mechanisms of SCRAM whose keys
+    stand beside it, from which the password is not as hard to guess."""
     salt = os.urandom(16)
     digest = _scrypt(password.reveal(), salt, _LOG_N, _R, _P)
     hashed = "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(digest)])
-    return " ".join([hashed, *(keys.to_text() for keys in (all_keys(password) if scram else ()))])
+    return " ".join([hashed, *(made.to_text() for made in keys_of(password, keys))])
 
 
 def verify_password(password: Secret, stored: str) -> bool:
@@ -36,12 +38,36 @@ def verify_password(password: Secret, stored: str) -> bool:
         return False
 
 
+def kept_keys(stored: str) -> tuple[str, ...]:
+    """The mechanisms of SCRAM whose keys stand beside a hash."""
+    return tuple(word.partition("$")[0] for word in stored.split(" ")[1:])
+
+
+def without_keys(stored: str, but: Collection[str]) -> str:
+    """The hash, with the keys of these mechanisms alone."""
+    first, *keys = stored.split(" ")
+    return " ".join([first, *(word for word in keys if word.partition("$")[0] in but)])
+
+
 def scram_keys(mechanism: str, stored: str) -> Keys | None:
     """The keys of SCRAM that a hash has with it."""
     for word in stored.split(" ")[1:]:
         if word.startswith(mechanism + "$"):
             return Keys.from_text(word)
     return None
+
+
+def credential(stored: str) -> str:
+    """What changes with the password, and with nothing else: not with the keys of SCRAM beside it. An outside directory
+    has its own (`outside`)."""
+    if stored.startswith(_OUTSIDE):
+        return stored.removeprefix(_OUTSIDE)
+    return hashlib.blake2b(stored.partition(" ")[0].encode(), digest_size=16).hexdigest() if stored else ""
+
+
+def outside(mark: str) -> str:
+    """What is stored of a password that an outside directory keeps: no password fits, and `credential` gives `mark`."""
+    return _OUTSIDE + mark if mark else ""
 
 
 #: What a password is compared with when there is no such user, so that the answer takes as long.

@@ -1,5 +1,9 @@
 """Whose a token is: as the one who made it says (RFC 7662), or as a JWT says that one of the configured keys has signed
-(RFC 7519, RFC 9068). Both wait, and are for a thread."""
+(RFC 7519, RFC 9068). Both wait, and are for a thread.
+
+A token is good for whom it was made: it must name this server (aud), or any application that somebody has logged in to
+could come with the token that it got. The algorithm is one of public keys, whatever the token says (RFC 8725 §3).
+"""
 
 import base64
 import hashlib
@@ -54,9 +58,7 @@ class Tokens:
         if claims is None:
             claims = self._from_server(token)
         self._look_at(claims)
-        name = _login_name(claims, self.settings.oauth_user)
-        if not name:
-            raise _bad("the token does not say whose it is")
+        name = self._login_name(claims)
         self._remember(token, name, claims.get("exp"))
         return name
 
@@ -68,15 +70,28 @@ class Tokens:
         if since is not None and not (_is_time(since) and since <= now + LEEWAY):
             raise _bad("the token is not valid yet")
         if settings.oauth_issuer and claims.get("iss") != settings.oauth_issuer:
-            raise _bad("somebody else has made the token")
-        audience = claims.get("aud", ())
-        if settings.oauth_audience and settings.oauth_audience not in (
-                (audience,) if isinstance(audience, str) else tuple(audience) if isinstance(audience, list) else ()):
-            raise _bad("the token is for somebody else")
+            raise _bad("somebody else has made the token (login.oauth_issuer)")
+        audience = claims.get("aud")
+        named = (audience,) if isinstance(audience, str) else tuple(audience) if isinstance(audience, list) else ()
+        if not settings.oauth_audience or settings.oauth_audience not in named:
+            raise _bad("the token is for somebody else (login.oauth_audience)" if named else
+                       "the token does not say for whom it is (login.oauth_audience)")
         scope = claims.get("scope", "")
         allowed = scope.split() if isinstance(scope, str) else scope if isinstance(scope, list) else ()
         if not set(settings.oauth_scope.split()) <= {str(each) for each in allowed}:
             raise _bad("the token does not allow this")
+
+    def _login_name(self, claims: Claims) -> str:
+        """Whoever it was given to. An address that nobody has verified anybody may have given. Raises StoreError
+        BAD_LOGIN."""
+        wanted = (self.settings.oauth_user,) if self.settings.oauth_user else NAMES
+        claim = next((name for name in wanted if isinstance(claims.get(name), str) and claims[name]), "")
+        if not claim:
+            raise _bad("the token does not say whose it is")
+        verified = claims.get("email_verified")
+        if claim == "email" and not self.settings.oauth_trust_email and not (verified is True or verified == "true"):
+            raise _bad("the address in the token is not verified (login.oauth_trust_email)")
+        return str(claims[claim])
 
     def _remember(self, token: Secret, name: str, until: object) -> None:
         end = self.now() + self.settings.remember_time
@@ -140,9 +155,12 @@ class Tokens:
             return None
         import jwt  # here: it loads much, and most servers have no use for it
         try:
-            kid = jwt.get_unverified_header(token.reveal()).get("kid")
+            header = jwt.get_unverified_header(token.reveal())
         except jwt.PyJWTError:
             return None
+        if "crit" in header:                            # RFC 7515 §4.1.11: none is understood
+            raise _bad("the token wants what is not known here")
+        kid = header.get("kid")
         keys = [key for key in self._public_keys() if kid is None or key.key_id in (None, kid)]
         for key in keys:
             try:
@@ -151,7 +169,7 @@ class Tokens:
                     "verify_iat": False, "verify_sub": False, "verify_jti": False})     # `_look_at` does
             except (jwt.PyJWTError, TypeError, ValueError):
                 continue
-            if "exp" not in claims:
+            if claims.get("exp") is None:
                 raise _bad("the token never expires")
             return claims
         if self.settings.oauth_introspection:
@@ -215,14 +233,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
-
-
-def _login_name(claims: Claims, claim: str) -> str:
-    for name in (claim,) if claim else NAMES:
-        value = claims.get(name)
-        if isinstance(value, str) and value:
-            return value
-    return ""
 
 
 def _is_time(value: object) -> bool:

@@ -1,82 +1,197 @@
 """COPY and MOVE: records that refer to the same message files (RFC 3501 §6.4.7, RFC 6851)."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
 from store.mailboxes.expunge import take_out
-from store.partition.transactions import WriteTxn, set_own, sorted_uids
+from store.partition.partition import Partition
+from store.partition.transactions import COPY_UNITS, MOVE_UNITS, WriteTxn, places, set_own, slices, sorted_uids
 from store.progress import Progress
 from store.store import Store
+from store.tables.copiesunderway import CopyUnderWay
 from store.tables.index import Rows
-from store.tables.references import marks, tally
+from store.tables.references import tally
 from store.tables.state import MailboxState, gained, keyword_bits
 from store.values import Flag
+
+log = logging.getLogger(__name__)
+
+PAUSE = 0.05                # seconds between two tries to undo a copy
+
+
+class PartlyMoved(StoreError):
+    """A MOVE has come to its end half way: the messages `uids` have been moved, and are `new` now (RFC 6851 §4.3)."""
+
+    def __init__(self, error: StoreError, uids: NDArray[np.uint32], new: list[int]) -> None:
+        super().__init__(error.problem, error.public, error.detail)
+        self.uids = uids
+        self.new = new
 
 
 def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
                   uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "",
-                  progress: Progress | None = None, guard: Callable[[MailboxState], None] = lambda source: None
-                  ) -> list[int]:
+                  progress: Progress | None = None, guard: Callable[[MailboxState], None] | None = None) -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none; the new UIDs in ascending order of the old ones.
 
     Flags are copied as the `reader` sees them (`Store.private_bits`), those that it may set in the target.
     Both mailboxes are on this partition; no file is touched. Not flushed yet. `guard` gets the source's figures, and
-    raises what keeps the messages where they are.
+    raises what keeps the messages where they are; with it, they are copied in one transaction.
+
+    Many are copied some at a time. When a copy cannot be made to its end, what there is of it goes again; a move
+    leaves what it has moved, and raises PartlyMoved.
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT; Abandoned, and then none are copied.
     """
     wanted = sorted_uids(uids)
-    own_source, own_target = store.private_bits(source, reader), store.private_bits(target, reader)
-    allowed = changeable(store, reader, target)
+    copying = _Copying(store, source, target, reader, remove, progress or Progress(), guard or (lambda source: None))
+    pieces = [wanted] if guard else list(slices(wanted, MOVE_UNITS if remove else COPY_UNITS))
+    partition = store.partition_of(target)
+    copying.progress.total = copying.progress.done = 0
+    copying.progress.begin(len(wanted))
+    if len(pieces) == 1:
+        return partition.transact(partial(copying.some, uids=wanted))
+    partition.transact(partial(copying.try_all, octets=copying.octets(wanted), messages=len(wanted)))
+    under_way = None if remove else CopyUnderWay(target.id, partition.next_serial())
+    new: list[int] = []
+    try:
+        for piece in pieces:
+            copying.progress.step(0)
+            new += partition.transact(partial(copying.some, uids=piece, under_way=under_way, last=piece is pieces[-1]))
+            copying.progress.done = len(new)
+    except BaseException as error:
+        if under_way is not None:
+            _undo_or_say(store, partition, under_way)
+        elif new and isinstance(error, StoreError):
+            raise PartlyMoved(error, wanted[:len(new)], new) from error
+        raise
+    return new
 
-    def work(txn: WriteTxn) -> list[int]:
-        counted = progress or Progress()
-        counted.total = counted.done = 0
-        states = {entry_id: txn.state(entry_id) for entry_id in sorted({source.id, target.id})}
-        guard(states[source.id])
-        rows = txn.rows_of(source.id, wanted)
-        if len(rows) != len(wanted):
+
+@frozen
+class _Copying:
+    """What `copy_messages` was asked for."""
+
+    store: Store
+    source: MailboxEntry
+    target: MailboxEntry
+    reader: str
+    remove: bool
+    progress: Progress
+    guard: Callable[[MailboxState], None]
+
+    def octets(self, wanted: NDArray[np.uint32]) -> int:
+        """Of all messages. Raises StoreError GONE."""
+        rows = self.store.open_mailbox(self.source).rows
+        there = places(rows, wanted)
+        if len(there) != len(wanted):
+            raise StoreError(Problem.GONE)
+        return int(rows["size"][there].sum())
+
+    def try_all(self, txn: WriteTxn, octets: int, messages: int) -> None:
+        """See whether there is room for all. Raises StoreError OVER_QUOTA."""
+        states = self._states(txn)
+        if not self._within_root(states):
+            try_quota(txn, states[self.target.id], octets, messages)
+
+    def some(self, txn: WriteTxn, uids: NDArray[np.uint32], under_way: CopyUnderWay | None = None, last: bool = True
+             ) -> list[int]:
+        """Copy or move these; `under_way` is on record until the last ones are there."""
+        source, target, reader = self.source, self.target, self.reader
+        states = self._states(txn)
+        self.guard(states[source.id])
+        rows = txn.rows_of(source.id, uids)
+        if len(rows) != len(uids):
             raise StoreError(Problem.GONE)
         if not len(rows):
             return []
-        octets = int(rows["size"].sum())
         before = states[target.id]
-        moved_within_root = remove and states[source.id].quota_root == before.quota_root
-        txn.charge(before, octets, len(rows), enforce=not moved_within_root)
-        shown = txn.partition.views.as_seen(source.id, rows, reader if own_source else "", txn.handle)
-        copies, keywords = copies_of(shown, states[source.id], before, allowed)
-        if own_target:
-            set_own(txn, target.id, reader, copies, own_target, before.highestmodseq + 1)
+        txn.charge(before, int(rows["size"].sum()), len(rows), enforce=not self._within_root(states))
+        shown = txn.partition.views.as_seen(
+            source.id, rows, reader if self.store.private_bits(source, reader) else "", txn.handle)
+        copies, keywords = copies_of(shown, states[source.id], before, changeable(self.store, reader, target))
+        if own := self.store.private_bits(target, reader):
+            set_own(txn, target.id, reader, copies, own, before.highestmodseq + 1)
         after = evolve(with_rows(before, copies), keywords=keywords)
         txn.append(target.id, copies)
         txn.set_state(target.id, before, after)
-        if not remove:
-            counted.begin(len(copies))
-            for digest, count, check in tally(target.id, copies):
-                txn.refs.add(digest, count, check, txn.handle)
-                counted.step(count)
-        else:
+        tallies = tally(target.id, copies)
+        if self.remove:
             left = after if source.id == target.id else states[source.id]
             take_out(txn, source.id, left, rows, same_modseq=source.id == target.id, release=False)
-            counted.begin(len(copies))
-            _exchange(txn, source.id, rows, target.id, copies, counted)
-        return [int(uid) for uid in copies["uid"]]
+            # The files are used as often as before, by other records.
+            tallies = [(digest, 0, new - old) for (digest, _, new), (_, _, old) in zip(
+                tallies, tally(source.id, rows), strict=True)]
+        txn.refs.add_all(tallies, txn.handle)
+        if under_way is not None and last:
+            txn.partition.copies.forget(under_way, txn.handle)
+        elif under_way is not None:
+            txn.partition.copies.add(under_way, copies["uid"], txn.handle)
+        uidlist: list[int] = copies["uid"].tolist()
+        return uidlist
 
-    return store.partition_of(target).transact(work)
+    def _states(self, txn: WriteTxn) -> dict[MailboxId, MailboxState]:
+        return {mailbox: txn.state(mailbox) for mailbox in sorted({self.source.id, self.target.id})}
+
+    def _within_root(self, states: dict[MailboxId, MailboxState]) -> bool:
+        return self.remove and states[self.source.id].quota_root == states[self.target.id].quota_root
 
 
-def _exchange(txn: WriteTxn, source: MailboxId, old: Rows, target: MailboxId, new: Rows, progress: Progress) -> None:
-    """The files are used as often as before, by other records."""
-    befores, afters = marks(source, old["uid"]).tolist(), marks(target, new["uid"]).tolist()
-    for digest, before, after in sorted(zip(old["digest"].tolist(), befores, afters, strict=True)):
-        txn.refs.exchange(digest, before, after, txn.handle)
-        progress.step(1)
+def _undo_or_say(store: Store, partition: Partition, copy: CopyUnderWay) -> None:
+    deadline = time.monotonic() + store.patience
+    while True:
+        try:
+            undo(store, partition, copy)
+            return
+        except StoreError as error:         # one of its mailboxes is being moved, or the disk is full
+            if time.monotonic() > deadline:
+                _say(copy, error)
+                return
+        time.sleep(PAUSE)
+
+
+def _say(copy: CopyUnderWay, error: StoreError) -> None:
+    log.error("what there is of a copy into mailbox %d, which was cut off, goes when the store is next opened: %s",
+              copy.mailbox, error)
+
+
+def undo(store: Store, partition: Partition, copy: CopyUnderWay) -> None:
+    """What there is of a copy that has not come to its end goes again. Raises StoreError."""
+    entry = store.mailboxes.find_id(copy.mailbox)
+
+    def work(txn: WriteTxn, some: NDArray[np.uint32]) -> None:
+        rows = txn.rows_of(copy.mailbox, some)
+        take_out(txn, copy.mailbox, txn.state(copy.mailbox), rows, release=False)
+        txn.refs.release_all(tally(copy.mailbox, rows), int(time.time()), txn.handle)
+
+    if entry is not None:                   # else it has been deleted since, and nobody has heard of the copy
+        for some in slices(partition.copies.uids(copy), MOVE_UNITS):
+            store.transact(entry, partial(work, some=some))
+    partition.transact(lambda txn: partition.copies.forget(copy, txn.handle))
+
+
+def undo_all(store: Store) -> None:
+    """Undo the copies that were cut off with the processes that made them. For the one that opens the store first."""
+    for partition in store.partitions.values():
+        for copy in list(partition.copies.all()):
+            log.info("a copy into mailbox %d was cut off: what there is of it goes", copy.mailbox)
+            try:
+                undo(store, partition, copy)
+            except StoreError as error:
+                _say(copy, error)
+
+
+def try_quota(txn: WriteTxn, target: MailboxState, octets: int, messages: int) -> None:
+    """See whether there is room for so much. Raises StoreError OVER_QUOTA."""
+    txn.charge(target, octets, messages)
+    txn.charge(target, -octets, -messages)
 
 
 def copies_of(rows: Rows, source: MailboxState, target: MailboxState, allowed: tuple[Flag, bool]

@@ -6,7 +6,7 @@ between leaves the messages in both mailboxes.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from store.delivery.batch import NotCopied, SideBySide, one_by_one, refer
 from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
-from store.mailboxes.copymessages import copies_of, copy_messages, with_rows
+from store.mailboxes.copymessages import PartlyMoved, copies_of, copy_messages, try_quota, with_rows
 from store.mailboxes.expunge import remove as remove_messages
 from store.mailboxes.expunge import take_out
 from store.mailboxes.flagchanges import change_flags
@@ -48,6 +48,8 @@ def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterabl
     def work() -> list[int]:
         try:
             return _copy(store, source, target, wanted, remove, reader, side_by_side, progress)
+        except PartlyMoved:
+            raise
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX and all(
                     store.mailboxes.find_id(entry.id) is not None for entry in (source, target)):
@@ -65,6 +67,7 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
 
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT; Abandoned.
     """
+    written = (target, source) if remove else (target,)
     new = None
     if at_once and store.partition_of(source) is store.partition_of(target):
         try:
@@ -74,13 +77,20 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
                 raise
     if new is None:
         side_by_side = threads_of(store).side_by_side
-        new = await run(store, "changes", lambda: copy(
-            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress),
-            user=reader)
-    written = (target, source) if remove else (target,)
+        try:
+            new = await run(store, "changes", lambda: copy(
+                store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side,
+                progress=progress), user=reader)
+        except PartlyMoved:
+            await _flushed(store, written)
+            raise
+    await _flushed(store, written)
+    return new
+
+
+async def _flushed(store: Store, written: Sequence[MailboxEntry]) -> None:
     for entry in {store.partition_of(entry).name: entry for entry in written}.values():
         await durable.flushed(store, entry)
-    return new
 
 
 def patiently(store: Store, work: Callable[[], T]) -> T:
@@ -90,7 +100,7 @@ def patiently(store: Store, work: Callable[[], T]) -> T:
         try:
             return work()
         except StoreError as error:
-            if error.problem is not Problem.BUSY or time.monotonic() > deadline:
+            if error.problem is not Problem.BUSY or isinstance(error, PartlyMoved) or time.monotonic() > deadline:
                 raise
         time.sleep(durable.PAUSE)
 
@@ -125,7 +135,9 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     if here is there:
         with suppress(NotCopied):              # a file is no longer as it was: the copier says what it is now
             return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root)
-    there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
+    if not within_root:
+        octets = int(rows["size"].sum())
+        there.transact(lambda txn: try_quota(txn, txn.state(target.id), octets, len(rows)))
     copier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
         carried, = copy_rows(copier, [rows])
@@ -155,14 +167,6 @@ def _unless_abandoned(progress: Progress, side_by_side: SideBySide) -> SideBySid
         side_by_side(work)
 
     return synced
-
-
-def _try_quota(txn: WriteTxn, target: MailboxEntry, rows: Rows, within_root: bool) -> None:
-    """See whether there is room before anything is copied. Raises StoreError OVER_QUOTA."""
-    state, octets = txn.state(target.id), int(rows["size"].sum())
-    if not within_root:
-        txn.charge(state, octets, len(rows))
-        txn.charge(state, -octets, -len(rows))
 
 
 def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,

@@ -5,8 +5,9 @@ file without any waits for the purge.
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -17,7 +18,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.partition.transactions import EXPUNGE_UNITS, WriteTxn, places, slices, sorted_uids
 from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import FOREVER, STORED, serial_of, since, waits_since
@@ -38,25 +39,38 @@ Due = tuple[bytes, bytes]   # a message file that waits for the purge: the key o
 
 def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32] | None = None
             ) -> list[int]:
-    """Remove the messages with \\Deleted, of `uids` or of all (RFC 4315 §2.1); the UIDs removed. Not flushed."""
-    def work(txn: WriteTxn) -> list[int]:
+    """Remove the messages with \\Deleted, of `uids` or of all (RFC 4315 §2.1); the UIDs removed. Not flushed.
+
+    Many go some at a time; so does what `remove` removes.
+    """
+    def work(some: NDArray[np.uint32], txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)
         if not state.deleted:
             return []
-        wanted = None if uids is None else sorted_uids(uids)
-        rows = txn.load(entry.id) if wanted is None else txn.rows_of(entry.id, wanted)
+        rows = txn.rows_of(entry.id, some)
         return take_out(txn, entry.id, state, take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0))
 
-    return store.transact(entry, work)
+    if uids is None:
+        rows = store.open_mailbox(entry).rows
+        uids = rows["uid"][rows["flags"] & np.uint16(Flag.DELETED) != 0]
+    return _in_slices(store, entry, uids, work)
 
 
 def remove(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32]) -> list[int]:
     """Remove these messages, flagged or not; the UIDs that were there. Not flushed."""
-    def work(txn: WriteTxn) -> list[int]:
+    def work(some: NDArray[np.uint32], txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)
-        return take_out(txn, entry.id, state, txn.rows_of(entry.id, sorted_uids(uids)))
+        return take_out(txn, entry.id, state, txn.rows_of(entry.id, some))
 
-    return store.transact(entry, work)
+    return _in_slices(store, entry, uids, work)
+
+
+def _in_slices(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+               work: Callable[[NDArray[np.uint32], WriteTxn], list[int]]) -> list[int]:
+    gone: list[int] = []
+    for some in slices(sorted_uids(uids), EXPUNGE_UNITS):
+        gone += store.transact(entry, partial(work, some))
+    return gone
 
 
 def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows, *, same_modseq: bool = False,

@@ -1,6 +1,7 @@
 """Flags: system flags and keywords as bits of the index records, and changing them (RFC 3501 §2.3.2, §6.4.6)."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
-from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.partition.transactions import FLAG_UNITS, WriteTxn, places, slices, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
 from store.tables.state import keyword_bits
@@ -44,20 +45,20 @@ def change_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
 
 def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
-    """Change the flags of `uids`, with `known` of those only that pass its test. One transaction, not flushed yet.
+    """Change the flags of `uids`, with `known` of those only that pass its test. Not flushed yet; of many, some at a
+    time: what is refused half way leaves the others changed (RFC 3501 §6.4.6 says nothing else).
 
     In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
     that the reader has no right to change stay as they are (RFC 4314 §4).
     Raises StoreError NO_MAILBOX, LIMIT, and NO_PERMISSION when none of the flags may be changed.
     """
-    wanted = sorted_uids(uids)
     own = store.private_bits(entry, reader)
     allowed, words = changeable(store, reader, entry)
     flags, asked = Flags(flags.system & allowed, flags.keywords if words else ()), flags
     if flags == Flags() and (asked != Flags() or not (allowed or words)):
         raise StoreError(Problem.NO_PERMISSION)
 
-    def work(txn: WriteTxn) -> Update:
+    def work(txn: WriteTxn, wanted: NDArray[np.uint32]) -> Update:
         before = txn.state(entry.id)
         bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
         change = _Change(action, int(flags.system), bits, int(allowed), words, own, before.highestmodseq + 1)
@@ -83,7 +84,16 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
-    return store.transact(entry, work)
+    return _joined([store.transact(entry, partial(work, wanted=some))
+                    for some in slices(sorted_uids(uids), FLAG_UNITS)])
+
+
+def _joined(done: list[Update]) -> Update:
+    """What slices came to, as one."""
+    if len(done) == 1:
+        return done[0]
+    return Update(np.concatenate([one.gone for one in done]), np.concatenate([one.modified for one in done]),
+                  np.concatenate([one.uids for one in done]), np.concatenate([one.modseqs for one in done]))
 
 
 def _without(uids: NDArray[np.uint32], some: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -8,7 +8,7 @@ from attrs import evolve
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Failure, transact
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import MailboxName, NameProblem, legal_path
+from mboxlist.names import MailboxName, NameProblem, legal_path, new_name
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
@@ -27,6 +27,7 @@ def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None =
     """
     if store.mailboxes.find(name) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS)
+    _require_new_name(name)
     account = store.directory.find(name.owner) if name.owner else None
     if name.owner and account is None:
         raise StoreError(Problem.NO_USER)
@@ -97,6 +98,7 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
         return
     if new.is_below(old) or new.is_inbox():
         raise StoreError(Problem.BAD_NAME, "A mailbox cannot be renamed to that")
+    _require_new_name(new)
 
     def work(txn: Txn) -> None:
         top = store.mailboxes.find(old, txn)
@@ -117,6 +119,13 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
     roots.recharge_renamed(store, new.owner)
+
+
+def _require_new_name(name: MailboxName) -> None:
+    try:
+        new_name(name)
+    except NameProblem as error:
+        raise StoreError(Problem.BAD_NAME, str(error)) from error
 
 
 def _moved(name: MailboxName, old: MailboxName, new: MailboxName) -> MailboxName:

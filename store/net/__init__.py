@@ -14,8 +14,9 @@ STLS all octets received so far are dropped (`Stream.start_tls`).
 `Stream.drain` waits for a slow client, so it slows nobody else and holds one piece of memory. A session that has worked
 for 10 ms lets others in (`Stream.breathe`).
 
-Proxies. Connections from `proxy_networks` pass `proxyconnections`, the outermost layer, also outside TLS. Nothing
-inside exists before the PROXY header is complete. Other peers get no such layer. `Stream.proxy` is the proxy that told
+Proxies. Connections from `proxy_networks` pass `proxies.proxyconnections`, the outermost layer, also outside TLS.
+Nothing inside exists before the PROXY header is complete. Of other peers the first octets alone are looked at: a PROXY
+header ends the connection. `Stream.proxy` is the proxy that told
 of `peer` (PROXY header, or ID).
 
 Admission. All listeners of a server share an `AdmissionControl`. `Stream.admit` counts a connection, `enter` a user;
@@ -25,6 +26,9 @@ ended.
 
 Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with
 `hosting.is_here`: who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
+
+A login is looked at again while its session is open (`openlogins`): each session asks `OpenLogin.require` before a
+command, and is dismissed when the account, the password or the rules that let it in are no longer so.
 
 Threads. Short store functions, microseconds on cached pages, run in the event loop: a hop to a thread would cost more.
 What waits for the disk or takes long goes to a thread of its kind (`store.offload`, `threads.POOLS`): syncs, spilling,

@@ -16,6 +16,7 @@ from store.accounts.base import Account
 from store.accounts.loginsettings import Settings
 from store.accounts.mechanisms import (
     MECHANISMS,
+    WITHOUT_PASSWORD,
     Challenge,
     Channel,
     CheckPassword,
@@ -88,10 +89,25 @@ class Caller:
 
 @frozen
 class Admitted:
-    """Who got in, and who that was in truth: not the same when an administrator or a proxy acts as a user."""
+    """Who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a user.
+
+    `mechanism`: by which that was proved ("": name and password, without SASL).
+    """
 
     account: Account
-    authenticated: str
+    own: Account
+    caller: Caller
+    mechanism: str = ""
+
+    @property
+    def authenticated(self) -> str:
+        """The user id of who that was in truth."""
+        return self.own.user
+
+    @property
+    def by_password(self) -> bool:
+        """Whether a password has proved it."""
+        return self.mechanism not in WITHOUT_PASSWORD
 
 
 @define(eq=False)
@@ -117,7 +133,7 @@ class Authenticator:
         self.turned = RejectedLogins(self.store.refusals, self.store.directory)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
-        self._offered = frozenset(name.upper() for name in settings.mechanisms)
+        self._offered = settings.offered
         self.place = lru_cache(maxsize=10_000)(self._place)
         self.store.directory.remember_for(settings.remember_time)
 
@@ -165,7 +181,7 @@ class Authenticator:
             return self.store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
         if name == "EXTERNAL":
             return bool(caller.stream.certificate_names)
-        return self.settings.oauth or name not in ("OAUTHBEARER", "XOAUTH2")
+        return True
 
     async def password(self, caller: Caller, user: str, password: Secret) -> Admitted:
         """A name and a password, without SASL.
@@ -175,7 +191,7 @@ class Authenticator:
         attempt = _Attempt(self, caller)
         with attempt:
             account = await attempt.answer(CheckPassword(user, password))
-            return await attempt.admit(Proved(account))
+            return await attempt.admit(Proved(account), "")
 
     async def authenticate(self, caller: Caller, mechanism: str, initial: Secret | None, talk: Talk) -> Admitted:
         """A SASL exchange, from the initial response if there is one.
@@ -209,7 +225,7 @@ class Authenticator:
                     else:
                         step = exchange.send(answer)
             except StopIteration as end:
-                return await attempt.admit(end.value)
+                return await attempt.admit(end.value, mechanism)
             finally:
                 exchange.close()
 
@@ -239,30 +255,52 @@ class Authenticator:
             raise StoreError(Problem.BAD_LOGIN)
         return found
 
-    async def authorize(self, proved: Proved, caller: Caller) -> Admitted:
+    async def authorize(self, proved: Proved, caller: Caller, mechanism: str) -> Admitted:
         """The client has proved who it is; whether it may act as it wants to, and use the service, here.
 
         Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
         """
-        account, directory, stream = proved.account, self.store.directory, caller.stream
-        own, wanted = account.user, directory.user_id(proved.acts_as) if proved.acts_as else account.user
-        subjects = [account]
-        if wanted != own:
-            proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
-            if not proxy and own not in self.settings.administrators:
-                raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
+        own, stream = proved.account, caller.stream
+        wanted = self.store.directory.user_id(proved.acts_as) if proved.acts_as else own.user
+        account = own
+        if wanted != own.user:
+            self._require_acting(own.user, wanted, stream)
             found = await hosting.find(self.store, wanted)
             if found is None or not found.status.may_log_in:
-                raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own} as {wanted!r}")
+                raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own.user} as {wanted!r}")
             account = found
-            if proxy and own not in self.settings.administrators:
-                subjects.append(found)          # the proxy lets users in, who may not use what their rules deny
-            log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, caller.peer)
-        for subject in subjects:
+            log.info("%s: %s acts as %s, from %s", stream.id, own.user, wanted, caller.peer)
+        admitted = Admitted(account, own, caller, mechanism)
+        self.require(admitted)
+        return admitted
+
+    def require(self, admitted: Admitted) -> None:
+        """Whether these accounts, as they are now, may do that: asked at the login, and while its session is open.
+
+        Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
+        """
+        own, account, caller = admitted.own, admitted.account, admitted.caller
+        if account.user != own.user:
+            self._require_acting(own.user, account.user, caller.stream)
+        for subject in (own, account) if self.is_for_proxy(admitted) else (own,):
             self._require_access(subject, caller)
         if not caller.anywhere and not hosting.is_here(self.store, account):
             raise Elsewhere(account)
-        return Admitted(account, own)
+
+    def is_for_proxy(self, admitted: Admitted) -> bool:
+        """Whether a proxy lets a user in, who has proved to the proxy to be that one, and may not use what the user's
+        rules deny."""
+        own = admitted.own.user
+        return admitted.account.user != own and own not in self.settings.administrators
+
+    def _require_acting(self, own: str, wanted: str, stream: Stream) -> None:
+        proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
+        if not proxy and own not in self.settings.administrators:
+            raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
+
+    def offers(self, mechanism: str) -> bool:
+        """Whether logins by that one ("": without SASL) are taken from anybody."""
+        return not self._offered.isdisjoint((mechanism,) if mechanism else ("PLAIN", "LOGIN"))
 
     def _require_access(self, account: Account, caller: Caller) -> None:
         own = self.store.directory.access_rules(account)
@@ -292,7 +330,9 @@ class Authenticator:
 def attach(store: Store, settings: Settings, memory: LoginMemory | None = None) -> None:
     """Have all logins of this process obey these settings, and share that memory with other processes."""
     store.owned.put(Authenticator, Authenticator(store, settings, memory or LoginMemory.private()))
-    if store.directory.has_keys:
+    if settings.oauth_lacks:
+        log.error("no token is taken, and OAUTHBEARER and XOAUTH2 are not offered: set %s", settings.oauth_lacks)
+    if store.directory.has_keys and settings.kept_keys:
         store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
 
 
@@ -382,12 +422,12 @@ class _Attempt:
         if key is not None:
             self._authenticator.left(key)
 
-    async def admit(self, proved: Proved) -> Admitted:
+    async def admit(self, proved: Proved, mechanism: str) -> Admitted:
         """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
         slow, user = self._authenticator.slow, proved.account.user
         slow.succeeded(self._turn or slow.untaken(self._place), user)
         self._user = self._user or user
-        return await self._authenticator.authorize(proved, self._caller)
+        return await self._authenticator.authorize(proved, self._caller, mechanism)
 
     async def answer(self, question: Question) -> Any:
         """What the directory says. Raises StoreError, ConnectionLost, Stopping."""

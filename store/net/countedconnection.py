@@ -119,6 +119,11 @@ class Counted(Protocol):
                 self.stop()
 
     @property
+    def clock(self) -> Clock:
+        """The one that it goes by."""
+        return self._clock
+
+    @property
     def user(self) -> str:
         """Who is logged in; "" for nobody."""
         return self._user or ""

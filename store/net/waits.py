@@ -38,6 +38,11 @@ class Waits(Counted):
         """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
         return self._lost
 
+    @property
+    def closing(self) -> bool:
+        """Whether its session has ended: what was written last may yet go out."""
+        return self._closing
+
     async def until(self, event: "Deferred[None]", timeout: float) -> bool:
         """Wait for something that is no input; whether it has come in time. Raises ConnectionLost, Stopping at once."""
         self._send()

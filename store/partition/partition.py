@@ -13,6 +13,7 @@ import time
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
 from mboxlist.entry import MailboxId
 from store.changes import News
-from store.errors import Problem, StoreError, WritesFrozen, disk_problem
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
@@ -38,8 +39,9 @@ from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
 from store.partition.unwritten import Unwritten
-from store.partition.views import MailboxViews
+from store.partition.views import LOCK_SECONDS, MailboxViews
 from store.settings import Settings
+from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
 from store.tables.duplicates import Duplicates
 from store.tables.expunged import ExpungedMessages
@@ -87,6 +89,7 @@ class Partition:
                        broken=broken, write_freeze=write_freeze)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
+        self.copies = CopiesUnderWay(self.states)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
         self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
@@ -239,14 +242,14 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises WritesFrozen."""
+        """An arrival serial that was never given out before, in any process. Raises NotAtOnce."""
         with self._serials_lock:
             serial = next(self._serials, None)
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             try:
                 serial = transact(self.env, self._take_serials)
             except Quiesced:
-                raise WritesFrozen from None
+                raise NotAtOnce from None
             self.flush()                # or else a crash would have them given out again
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
@@ -324,7 +327,7 @@ class Partition:
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
         """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
 
-        Raises what `work` raises, and StoreError BUSY (WritesFrozen), DISK_FULL, UNAVAILABLE.
+        Raises what `work` raises, and StoreError BUSY (also NotAtOnce), DISK_FULL, UNAVAILABLE.
         """
         made: list[WriteTxn] = []
 
@@ -332,12 +335,15 @@ class Partition:
             made[:] = [WriteTxn(self, handle)]
             return work(made[0])
 
+        hurried = seconds is None and self.env.at_once
         try:
-            result = self._with_sums(run, seconds)
+            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
         except Deadlock as error:
+            if hurried:
+                raise NotAtOnce from None
             raise StoreError(Problem.BUSY, detail=str(error)) from error
         except Quiesced:
-            raise WritesFrozen from None
+            raise NotAtOnce from None
         except Failure as error:
             problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
             raise StoreError(problem, detail=str(error)) from error
@@ -382,8 +388,16 @@ class Partition:
 
     def any_state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState | None:
         """The figures of a mailbox that may have been deleted; None when there are none."""
+        if txn is None and self.env.at_once:
+            return self._state_at_once(mailbox)
         data = self.states.get(state_key(mailbox), txn)
         return None if data is None else MailboxState.from_bytes(data, self.epoch)
+
+    def _state_at_once(self, mailbox: MailboxId) -> MailboxState | None:
+        try:
+            return transact(self.env, partial(self.any_state, mailbox), seconds=LOCK_SECONDS, reads=True)
+        except Deadlock:
+            raise NotAtOnce from None
 
     def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
         """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
@@ -470,7 +484,7 @@ class Partition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
         cached = self.render_cached(digest, record)
         if not self.env.quiesced:
-            with contextlib.suppress(WritesFrozen):
+            with contextlib.suppress(NotAtOnce):
                 self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
 

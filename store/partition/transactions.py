@@ -2,9 +2,12 @@
 
 The work of a transaction is a function that may run more than once (after a deadlock), so it touches nothing outside.
 Within a transaction the mailboxes are visited in order of their ids.
+
+Others wait for the pages that it has changed, on which there may be rows of theirs, until it has ended. So what is done
+to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,12 @@ if TYPE_CHECKING:
     from store.partition.partition import Partition
 
 FEW = 8             # chunks that are got one by one
+UNITS = 5000        # of work, in a slice: a unit is about a microsecond
+CHUNK_UNITS = 16    # for each chunk that is read and written again,
+FLAG_UNITS = 1      # and for each message whose flags change,
+EXPUNGE_UNITS = 2   # that is expunged,
+COPY_UNITS = 4      # that is copied,
+MOVE_UNITS = 8      # or moved
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
 
 
@@ -228,9 +237,29 @@ def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
     return array if (array[1:] > array[:-1]).all() else np.unique(array)
 
 
+def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]:
+    """These UIDs (ascending), cut into pieces of UNITS of work; `price` is that of a message. No chunk is in two; of
+    none there is one piece."""
+    begins = np.flatnonzero(_new((uids - 1) // CHUNK))
+    sizes = np.diff(begins, append=len(uids))
+    spent = np.cumsum(sizes * price + CHUNK_UNITS)
+    cuts = begins[1:][np.diff((spent - 1) // UNITS) > 0]
+    yield from np.split(uids, cuts)
+
+
+def units(uids: NDArray[np.uint32], price: int) -> int:
+    """The work that a change of these messages (ascending) is."""
+    return len(uids) * price + CHUNK_UNITS * int(np.count_nonzero(_new((uids - 1) // CHUNK)))
+
+
 def _distinct(ascending: NDArray[Any]) -> NDArray[Any]:
     """Each number once."""
+    return ascending[_new(ascending)]
+
+
+def _new(ascending: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of these numbers are other than the one before."""
     new = np.ones(len(ascending), np.bool_)
-    new[1:] = ascending[1:] != ascending[:-1]
-    return ascending[new]
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return new
 

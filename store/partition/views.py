@@ -11,7 +11,7 @@ from attrs import evolve
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.errors import StoreError
+from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, Pieces, Records, Shelf
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
@@ -20,7 +20,7 @@ from store.tables.state import Mailbox, MailboxState, Since
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
-LOCK_SECONDS = 0.005        # in which who reads at once gets its locks
+LOCK_SECONDS = 0.001        # in which who reads at once gets its locks
 MANY = 10_000               # records that are read in a thread,
 AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
 
@@ -91,8 +91,13 @@ class MailboxViews:
     def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
 
-        Raises StoreError NO_MAILBOX, CORRUPT.
+        Raises StoreError NO_MAILBOX, CORRUPT, NotAtOnce.
         """
+        if not at_once and self._partition.env.at_once:
+            mailbox = self.read(entry, reader, at_once=True)
+            if mailbox is None:
+                raise NotAtOnce
+            return mailbox
         if at_once and not self.is_quick(entry, reader):
             return None
         if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes

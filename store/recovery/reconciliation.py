@@ -9,6 +9,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion, namespace
+from store.mailboxes.copymessages import undo_all
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.partitions.holding import hold, moves_no_more
@@ -46,6 +47,7 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
         partition.flush()                   # what was done is on disk before it is forgotten
     if there or wholly:
         transact(store.mailboxes.env, forget)
+    undo_all(store)
     return wholly
 
 

@@ -16,6 +16,6 @@ have now. Lost cache records are made in a thread, and remembered while the snap
 written there.
 
 Write freeze (`writefreeze`). While it holds, transactions that change something wait: in threads by looking, in the
-thread of an event loop they raise (`WritesFrozen`), and `net.offload.change` does the work again when the one thread
-that waits for all says so. Those that only read pass.
+thread of an event loop they raise (`NotAtOnce`), and `offload.change` has the work done in a thread. Those that only
+read pass.
 """

@@ -150,6 +150,18 @@ class References:
         record = _RECORD.pack(serial, references + count, size, trace, last, before + check & _MASK)
         self.messages.put(digest, record, txn)
 
+    def add_all(self, tallies: Iterable[tuple[bytes, int, int]], txn: "Txn") -> None:
+        """`add` for many files, in order of digest: it takes half the time. Raises StoreError CORRUPT."""
+        given: dict[bytes, tuple[int, int]] = {digest: (count, check) for digest, count, check in tallies}
+
+        def more(digest: bytes, data: bytes | None) -> bytes:
+            if data is None:
+                raise StoreError(Problem.CORRUPT, detail=f"message {digest.hex()} is not in messages.db")
+            (serial, references, size, trace, last, before), (count, check) = _RECORD.unpack(data), given[digest]
+            return _RECORD.pack(serial, references + count, size, trace, last, before + check & _MASK)
+
+        self.messages.revise(given, more, txn)
+
     def release(self, digest: bytes, count: int, check: int, txn: "Txn", when: int | None = None) -> None:
         """`count` index records fewer use the file, as of `when` (now): see `release_all`."""
         self.release_all([(digest, count, check)], int(time.time()) if when is None else when, txn)

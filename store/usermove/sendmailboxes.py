@@ -266,6 +266,7 @@ class MailboxSender:
             move = transact(self.store.mailboxes.env, lambda txn, snapshot=snapshot: self._switch(   # type: ignore[misc]
                 snapshot, txn))
             if move is not None:
+                self.store.directory.noticed(self.user)
                 self.moved = evolve(self.moved, mailboxes=len(self._held))
                 return move
         raise StoreError(Problem.BUSY, f"The mailboxes of {self.user} are being made or changed all the time")

@@ -98,6 +98,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
     if directory.user(old) is not None or there is None or there.renamed_from != old:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
         store.mailboxes.env.flush()
+        directory.noticed(old)
     for partition in store.partitions.values():
         partition.transact(lambda txn: _rename_on_partition(store, txn, old, new))
         partition.flush()

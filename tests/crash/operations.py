@@ -426,6 +426,8 @@ OPERATIONS: dict[str, Operation] = {
     "append": Operation(_append),
     "copy": Operation(_copy),
     "move": Operation(_move),
+    "copy in slices": Operation(wide.copy_in_slices),
+    "move in slices": Operation(wide.move_in_slices, between=wide.some_moved),
     "flags": Operation(_flags, between=_after_first_flags),
     "expunge": Operation(_expunge),
     "settle": Operation(_settle, between=_after_first_delivery),

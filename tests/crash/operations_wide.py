@@ -1,10 +1,17 @@
 """Operations of the table beside it: on files of the user area, several partitions, users, and rights."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attrs import evolve
+
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.mailboxes import authorization, crosspartition, deletion, firstuse, namespace
+from store.mailboxes import authorization, copymessages, crosspartition, deletion, firstuse, namespace
+from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.flagchanges import change_flags
 from store.partitions import partitionmove, volumes
+from store.progress import Progress
 from store.quota import roots
 from store.store import Store
 from store.userarea import idxfile, paths, writing
@@ -23,6 +30,7 @@ from tests.crash.places import (
     deliver,
 )
 from tests.crash.views import Picture
+from tests.support.stores.slicing import one_by_one
 from tests.support.stores.stores import HASH
 
 # Files of the user area
@@ -141,3 +149,50 @@ def quota_roots(place: Place, answered: Answered) -> None:
     answered()
     roots.remove_quota_root(place.store, "alice/Archive")
     answered()
+
+
+# Work on many messages, some at a time
+
+@contextmanager
+def _slices() -> Iterator[None]:
+    """COPY and MOVE take one message at a time meanwhile."""
+    real = copymessages.slices
+    copymessages.slices = one_by_one
+    try:
+        yield
+    finally:
+        copymessages.slices = real
+
+
+def _flushing(place: Place) -> Progress:
+    """Before each slice those before it come to the disk."""
+    return Progress(lambda: place.flushed(WORK) is not None)
+
+
+def copy_in_slices(place: Place, answered: Answered) -> None:
+    """All or none, also when it is cut off half way; mail that comes beside it stays."""
+    with _slices():
+        copy_messages(place.store, place.entry(ALICE), place.entry(WORK), place.uids(ALICE), progress=_flushing(place))
+        place.flushed(WORK)
+        answered()
+        copy_messages(place.store, place.entry(WORK), place.entry(BOB), place.uids(WORK)[:3], progress=_flushing(place))
+        place.flushed(BOB)
+        answered()
+
+
+def move_in_slices(place: Place, answered: Answered) -> None:
+    """Each message is in one of the two, whenever it is cut off."""
+    with _slices():
+        copy_messages(place.store, place.entry(ALICE), place.entry(WORK), place.uids(ALICE)[:3], remove=True,
+                      progress=_flushing(place))
+        place.flushed(WORK)
+        answered()
+
+
+def some_moved(before: Picture, after: Picture) -> list[Picture]:
+    """So many of three have been moved."""
+    here, there = before[str(ALICE)].messages[:3], after[str(WORK)].messages[-3:]
+    return [{**before,
+             str(ALICE): evolve(before[str(ALICE)], messages=before[str(ALICE)].messages[count:]),
+             str(WORK): evolve(before[str(WORK)], messages=before[str(WORK)].messages + there[:count])}
+            for count in range(1, len(here))]

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.sasl.scram import HASHES
 from store.check.wholecheck import check
 from store.mailboxes import deletion, firstuse
+from store.net import authentication
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.users import lifecycle
@@ -25,6 +28,7 @@ def shared_store():
         root = Path(folder) / "store"
         make_empty_store(root)
         store = open_store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
+        authentication.attach(store, LoginSettings(slow_first=0, scram_keys=tuple(HASHES)))
         yield store
         store.close()
 

@@ -44,7 +44,7 @@ def test_a_command_ends_with_its_connection(place, monkeypatch, caplog, command,
     """The client goes away while the work is being done in a thread. It is left off: it does not come to its end."""
     monkeypatch.setattr(listing, "FEW", 0)
     for module in ("imap.session", "imap.verbs.copying"):
-        monkeypatch.setattr(f"{module}.QUICK", 0)
+        monkeypatch.setattr(f"{module}.QUICK_UNITS", 0)
     wire = logged_in(place)
     ended = []
     faults.before(where, what, lambda *_, **__: wire.hang_up())

@@ -34,8 +34,8 @@ from tests.support.clients.clients import HOST
 from tests.support.servers.certificates import Authority
 from tests.support.servers.server import PASSWORD, Server
 
-TOKENS = {"alices-token": {"active": True, "username": "alice", "scope": "mail"},
-          "another-scope": {"active": True, "username": "alice", "scope": "calendar"}}
+TOKENS = {"alices-token": {"active": True, "username": "alice", "scope": "mail", "aud": "mail.example.org"},
+          "another-scope": {"active": True, "username": "alice", "scope": "calendar", "aud": "mail.example.org"}}
 
 
 class Introspection(BaseHTTPRequestHandler):
@@ -63,6 +63,7 @@ class Place:
         self.certificate = self.authority.client("alice")
         options = {"tls.certificate": str(self.authority.server()), "login.administrators": "root",
                    "login.oauth_introspection": introspection, "login.oauth_scope": "mail", "lmtp.auth_users": "alice",
+                   "login.oauth_audience": "mail.example.org", "login.scram_keys": "SCRAM-SHA-256, SCRAM-SHA-1",
                    "login.slow_exclude": "127.0.0.1", "login.slow_free_address": "2", "login.slow_first": "50ms",
                    "login.slow_longest": "200ms"}
         options |= {f"{name}.client_ca": str(self.authority.file) for name in ("imap", "pop3")}

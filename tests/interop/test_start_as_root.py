@@ -18,6 +18,7 @@ from tests.support.servers.server import PROGRAM, Server
 from tools.exits import Failure
 from tools.server.process import privileges
 from tools.serversettings import Workers
+from tools.storeowner import Owner
 
 USER = "nobody"
 TIME = 60
@@ -120,15 +121,14 @@ def test_somebody_else(case: str, folder: Path) -> None:
     (Workers(user=USER, group="no-such-group"), "no-such-group"),
 ])
 def test_who_cannot_be_become(workers: Workers, said: str) -> None:
-    assert privileges.wanted(workers)
     with pytest.raises(Failure, match=r"^\[workers\] .*" + said):
-        privileges.give_up(workers, [])
+        privileges.wanted(workers, Path("/"))
 
 
 def test_a_group_alone_is_nobody() -> None:
-    assert not privileges.wanted(Workers())
+    assert privileges.wanted(Workers(), Path("/")) is None
     with pytest.raises(Failure, match="group is given without user"):
-        privileges.wanted(Workers(group="nogroup"))
+        privileges.wanted(Workers(group="nogroup"), Path("/"))
 
 
 def test_nothing_of_root_is_left() -> None:
@@ -137,7 +137,7 @@ def test_nothing_of_root_is_left() -> None:
     child = os.fork()
     if child == 0:
         try:
-            privileges.give_up(Workers(user=USER), [])
+            privileges.give_up(Owner.named(USER), [])
             said = identities(os.getpid())
             good = (said["Uid"].split() == [str(user.pw_uid)] * 4 and said["Gid"].split() == [str(user.pw_gid)] * 4
                     and "0" not in said["Groups"].split()

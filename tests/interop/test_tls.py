@@ -78,3 +78,24 @@ def test_implicit_tls(server: Server, name: str, greeting: bytes, login: bytes, 
         secure.sendall(login.replace(b"secret", PASSWORD.encode()))
         for _ in range(login.count(b"\r\n")):
             assert file.readline().startswith(answer)
+
+
+@pytest.mark.parametrize("header", [b"PROXY TCP4 192.0.2.1 127.0.0.1 1234 143\r\n",
+                                    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)], ids=["v1", "v2"])
+@pytest.mark.parametrize("option", ["imap.port", "imap.tls_port", "pop3.port", "pop3.tls_port", "lmtp.port"])
+def test_a_proxy_header_of_somebody_who_is_no_proxy_ends_the_connection(server: Server, option: str, header: bytes
+                                                                        ) -> None:
+    """In the clear and before TLS alike; the log has one line with the address."""
+    before = server.log.read_text()
+    where = "127.0.0.1", int(server.options[option])
+    with socket.create_connection(where, TIME) as plain, plain.makefile("rb") as file:
+        if not option.endswith("tls_port"):
+            assert file.readline()
+        plain.sendall(header + b"a NOOP\r\n")
+        try:
+            assert file.read() == b""
+        except ConnectionResetError:
+            pass
+    line, = (line for line in server.log.read_text()[len(before):].splitlines() if "PROXY" in line)
+    assert "refused: proxy address=127.0.0.1 " in line
+    assert "a PROXY header, and no proxy_networks name that address" in line

@@ -161,7 +161,7 @@ def test_a_caller_without_a_certificate_is_told_nothing(pair):
         assert wire.version() == "TLSv1.3"
         with pytest.raises(ssl.SSLError, match="(?i)certificate.required"):
             wire.recv(1)
-    assert "peer did not return a certificate" in one.said()
+    wait.until(lambda: "peer did not return a certificate" in one.said(), "the log tells", pid=one.pid, limit=60)
 
 
 def _cut_off(server: Server, to: str, cut) -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.sasl.scram import HASHES
 from store.check.wholecheck import check
+from store.net import authentication
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from tests.conftest import MEMORY
@@ -19,6 +22,7 @@ def shared_store():
         root = Path(folder) / "store"
         make_empty_store(root)
         store = open_store(root, Settings(message_limit=400_000, disk_reserve=0, special_mailboxes=()))
+        authentication.attach(store, LoginSettings(slow_first=0, scram_keys=tuple(HASHES)))
         yield store
         store.close()
 

@@ -33,6 +33,7 @@ from mboxlist.names import MailboxName
 from store import hosting
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password
+from store.accounts.sasl.scram import HASHES
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
@@ -169,7 +170,7 @@ class Place:
             if name == "room":
                 roots.set_quota(self.store, user, octets=int(value))
             elif name == "password":
-                self.store.directory.change(user, password_hash=hash_password(Secret(value.encode())))
+                self.store.directory.change(user, password_hash=hash_password(Secret(value.encode()), HASHES))
             elif name == "alias":
                 self.store.directory.change(user, aliases=[value])
             else:

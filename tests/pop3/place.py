@@ -15,6 +15,8 @@ from pop3.protocol import factory
 from pop3.settings import Settings
 from store import offload
 from store.accounts import passwords
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.sasl.scram import HASHES
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
@@ -41,9 +43,10 @@ class Place:
     def __init__(self, folder: Path) -> None:
         make_empty_store(folder)
         self.store = open_store(folder, StoreSettings(special_mailboxes=()))
+        authentication.attach(self.store, LoginSettings(slow_first=0, scram_keys=tuple(HASHES)))
         self.clock = Clock()
         self.wires = []
-        self._hash = passwords.hash_password(Secret(PASSWORD))
+        self._hash = passwords.hash_password(Secret(PASSWORD), HASHES)
         self.begin()
 
     def begin(self):

@@ -2,6 +2,7 @@
 `Invocation` that returns the exit status."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from attrs import frozen
 
 from store.errors import StoreError
 from store.settings import Settings
+from tools import storeowner
 from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.exits import Failure
@@ -31,6 +33,11 @@ class Invocation:
 
     arguments: Any
     config: Config
+
+    def act_as_owner(self, *, reads_as_root: bool = False) -> None:
+        """Have this process act as the owner of the store, where root runs it. Raises Failure."""
+        if os.geteuid() == storeowner.ROOT and self.config.values["root"]:
+            storeowner.act(self.config.root, str(self.config.values["workers.user"]), reads_as_root=reads_as_root)
 
     @contextmanager
     def store(self) -> "Iterator[Store]":

@@ -2,12 +2,60 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any, TextIO
 
+from attrs import frozen
+
+from mboxlist.names import DECEIVING
 from tools.cli.later import Later
 
 _show = Later("tools.cli.richtable:show")       # rich takes as long to load as the rest of a small command
+
+
+@frozen(eq=False)
+class Printable:
+    """A stream for text of others: what cannot be seen, or has a reader see something else, comes as \\u202e.
+    Line ends and tabs go through."""
+
+    stream: TextIO
+
+    def write(self, text: str) -> int:
+        """Write it so."""
+        return self.stream.write(printable(text, keep="\n\t"))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write them so."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def only_printable() -> Iterator[None]:
+    """All that the program prints in the block goes through `Printable`."""
+    kept = sys.stdout, sys.stderr
+    out, error = (stream and Printable(stream) for stream in kept)
+    sys.stdout, sys.stderr = out, error
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = kept
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with an escape for each letter that deceives, but for those in `keep`."""
+    if text.isascii() and text.isprintable():       # nearly all of them
+        return text
+    return DECEIVING.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
+
+
+def _escaped(letter: str) -> str:
+    return json.dumps(letter)[1:-1] if letter != "\x7f" else "\\u007f"
 
 
 def print_json(value: object) -> None:
@@ -52,4 +100,4 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable(text)

@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 import mboxlist.engine.kv
 from mboxlist import privatefiles
 from store import VERSION
-from store.errors import StoreError
+from store.errors import StoreError, in_words
+from tools import storeowner
 from tools.cli import options as config
 from tools.cli import registry
 from tools.cli.invocation import Command, Invocation
+from tools.cli.output import only_printable
 from tools.exits import Failure, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
@@ -157,14 +159,27 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def run(invocation: Invocation) -> int:
-    """Do what was typed; the exit status."""
+    """Do what was typed, for root as the owner of the store; the exit status. Raises Failure."""
     command: Command = invocation.arguments.command
-    return command(invocation)
+    registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
+    if not registered.stays_root:
+        invocation.act_as_owner(reads_as_root=registered.reads_as_root)
+    try:
+        return command(invocation)
+    except (Failure, StoreError, OSError) as error:
+        if _is_refused(error) and invocation.config.values["root"]:
+            error.add_note(storeowner.why_refused(invocation.config.root))
+        raise
 
 
 def guarded(work: Callable[[], int]) -> int:
     """The exit status of `work`; what goes wrong in it is said in one line."""
     privatefiles.only_ours()
+    with only_printable():
+        return _guarded(work)
+
+
+def _guarded(work: Callable[[], int]) -> int:
     try:
         done = work()
         sys.stdout.flush()
@@ -172,9 +187,9 @@ def guarded(work: Callable[[], int]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except Failure as failure:
-        return _complain(str(failure), failure.status)
+        return _complain(str(failure), failure.status, failure)
     except StoreError as error:
-        return _complain(str(error), status(error))
+        return _complain(str(error), status(error), error)
     except BrokenPipeError:
         os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds
         return 1
@@ -182,13 +197,25 @@ def guarded(work: Callable[[], int]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)        # end as any program does, so that a shell sees it
         os.kill(os.getpid(), signal.SIGINT)
         return 128 + signal.SIGINT
-    except (OSError, mboxlist.engine.kv.Failure) as error:
-        return _complain(str(error), 1)
+    except OSError as error:
+        return _complain(in_words(error), 1, error)
+    except mboxlist.engine.kv.Failure as error:
+        return _complain(str(error), 1, error)
 
 
-def _complain(text: str, status: int) -> int:
-    print("onecopy:", text.replace("\n", " "), file=sys.stderr)
+def _complain(text: str, status: int, error: BaseException) -> int:
+    why = " ".join(note for note in getattr(error, "__notes__", ()) if note)
+    print("onecopy:", text.replace("\n", " ") + (f" ({why})" if why else ""), file=sys.stderr)
     return status
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Whether the system has not let this user do something."""
+    while not isinstance(error, PermissionError):
+        if error.__cause__ is None:
+            return False
+        error = error.__cause__
+    return True
 
 
 def main(words: Sequence[str] | None = None) -> int:

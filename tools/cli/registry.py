@@ -10,11 +10,17 @@ from attrs import frozen
 
 @frozen
 class Registered:
-    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group."""
+    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group.
+
+    Run by root it acts as the owner of the store (`tools/storeowner.py`). `stays_root`: it does not, or does so by
+    itself later, and why; `reads_as_root`: it still reads mail of others as root.
+    """
 
     name: str
     module: str
     help: str = ""
+    stays_root: str = ""
+    reads_as_root: bool = False
 
     @property
     def group(self) -> str:
@@ -23,14 +29,16 @@ class Registered:
 
 
 COMMANDS = (
-    Registered("init", "serve", "make an empty store, and a self-signed certificate"),
-    Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM"),
+    Registered("init", "serve", "make an empty store, and a self-signed certificate",
+               stays_root="makes the folder of the store, and gives it to workers.user"),
+    Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM",
+               stays_root="binds ports below 1024 first"),
     Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
                               "workers.drain_time"),
     Registered("user add", "user"),
     Registered("user list", "user_list"),
     Registered("user show", "user_show"),
-    *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove", "restore")),
+    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove", "restore")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),
@@ -56,7 +64,8 @@ COMMANDS = (
     Registered("quota sharing", "quota_sharing"),
     *(Registered(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
     Registered("quota report", "quota_report"),
-    Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not"),
+    Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not",
+               stays_root="--repair gives files to the owner of the store first"),
     Registered("scrub", "check", "read all message files; exit status 1 if one is not what it should be"),
     *(Registered(f"snapshot {name}", "snapshot") for name in ("create", "list", "verify", "restore", "diff", "remove")),
     Registered("recover", "recover",
@@ -82,25 +91,28 @@ COMMANDS = (
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
                                  "a second time only what is not there; exit status 1 if a message could not be "
                                  "written, or not octet for octet"),
-    *(Registered(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
+    *(Registered(f"import {name}", "importing", reads_as_root=name != "imap")
+      for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
     *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
     Registered("spark generate", "spark_generate"),
     Registered("config show", "config"),
-    Registered("config check", "config_check"),
+    Registered("config check", "config_check", stays_root="looks at what root does at the start of the server"),
     *(Registered(f"config {name}", "config") for name in ("diff", "reload")),
     Registered("config certificate", "config_certificate"),
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
                                         "1 if no server runs"),
-    Registered("logins", "failedlogins", "list the users, addresses and networks whose failed logins make the next ones "
-                                   "wait, or forget them; exit status 1 if no server runs"),
+    Registered("logins", "connections",
+               "list the users, addresses and networks whose failed logins make the next ones "
+                                    "wait, or forget them; exit status 1 if no server runs"),
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
-    Registered("man", "man", "show a man page, or write all of them into a folder"),
+    Registered("man", "man", "show a man page, or write all of them into a folder",
+               stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
-                                           "asks for"),
+                                           "asks for", stays_root="has nothing to do with the store"),
 )
 
 #: The first line of help of each group.
@@ -119,15 +131,15 @@ GROUPS = {
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
 
-_NAMES = {command.name: command.module for command in COMMANDS}
+BY_NAME = {command.name: command for command in COMMANDS}
 
 
 def modules(words: Sequence[str]) -> list[str]:
     """Those that have the command that these words begin with, or the group that the first one names; none for others.
     """
     for name in (" ".join(words[:2]), *words[:1]):
-        if name in _NAMES:
-            return [_NAMES[name]]
+        if name in BY_NAME:
+            return [BY_NAME[name].module]
     return list(dict.fromkeys(command.module for command in COMMANDS if command.group and command.group in words[:1]))
 
 
@@ -138,4 +150,4 @@ def members(group: str) -> tuple[str, ...]:
 
 def every_module() -> list[str]:
     """Those of all commands."""
-    return list(dict.fromkeys(_NAMES.values()))
+    return list(dict.fromkeys(command.module for command in COMMANDS))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich import box
 from rich.console import Console
@@ -20,6 +21,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from tools.cli.output import only_printable, printable
+
 UNLIMITED_WIDTH = 100_000           # columns, where no person reads
 
 
@@ -31,7 +34,12 @@ def show(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[b
         table.add_column(title, overflow="fold", justify="right" if is_right else "left")
     for row in rows:
         table.add_row(*map(Text, row))
-    Console(width=None if person else UNLIMITED_WIDTH, soft_wrap=False).print(table)
+    console(sys.stdout, None if person else UNLIMITED_WIDTH).print(table)
+
+
+def console(stream: TextIO, width: int | None = None) -> Console:
+    """One that writes to the stream itself: what rich adds are control codes. Its callers see to the text."""
+    return Console(file=getattr(stream, "stream", stream), width=width, soft_wrap=False)
 
 
 class _Rate(ProgressColumn):
@@ -45,9 +53,9 @@ class _Rate(ProgressColumn):
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
     """See progressbar.Tell."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
-               TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), _Rate(),
+               TimeRemainingColumn(), TextColumn("{task.fields[note]}", markup=False))
+    with Progress(*columns, console=console(sys.stderr), transient=True) as progress, only_printable():
         task = progress.add_task(what, total=total, note="")
         yield lambda done, note="", total=None: progress.update(task, completed=done, note=note, total=total)
 
@@ -56,11 +64,12 @@ def bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
 def changing_bar(*, octets: bool) -> Iterator[Callable[[str, int, int], None]]:
     """See progressbar.changing_bar."""
     figures = (DownloadColumn(), TransferSpeedColumn()) if octets else (MofNCompleteColumn(), _Rate())
-    columns = (TextColumn("{task.description}"), BarColumn(), *figures, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *figures, TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as progress, only_printable():
         task = progress.add_task("", total=None)
 
         def tell(what: str, done: int, total: int) -> None:
+            what = printable(what)
             if progress.tasks[0].description != what:
                 progress.reset(task, total=total, description=what)
             progress.update(task, completed=done, total=total)

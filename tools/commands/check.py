@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.check import ownership
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check
 from store.partition.partition import Partition
@@ -21,12 +23,18 @@ from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import bar
 from tools.commands import check_spark
+from tools.commands.user import note_on_keys
 from tools.exits import Failure
+from tools.serversettings import Workers
+from tools.storeowner import Owner
 
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("check", check_store, "check all that must hold in the store; exit status 1 if something does not")
+    made.add_argument("--repair", action="store_true",
+                      help="first give all files to the owner of the store, which needs root where they belong to "
+                           "others, and to nobody else")
     made.add_argument("--json", action="store_true")
     check_spark.add_options(made)
     made = parser("scrub", scrub_store, "read all message files; exit status 1 if one is not what it should be")
@@ -40,18 +48,46 @@ def add(parser: Parsers) -> None:
 
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
+    findings = _ownership(invocation)
     if check_spark.is_asked(invocation):
         return int(check_spark.verify_store(invocation))
-    with invocation.store() as store:
-        findings = check(store)
+    try:
+        with invocation.store() as store:
+            findings += check(store)
+            said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
+    except Failure:
+        _report(invocation, findings)       # perhaps the reason why
+        raise
+    if said:
+        print(f"onecopy: {said}", file=sys.stderr)
+    _report(invocation, findings)
+    if not (findings or invocation.arguments.json):
+        print("nothing wrong was found")
+    return 1 if findings else 0
+
+
+def _ownership(invocation: Invocation) -> list[Finding]:
+    """Whose the files are, and mend that if it is wanted; from then on this is the owner's process. Raises Failure."""
+    root, workers = invocation.config.root, invocation.config.settings("workers", Workers)
+    owner = Owner.named(workers.user, workers.group) if workers.user else Owner.of(root)
+    if owner is None or not root.is_dir():
+        return []
+    ids = owner.user, owner.group
+    if invocation.arguments.repair:
+        mended, findings = ownership.repair(root, ids)
+        print(f"onecopy: {mended} files and folders were given to {owner.name}, and to nobody else", file=sys.stderr)
+        invocation.act_as_owner()
+        return findings
+    invocation.act_as_owner()
+    return ownership.look(root, ids)
+
+
+def _report(invocation: Invocation, findings: Sequence[Finding]) -> None:
     if invocation.arguments.json:
         print_json([attrs.asdict(finding) for finding in findings])
     else:
         for finding in findings:
             _print(finding)
-        if not findings:
-            print("nothing wrong was found")
-    return 1 if findings else 0
 
 
 def scrub_store(invocation: Invocation) -> int:

@@ -1,14 +1,11 @@
 """onecopy explain message|access|quota|login"""
 
-import argparse
-import ipaddress
 import time
 from typing import Any
 
 import attrs
 
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.accounts.networks import LOCAL
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store
@@ -20,7 +17,7 @@ from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
 from tools.cli.options import duration
 from tools.cli.output import print_facts, print_json, print_table, when
-from tools.commands.connections import span
+from tools.commands.connections import address_or_local, span
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 
@@ -60,14 +57,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("--since", type=typed(duration), metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
-
-
-def address_or_local(text: str) -> str:
-    """What `Stream.peer` may be, as an argument."""
-    try:
-        return str(ipaddress.ip_address(text)) if text not in ("", LOCAL) else text
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address") from None
 
 
 # Messages

@@ -21,6 +21,7 @@ from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importjobs import Job, OldUser
 from tools.transfer.importmail import Choices
+from tools.transfer.mailofothers import reading
 from tools.transfer.sourcevalues import Unreadable, Warn
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
@@ -136,7 +137,7 @@ def import_mbox(invocation: Invocation) -> int:
     """onecopy import mbox"""
     arguments = invocation.arguments
     return _run(invocation, [Job(arguments.user, lambda warn: mbox.MboxFiles(
-        _there(arguments.path), arguments.mailbox, arguments.quoting))])
+        _there(arguments.path), arguments.mailbox, arguments.quoting, warn))])
 
 
 def import_maildir(invocation: Invocation) -> int:
@@ -147,8 +148,9 @@ def import_maildir(invocation: Invocation) -> int:
 
 
 def _there(path: Path) -> Path:
-    if not path.exists():
-        raise Failure(f"{path}: there is nothing of that name")
+    with reading():
+        if not path.exists():
+            raise Failure(f"{path}: there is nothing of that name")
     return path
 
 
@@ -191,8 +193,8 @@ def import_dovecot(invocation: Invocation) -> int:
     arguments = invocation.arguments
     config = ["-c", str(arguments.dovecot_config)] if arguments.dovecot_config else []
     words = [arguments.doveadm, *config, "exec", "imap", "-u"]
-    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there]))
-                             for old in _users(arguments)])
+    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there],
+                                                           reads_others=True)) for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from rich.console import Console
 from rich.filesize import decimal
 
 from store.delivery.batch import in_threads
@@ -15,7 +14,8 @@ from store.partitions import volumes
 from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, each
-from tools.cli.output import print_json, print_table
+from tools.cli.output import print_json, print_table, printable
+from tools.cli.richtable import console
 from tools.exits import Failure
 
 COLUMNS = ("partition", "path", "mailboxes", "messages", "octets", "free", "used_percent", "threshold", "full")
@@ -101,10 +101,10 @@ def progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
         yield lambda name, so_far: None
         return
     seen: dict[str, None] = {}
-    with Console(stderr=True).status("") as status:
+    with console(sys.stderr).status("") as status:
         def tell(name: str, so_far: Moved) -> None:
             seen[name] = None
-            status.update(f"{len(seen)} of {users}: {name}: {so_far.messages} messages, "
+            status.update(f"{len(seen)} of {users}: {printable(name)}: {so_far.messages} messages, "
                           f"{decimal(so_far.octets)} copied")
 
         yield tell

@@ -5,6 +5,7 @@ import select
 import signal
 
 from store.partition import processes
+from tools import storeowner
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.later import Later
 from tools.cli.storeaccess import init
@@ -27,7 +28,11 @@ def add(parser: Parsers) -> None:
 
 def make_store(invocation: Invocation) -> int:
     """onecopy init"""
-    init(invocation.config.root)
+    config = invocation.config
+    workers = config.settings("workers", Workers)
+    storeowner.give_new_folder(config.root, workers.user, workers.group)
+    invocation.act_as_owner()
+    init(config.root)
     return 0
 
 

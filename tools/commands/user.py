@@ -1,10 +1,10 @@
-"""onecopy user add|set|domain|rename|remove|restore"""
+"""onecopy user add|set|scram|domain|rename|remove|restore"""
 
 import argparse
 import getpass
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -59,6 +59,13 @@ def add(parser: Parsers) -> None:
     hosts.add_argument("--no-host", dest="host", action="store_const", const="", help="there is only this back end")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
+    made = parser("user scram", scram, "list users with keys of SCRAM beside their passwords, or remove the keys that "
+                                       "login.scram_keys does not ask for")
+    made.add_argument("users", nargs="*", metavar="USER", help="default: all")
+    made.add_argument("--remove", action="store_true", help="take away what is not asked for; the passwords stay as "
+                                                            "they are, and no session ends")
+    made.add_argument("--dry-run", action="store_true", help="with --remove: only list whose keys would go")
+    made.add_argument("--json", action="store_true")
     made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
     made.add_argument("domain", metavar="DOMAIN", nargs="?", help="default: show all that have something")
     _access_options(made, "they")
@@ -156,9 +163,8 @@ def _added(store: Store, user: str, password_hash: str, arguments: argparse.Name
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
-    """As it is stored; with the keys of SCRAM if anybody can log in by these."""
-    mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
-    return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
+    """As it is stored; with those keys of SCRAM that are asked for."""
+    return hash_password(password, sorted(invocation.config.settings("login", LoginSettings).kept_keys))
 
 
 def set_user(invocation: Invocation) -> int:
@@ -179,6 +185,32 @@ def set_user(invocation: Invocation) -> int:
                                 status=Status(arguments.status) if arguments.status else None,
                                 access=arguments.access, host=arguments.host)
     return 0
+
+
+def scram(invocation: Invocation) -> int:
+    """onecopy user scram"""
+    arguments, wanted = invocation.arguments, invocation.config.settings("login", LoginSettings).kept_keys
+    with invocation.store() as store:
+        named = {account(store, user).user for user in arguments.users}
+        rows = [{"user": user, "keys": list(kept), "not_asked_for": [name for name in kept if name not in wanted]}
+                for user, kept in store.directory.with_keys() if not named or user in named]
+        if arguments.remove:
+            rows = [row for row in rows if row["not_asked_for"]]
+            if not arguments.dry_run:
+                return each([str(row["user"]) for row in rows], lambda user: store.directory.drop_keys(user, wanted))
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table([{**row, "keys": ", ".join(row["keys"]), "not_asked_for": ", ".join(row["not_asked_for"])}
+                     for row in rows], ("user", "keys", "not_asked_for"))
+    return 0
+
+
+def note_on_keys(store: Store, wanted: Iterable[str]) -> str:
+    """What `onecopy check` says of keys that are not asked for; "" when there are none."""
+    count = sum(not set(kept) <= set(wanted) for _, kept in store.directory.with_keys())
+    return (f"{count} users have keys of SCRAM that login.scram_keys does not ask for, from which passwords are easier "
+            "to guess: `onecopy user scram --remove` takes them away") if count else ""
 
 
 def set_domain(invocation: Invocation) -> int:

@@ -1,6 +1,7 @@
 """onecopy user show"""
 
 from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.passwords import kept_keys
 from store.quota import roots
 from store.users.origins import know, origins
 from tools.cli.invocation import Invocation, Parsers
@@ -28,7 +29,12 @@ def show_user(invocation: Invocation) -> int:
             **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
             "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
-        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
+        row = store.directory.user(user.user)
+        keys = kept_keys(row.password) if row is not None else ()
+        login = invocation.config.settings("login", LoginSettings)
+        if keys:
+            facts["scram_keys"] = [name + ("" if name in login.kept_keys else " (not asked for)") for name in keys]
+        said = origins(store, known, login, use)
     facts = {**facts, **({"problem": known.problem} if known.problem else {})}
     if invocation.arguments.json:
         print_json({**facts, "origins": said})

@@ -17,6 +17,7 @@ from mboxlist import privatefiles
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.errors import StoreError
 from store.housekeeping.notices import template
 from store.partition import processes
@@ -273,6 +274,8 @@ def _combinations(config: Config) -> Iterator[Finding]:
         yield Finding("exchange.secret", False, "it is not used any more, back ends show each other certificates: "
                                                 "remove it, and set exchange.authorities (docs/many-machines.md)")
     yield from needs("login.oauth_introspection", "login.oauth_secret_file", "nobody answers who asks without password")
+    if lacks := config.settings("login", LoginSettings).oauth_lacks:
+        yield Finding(lacks, True, "without it no token is taken, and OAUTHBEARER and XOAUTH2 are not offered")
     yield from needs("login.proxies", "login.proxy_networks", "from nowhere may they act as users")
     yield from needs("lmtp.client_names", "lmtp.client_ca", "no certificate is asked for")
     yield from needs("directory.write_dn", "directory.write_password_file", "it cannot prove who it is")

@@ -4,6 +4,7 @@ the supervisor."""
 import gc
 from collections.abc import Callable
 
+from tools import storeowner
 from tools.cli.invocation import Invocation
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store
@@ -20,9 +21,12 @@ def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: N
     gc.set_threshold(*USUAL)
     bound: list[Listening] = []
     workers = config.settings("workers", Workers)
-    if privileges.wanted(workers):
+    if create:
+        storeowner.give_new_folder(config.root, workers.user, workers.group)
+    owner = privileges.wanted(workers, config.root)
+    if owner is not None:
         bound = sockets.bind(config)
-        privileges.give_up(workers, bound)
+        privileges.give_up(owner, bound)
     logs.configure(config.settings("log", Log))
     if create and not is_store(config.root):
         init(config.root)

@@ -25,6 +25,7 @@ from store.housekeeping.tasks import Task
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
+from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.cli.options import Config
@@ -92,8 +93,11 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
-    housekeeping = Housekeeping(reactor, opened, threads, [
-        *tasks(opened, keeper=worker_config.keeper), *more, *([_saving(former)] if worker_config.keeper else [])])
+    if opened.directory.session_time:
+        more = [*more, OpenLogins.of(opened).task()]
+    if worker_config.keeper:
+        more = [*more, _saving(former)]
+    housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
     failed: list[Exception] = []

@@ -17,6 +17,8 @@ from tools.spark.source.reading import roots
 from tools.spark.sparksession import mapper, plain, progress, tables
 from tools.spark.tablenames import TABLES
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # begin what a spreadsheet calculates
+
 
 @contextmanager
 def session(invocation: Invocation, what: str) -> Iterator[Any]:
@@ -73,10 +75,15 @@ def _collect(frame: Any, limit: int) -> tuple[list[dict[str, object]], bool]:
 
 
 def print_csv(rows: Iterable[Mapping[str, object]], columns: Collection[str]) -> None:
-    """A line of names, and one for each row."""
+    """A line of names, and one for each row. No cell is a formula to a spreadsheet, which it would calculate: a text
+    that begins like one has an apostrophe before it."""
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(columns)
-    out.writerows([row[column] for column in columns] for row in rows)
+    out.writerow([_cell(column) for column in columns])
+    out.writerows([_cell(row[column]) for column in columns] for row in rows)
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 def export(invocation: Invocation) -> int:

@@ -18,10 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mboxlist import privatefiles
+from tools.cli.richtable import console
 from tools.exits import Failure
 from tools.spark.java import java_home
 
@@ -245,7 +245,7 @@ def progress(spark: "SparkSession", what: str) -> Iterator[None]:
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
                TimeElapsedColumn(), TimeRemainingColumn())
     ended = threading.Event()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
         watcher = threading.Thread(target=_watch, args=(spark, bar, ended), daemon=True, name="spark-progress")
         watcher.start()
         try:

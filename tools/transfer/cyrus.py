@@ -6,14 +6,15 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from attrs import define, evolve, field
 
 from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
-from mboxlist import privatefiles
 from store.values import InternalDate
+from tools.transfer.mailofothers import MailTree, program_user
 from tools.transfer.mbox import is_keyword
 from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of, with_crlf
 
@@ -109,22 +110,24 @@ class Spool(Source):
         return self._mails
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
-        for mail in mails:
-            path = self._folder / f"{mail.uid}."
-            try:
-                file = privatefiles.open_file(path, "rb")
-            except OSError as error:
-                warn(f"{mail.where}: {path}: {error.strerror}")
-                continue
-            with file:
-                yield mail, with_crlf(file)
+        with closing(MailTree.at(self._folder)) as tree:
+            for mail in mails:
+                name = f"{mail.uid}."
+                try:
+                    file = tree.open(name)
+                except OSError as error:
+                    warn(f"{mail.where}: {tree.shown(name)}: {error.strerror}")
+                    continue
+                with file:
+                    yield mail, with_crlf(file)
 
     def _lines(self, program: str, *words: str) -> Iterator[str]:
         """What it prints. Raises Unreadable."""
         try:
             command = [str(self.programs / program), "-C", str(self.config), *words]
             with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, text=True, errors="replace", cwd=os.sep) as process:
+                                  stderr=subprocess.DEVNULL, text=True, errors="replace", cwd=os.sep,
+                                  user=program_user(), group=program_user()) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
                     yield line.rstrip("\n")

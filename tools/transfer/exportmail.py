@@ -5,7 +5,6 @@ An export that was cut off is taken up again: a Maildir has a file for each mess
 file has the name that it is to have when it is whole.
 """
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +15,8 @@ from typing import IO, Any
 from attrs import define, field
 
 from imap.wire import utf7
-from mboxlist import privatefiles
-from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry
+from mboxlist.privatefiles import Folder
 from store.errors import StoreError
 from store.mailboxes import subscribing
 from store.message import envelopes
@@ -66,12 +64,20 @@ class MailExport:
     uids: bool = False
     dry_run: bool = False
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
+    _top: Folder | None = field(default=None, init=False)
+
+    @property
+    def top(self) -> Folder:
+        """The folder, open. Others may write to what is around it, or in it: nothing outside of it is written to."""
+        if self._top is None:
+            self._top = Folder.at(self.folder, make=True)
+        return self._top
 
     def mailboxes(self, entries: Iterable[MailboxEntry], user: str | None = None) -> Iterator[Exported]:
         """Mailboxes, one after the other, and then the subscriptions of the user. What is wrong with one mailbox stops
         no other. Raises OSError."""
         if not self.dry_run:
-            privatefiles.make_folder(self.folder, parents=True, exist_ok=True)
+            assert self.top
         for entry in entries:
             try:
                 yield self.mailbox(entry)
@@ -101,7 +107,7 @@ class MailExport:
         names = [utf7.encode(name.replace("/", ".") if separated else name)
                  for name in subscribing.subscriptions(self.store, user)]
         name = "subscriptions" if self.form == MAILDIR else ".subscriptions"
-        replace_file(self.folder / name, b"".join(each + b"\n" for each in names))
+        self.top.replace(name, b"".join(each + b"\n" for each in names))
 
     def _maildir(self, entry: MailboxEntry) -> Path:
         levels = [os.fsdecode(utf7.encode(level)) for level in entry.name.path.split("/")]
@@ -144,6 +150,11 @@ class _Export:
     path: Path
     left: Exported
 
+    @property
+    def name(self) -> str:
+        """The path below the folder of the export; "." for that itself."""
+        return os.fspath(self.path.relative_to(self.job.folder))
+
     def each(self, work: Callable[[Any], None]) -> None:
         """Do this to every record; what is wrong with one message stops no other."""
         for done, row in enumerate(self.view.rows, 1):
@@ -172,43 +183,45 @@ class _MaildirExport(_Export):
         self.letters = {word: chr(ord("a") + at) for at, word in enumerate(self.view.state.keywords[:KEYWORDS])}
 
     def write(self) -> None:
+        name = self.name
+        with self.job.top.make(name) if name != "." else self.job.top.again() as folder:
+            self._write(folder)
+
+    def _write(self, folder: Folder) -> None:
         for part in ("cur", "new", "tmp"):
-            privatefiles.make_folder(self.path / part, parents=True, exist_ok=True)
+            folder.make(part).close()
         if self.path != self.job.folder and self.job.layout != "fs":
-            privatefiles.touch(self.path / "maildirfolder")
-        there = {name.partition(INFO)[0]: name for name in os.listdir(self.path / "cur")}
-        known = {base.split(",")[0]: base for base, name in there.items() if self._is_whole(base, name)}
+            folder.replace("maildirfolder", b"")
+        with folder.folder("cur") as cur:
+            there = {name.partition(INFO)[0]: name for name in cur.names()}
+            known = {base.split(",")[0]: base for base, name in there.items() if _is_whole(cur, base, name)}
         names: list[tuple[int, str]] = []
 
         def export(row: Any) -> None:
             stem = f"{max(int(row['received']), 0)}.V{self.view.state.uidvalidity}U{int(row['uid'])}.{HOST}"
-            base = known.get(stem) or self._message(row, stem)
+            base = known.get(stem) or self._message(folder, row, stem)
             wanted = base + INFO + self._flags(row)
             if there.get(base, wanted) != wanted:
-                os.rename(self.path / "cur" / there[base], self.path / "cur" / wanted)
+                folder.rename(f"cur/{there[base]}", f"cur/{wanted}")
             names.append((int(row["uid"]), base))
 
         self.each(export)
-        self._lists(names)
-        sync_file_system(self.path)
+        self._lists(folder, names)
+        sync_file_system(folder.handle)
 
-    def _is_whole(self, base: str, name: str) -> bool:
-        """Whether the file is as long as its name says: a crash of the machine may leave less."""
-        found = re.search(",S=([0-9]+)", base)
-        return found is not None and os.stat(self.path / "cur" / name).st_size == int(found[1])
-
-    def _message(self, row: Any, stem: str) -> str:
+    def _message(self, folder: Folder, row: Any, stem: str) -> str:
         """Write one; the name of its file without flags. Raises StoreError, OSError."""
-        tmp, size, odd = self.path / "tmp" / stem, 0, False
-        with privatefiles.open_file(tmp, "wb") as file:
+        tmp, size, odd = f"tmp/{stem}", 0, False
+        with folder.open(tmp, "wb") as file:
             for data in self.job.octets(self.view, row):
                 odd = odd or self.changes_lines(data)
                 size += file.write(self.job.lines(data))
+            file.flush()
+            os.utime(file.fileno(), (int(row["received"]),) * 2)
         if odd:
             self.warn(row, ODD_LINES)
-        os.utime(tmp, (int(row["received"]),) * 2)
         base = f"{stem},S={size},W={int(row['size'])}"
-        os.rename(tmp, self.path / "cur" / (base + INFO + self._flags(row)))
+        folder.rename(tmp, f"cur/{base}{INFO}{self._flags(row)}")
         self.left.written += 1
         self.left.octets += size
         return base
@@ -221,17 +234,17 @@ class _MaildirExport(_Export):
             letters.add("P")            # for all others; Dovecot knows no P
         return "".join(sorted(letters))
 
-    def _lists(self, names: Sequence[tuple[int, str]]) -> None:
+    def _lists(self, folder: Folder, names: Sequence[tuple[int, str]]) -> None:
         """Dovecot's list of UIDs, with UIDVALIDITY, and its names of keywords. Raises OSError."""
         state = self.view.state
         own = self.job.store.uidls(self.view.entry)
         lines = [b"3 V%d N%d" % (state.uidvalidity, state.uidnext)]
         for uid, base in names:
             lines.append(b"%d%b :%b" % (uid, b" P" + own[uid] if uid in own else b"", base.encode()))
-        replace_file(self.path / "dovecot-uidlist", b"\n".join(lines) + b"\n")
+        folder.replace("dovecot-uidlist", b"\n".join(lines) + b"\n")
         words = sorted((letter, word) for word, letter in self.letters.items())
         if words:
-            replace_file(self.path / "dovecot-keywords", b"".join(
+            folder.replace("dovecot-keywords", b"".join(
                 b"%d %b\n" % (ord(letter) - ord("a"), word.encode()) for letter, word in words))
         if len(self.view.state.keywords) > KEYWORDS:
             self.job.warn(f"{self.left.mailbox}: a Maildir has {KEYWORDS} keywords at most; others are left out")
@@ -241,24 +254,25 @@ class _MboxExport(_Export):
     """As an mbox file, quoted as mboxrd."""
 
     def write(self) -> None:
-        state = self.view.state
-        mark = self.path.with_name(self.path.name + ".state")
+        above, _, name = self.name.rpartition("/")
+        with self.job.top.make(above) if above else self.job.top.again() as folder:
+            self._write(folder, name)
+
+    def _write(self, folder: Folder, name: str) -> None:
+        state, mark, part = self.view.state, name + ".state", name + PART
         whole = b"%d %d\n" % (state.uidvalidity, state.highestmodseq)
-        if self.path.exists() and _read(mark) == whole:         # nothing has changed since it was written
+        if name in folder.names() and _read(folder, mark) == whole:     # nothing has changed since it was written
             return
-        privatefiles.make_folder(self.path.parent, parents=True, exist_ok=True)
-        part = self.path.with_name(self.path.name + PART)
-        with privatefiles.open_file(part, "wb") as file:
+        with folder.open(part, "wb") as file:
             self.each(partial(self._append, file))
             self.left.octets = file.tell()
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileNotFoundError):
-            mark.unlink()
-        os.rename(part, self.path)
-        sync_folder(self.path.parent)
+        folder.remove(mark)
+        folder.rename(part, name)
+        folder.sync()
         if not self.left.failed:
-            replace_file(mark, whole)
+            folder.replace(mark, whole)
 
     def _append(self, file: IO[bytes], row: Any) -> None:
         at = file.tell()
@@ -314,12 +328,14 @@ def _lines(octets: Iterator[bytes]) -> Iterator[bytes]:
         yield held
 
 
-def _private(path: str, flags: int) -> int:
-    return privatefiles.open_handle(path, flags)
+def _is_whole(cur: Folder, base: str, name: str) -> bool:
+    """Whether the file is as long as its name says: a crash of the machine may leave less."""
+    found = re.search(",S=([0-9]+)", base)
+    return found is not None and cur.status(name).st_size == int(found[1])
 
 
-def _read(path: Path) -> bytes:
+def _read(folder: Folder, name: str) -> bytes:
     try:
-        return privatefiles.read(path)
+        return folder.read(name)
     except OSError:
         return b""

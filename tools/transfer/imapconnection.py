@@ -21,6 +21,7 @@ from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED, SyntaxProblem
 from imap.wire.scanner import Scanner
 from mboxlist import privatefiles
 from store.values import Secret
+from tools.transfer.mailofothers import program_user
 from tools.transfer.sourcevalues import Unreadable
 
 LINE_OCTETS = 1 << 20       # the longest line of an answer, without its literals
@@ -302,12 +303,14 @@ class Server:
             raise
 
 
-def tunnelled(command: Sequence[str]) -> Connection:
+def tunnelled(command: Sequence[str], *, reads_others: bool = False) -> Connection:
     """A connection to a program that speaks IMAP on its standard input and output, as the user already (PREAUTH).
+    `reads_others`: it reads mail for which it must be root, where root runs this.
 
     Raises Gone, Unreadable, OSError.
     """
-    made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    user = program_user() if reads_others else None
+    made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user))
     try:
         return made.greeted()
     except BaseException:

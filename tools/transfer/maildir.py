@@ -14,12 +14,12 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
-from mboxlist import privatefiles
 from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
+from tools.transfer.mailofothers import MailTree
 from tools.transfer.mbox import is_keyword
-from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, with_crlf
+from tools.transfer.sourcevalues import Box, Content, Mail, Source, Warn, with_crlf
 from tools.transfer.subscriptionfiles import name_of
 
 LAYOUTS = ("auto", "maildir++", "fs")
@@ -52,11 +52,21 @@ class Maildirs(Source):
     layout: str = "auto"
     warn: Warn = lambda line: None
     _known: Known = field(factory=Known, init=False)
+    _tree: MailTree | None = field(default=None, init=False)
+
+    @property
+    def tree(self) -> MailTree:
+        """The folder, open. Raises Unreadable."""
+        if self._tree is None:
+            self._tree = MailTree.at(self.path)
+        return self._tree
+
+    def close(self) -> None:
+        if self._tree is not None:
+            self._tree.close()
 
     def boxes(self) -> Iterator[Box]:
-        if not self.path.is_dir():
-            raise Unreadable(f"{self.path}: there is no such folder")
-        if (self.path / "cur").is_dir():
+        if self.tree.is_folder("cur"):
             yield Box(self.mailbox or "INBOX", self.path)
         found = self._flat() if self._is_flat() else self._nested()
         for levels, folder in found:
@@ -73,55 +83,52 @@ class Maildirs(Source):
         return not any(True for _ in self._nested())
 
     def _flat(self) -> Iterator[tuple[list[str], Path]]:
-        for folder in _folders(self.path):
-            if folder.name.startswith(".") and folder.name.strip(".") and (folder / "cur").is_dir():
-                yield folder.name[1:].split("."), folder
+        for name in self.tree.folders(""):
+            if name.startswith(".") and name.strip(".") and self.tree.is_folder(f"{name}/cur"):
+                yield name[1:].split("."), self.path / name
 
-    def _nested(self) -> Iterator[tuple[list[str], Path]]:
-        for place, folders, _ in os.walk(self.path):
-            folders[:] = sorted(name for name in folders if name not in NOT_MAILBOXES and not name.startswith("."))
-            if Path(place) != self.path and Path(place, "cur").is_dir():
-                yield list(Path(place).relative_to(self.path).parts), Path(place)
+    def _nested(self, above: tuple[str, ...] = ()) -> Iterator[tuple[list[str], Path]]:
+        for name in self.tree.folders("/".join(above)):
+            if name in NOT_MAILBOXES or name.startswith("."):
+                continue
+            levels = (*above, name)
+            if self.tree.is_folder("/".join((*levels, "cur"))):
+                yield list(levels), self.path.joinpath(*levels)
+            yield from self._nested(levels)
 
     def opened(self, box: Box) -> Box:
-        self._known = _known(box.path)
+        self._known = _known(self.tree, self._place(box))
         return evolve(box, uidvalidity=self._known.uidvalidity, uidnext=self._known.uidnext)
 
     def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
-        folder, keywords = box.path, _keywords(box.path)
-        found: dict[str, Mail] = {}
+        place, found = self._place(box), dict[str, Mail]()
+        keywords = _keywords(self.tree, place)
         for part in ("cur", "new"):         # a file on its way from new to cur is seen at least once in this order
-            for entry in _files(folder / part, warn):
-                base = entry.name.partition(INFO)[0]
-                mail = self._mail(entry, base, keywords, warn)
-                if mail is not None:
-                    found[base] = mail
+            for name, figures in self.tree.files(f"{place}{part}", warn):
+                base = name.partition(INFO)[0]
+                found[base] = self._mail(f"{place}{part}/{name}", figures, base, keywords, warn)
         return sorted(found.values(), key=lambda mail: (mail.uid or 1 << 32, mail.received.seconds, mail.where))
 
-    def _mail(self, entry: "os.DirEntry[str]", base: str, keywords: Mapping[str, str], warn: Warn) -> Mail | None:
-        shown = os.fsencode(entry.path).decode("utf-8", "replace")
-        try:
-            if not entry.is_file():
-                warn(f"{shown}: not a file")
-                return None
-            figures = entry.stat()
-        except OSError as error:            # gone, or renamed for its flags: the next run sees it
-            warn(f"{shown}: {error.strerror}")
-            return None
+    def _place(self, box: Box) -> str:
+        """Where it is below the folder, with a / at its end."""
+        place = os.fspath(box.path.relative_to(self.path))
+        return "" if place == "." else place + "/"
+
+    def _mail(self, key: str, figures: os.stat_result, base: str, keywords: Mapping[str, str], warn: Warn) -> Mail:
+        shown = self.tree.shown(key)
         uid, uidl, size = self._known.files.get(base, (0, b"", -1))
         named = _WSIZE.search(base)
-        flags, unknown = letters_to_flags(entry.name.partition(INFO)[2], keywords)
+        flags, unknown = letters_to_flags(key.rpartition("/")[2].partition(INFO)[2], keywords)
         if unknown:
             warn(f"{shown}: there is no flag for {', '.join(unknown)}; the message is taken without")
         date = InternalDate(int(figures.st_mtime))
-        return Mail(shown, date, flags, int(named[1]) if named else size, uid, uidl, entry.path)
+        return Mail(shown, date, flags, int(named[1]) if named else size, uid, uidl, key)
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         for mail in mails:
-            path = mail.key
-            assert isinstance(path, str)
+            assert isinstance(mail.key, str)
             try:
-                file = _open(path)
+                file = _open(self.tree, mail.key)
             except OSError as error:
                 warn(f"{mail.where}: {error.strerror}")
                 continue
@@ -130,40 +137,27 @@ class Maildirs(Source):
 
     def subscriptions(self) -> Sequence[str]:
         for name, prefix in (("subscriptions", ""), ("courierimapsubscribed", "INBOX.")):
-            path = self.path / name
-            if path.is_file():
-                return subscriptions.read(path, "." if self._is_flat() else "/", prefix)
+            try:
+                octets = self.tree.read(name)
+            except OSError:
+                continue
+            return subscriptions.parse(octets, "." if self._is_flat() else "/", prefix)
         return []
 
 
-def _open(path: str) -> BinaryIO:
+def _open(tree: MailTree, key: str) -> BinaryIO:
     """A message's file, also when its flags have changed meanwhile, or it has left `new`. Raises OSError."""
     try:
-        return privatefiles.open_file(path, "rb")
+        return tree.open(key)
     except FileNotFoundError:
-        folder, name = os.path.split(path)
+        folder, name = os.path.split(key)
         base = name.partition(INFO)[0]
         for part in ("cur", "new"):
             place = os.path.join(os.path.dirname(folder), part)
-            for other in os.listdir(place):
+            for other in tree.names(place):
                 if other.partition(INFO)[0] == base:
-                    return privatefiles.open_file(os.path.join(place, other), "rb")
+                    return tree.open(os.path.join(place, other))
         raise
-
-
-def _folders(path: Path) -> list[Path]:
-    return sorted((entry for entry in path.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
-
-
-def _files(folder: Path, warn: Warn) -> "Iterable[os.DirEntry[str]]":
-    try:
-        with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        warn(f"{folder}: {error.strerror}")
-        return []
 
 
 def letters_to_flags(letters: str, keywords: Mapping[str, str]) -> tuple[Flags, list[str]]:
@@ -181,11 +175,11 @@ def letters_to_flags(letters: str, keywords: Mapping[str, str]) -> tuple[Flags, 
     return Flags(system, tuple(dict.fromkeys(words))), unknown
 
 
-def _keywords(folder: Path) -> dict[str, str]:
+def _keywords(tree: MailTree, place: str) -> dict[str, str]:
     """The keywords of the letters, of the file dovecot-keywords."""
     found = {}
     try:
-        lines = privatefiles.read(folder / "dovecot-keywords").decode("ascii", "replace").split("\n")
+        lines = tree.read(f"{place}dovecot-keywords").decode("ascii", "replace").split("\n")
     except OSError:
         return {}
     for line in lines:
@@ -195,11 +189,11 @@ def _keywords(folder: Path) -> dict[str, str]:
     return found
 
 
-def _known(folder: Path) -> Known:
+def _known(tree: MailTree, place: str) -> Known:
     """What the list of UIDs says, Dovecot's or Courier's."""
     for name in LISTS:
         try:
-            lines = privatefiles.read(folder / name).split(b"\n")
+            lines = tree.read(f"{place}{name}").split(b"\n")
         except OSError:
             continue
         head = lines[0].split()

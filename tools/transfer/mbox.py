@@ -17,9 +17,9 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
-from mboxlist import privatefiles
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
+from tools.transfer.mailofothers import MailTree, reading
 from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Source, Unreadable, Warn, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
@@ -87,25 +87,57 @@ class MboxFiles(Source):
     path: Path
     mailbox: str = ""           # that the file is to go to, or those of a folder below it
     quoting: str = "auto"
+    warn: Warn = lambda line: None
     _spans: list[tuple[Span, Mail]] = field(factory=list, init=False)
     _found: str = field(default="", init=False)         # the quoting of the file that was opened last
 
+    _tree: MailTree | None = field(default=None, init=False)
+    _is_file: bool = field(default=False, init=False)
+
+    @property
+    def tree(self) -> MailTree:
+        """The folder, or that of the file, open. Raises Unreadable."""
+        if self._tree is None:
+            with reading():
+                self._is_file = self.path.is_file()
+            self._tree = MailTree.beside(self.path) if self._is_file else MailTree.at(self.path)
+        return self._tree
+
+    def close(self) -> None:
+        if self._tree is not None:
+            self._tree.close()
+
     def boxes(self) -> Iterator[Box]:
-        if not self.path.is_dir():
+        if self.tree and self._is_file:
             yield Box(self.mailbox or "INBOX", self.path)
-            return
-        for folder, folders, files in os.walk(self.path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(files):
-                path = Path(folder, name)
-                if not name.startswith(".") and name not in ("subscriptions",) and _looks_right(path):
-                    levels = [_name(level.removesuffix(SUFFIX)) for level in path.relative_to(self.path).parts]
-                    yield Box("/".join([self.mailbox, *levels] if self.mailbox else levels), path)
+        else:
+            yield from self._below(())
+
+    def _below(self, above: tuple[str, ...]) -> Iterator[Box]:
+        for name, _ in self.tree.files("/".join(above), self.warn):
+            levels = (*above, name)
+            if name != "subscriptions" and self._looks_right("/".join(levels)):
+                names = [_name(level.removesuffix(SUFFIX)) for level in levels]
+                yield Box("/".join([self.mailbox, *names] if self.mailbox else names), self.path.joinpath(*levels))
+        for name in self.tree.folders("/".join(above)):
+            if not name.startswith("."):
+                yield from self._below((*above, name))
+
+    def _looks_right(self, name: str) -> bool:
+        """Whether it is a file of messages, perhaps none."""
+        try:
+            with self.tree.open(name) as file:
+                return not os.fstat(file.fileno()).st_size or file.readline(LINE_OCTETS).startswith(b"From ")
+        except OSError:
+            return True         # `opened` says what is wrong with it
+
+    def _open(self, box: Box) -> BinaryIO:
+        return self.tree.open(self.path.name if self._is_file else os.fspath(box.path.relative_to(self.path)))
 
     def opened(self, box: Box) -> Box:
         path = box.path
         try:
-            with privatefiles.open_file(path, "rb") as file:
+            with self._open(box) as file:
                 first = next(scan(file), None)
                 header = _header(file, first) if first else _Header()
         except OSError as error:
@@ -117,7 +149,7 @@ class MboxFiles(Source):
         path = box.path
         self._spans.clear()
         try:
-            with privatefiles.open_file(path, "rb") as file:
+            with self._open(box) as file:
                 self._found = self.quoting if self.quoting != "auto" else _quoting(file)
                 lengths = self._found in ("mboxcl", "mboxcl2")
                 for number, span in enumerate(scan(file, lengths=lengths), 1):
@@ -140,15 +172,17 @@ class MboxFiles(Source):
         self._spans.append((span, Mail(where, date, header.flags, uid=header.uid, key=span)))
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
-        with privatefiles.open_file(box.path, "rb") as file:
+        with self._open(box) as file:
             for mail in mails:
                 assert isinstance(mail.key, Span)
                 yield mail, content(file, mail.key, self._found)
 
     def subscriptions(self) -> Sequence[str]:
-        for name in (".subscriptions", "subscriptions"):
-            if (self.path / name).is_file():
-                return subscriptions.read(self.path / name, "/")
+        for name in (".subscriptions", "subscriptions") if self.tree and not self._is_file else ():
+            try:
+                return subscriptions.parse(self.tree.read(name), "/")
+            except OSError:
+                continue
         return []
 
 
@@ -158,16 +192,6 @@ def _name(level: str) -> str:
         return subscriptions.name_of(level)
     except (SyntaxProblem, UnicodeError):
         return level
-
-
-def _looks_right(path: Path) -> bool:
-    """Whether it is a file of messages, perhaps none."""
-    try:
-        with privatefiles.open_file(path, "rb") as file:
-            return path.is_file() and (not os.fstat(file.fileno()).st_size
-                                       or file.readline(LINE_OCTETS).startswith(b"From "))
-    except OSError:
-        return True         # `opened` says what is wrong with it
 
 
 def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Span]:

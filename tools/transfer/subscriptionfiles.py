@@ -2,11 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
-from mboxlist import privatefiles
 
 _SECOND = b"V\t2"           # the first line of Dovecot's second version, which has a tab between levels
 
@@ -17,9 +15,9 @@ def name_of(text: str) -> str:
     return utf7.decode(octets) if octets.isascii() else octets.decode("utf-8")
 
 
-def read(path: Path, separator: str, prefix: str = "") -> list[str]:
-    """The names in a file, "/" between levels; what cannot be a name is passed over. Raises OSError."""
-    return list(_names(privatefiles.read(path), separator, prefix))
+def parse(octets: bytes, separator: str, prefix: str = "") -> list[str]:
+    """The names in such a file, "/" between levels; what cannot be a name is passed over."""
+    return list(_names(octets, separator, prefix))
 
 
 def _names(octets: bytes, separator: str, prefix: str) -> Iterator[str]:

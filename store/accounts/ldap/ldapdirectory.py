@@ -35,6 +35,8 @@ MOST_GROUPS = 1000
 # changes are asked for, too: OpenLDAP and Active Directory have them.
 _CHANGED = ("modifyTimestamp", "entryCSN", "uSNChanged")
 _IDENTITY = ("entryUUID", *_CHANGED)
+# Since when the password is what it is: OpenLDAP with its overlay ppolicy, Active Directory, FreeIPA, 389 DS.
+_PASSWORD = ("pwdChangedTime", "pwdLastSet", "krbLastPwdChange", "pwdUpdateTime")
 
 
 @frozen
@@ -62,6 +64,7 @@ class LdapDirectory(Mirror):
         self.asked: Callable[[Search, Sequence[Entry]], None] = lambda search, entries: None
         self.on_found: Callable[[Found], None] = lambda found: None
         self._clock = clock
+        self.session_time = settings.session_time
         self._scope = settings.scope
         self._cache_time = settings.cache_time
         self._negative_time = settings.cache_negative_time
@@ -69,7 +72,8 @@ class LdapDirectory(Mirror):
         self._elsewhere: Ages[_Answer] = Ages(settings.cache_size, min(settings.cache_host_time, settings.cache_time),
                                               clock)
         self._nobody: Ages[_Answer] = Ages(settings.cache_size, settings.cache_negative_time, clock)
-        self._domains: Ages[Entry] = Ages(settings.cache_size, settings.cache_time, clock)
+        self._domains: Ages[Entry] = Ages(settings.cache_size, min(settings.cache_time, settings.session_time or
+                                                                   settings.cache_time), clock)
         self._sane_until = float("-inf")
         self._epoch = self.domains.epoch()
 
@@ -142,6 +146,10 @@ class LdapDirectory(Mirror):
         """The account that mail to the address is for. For a thread. Raises StoreError UNAVAILABLE."""
         known = self.at_once(address)
         return known.account if known is not None else self._ask(self.user_id(address))
+
+    def refresh(self, user: str) -> Account | None:
+        """See BuiltinDirectory; what is said is in the row, if there is one, and remembered."""
+        return self.find(user) if user in self.local else self._ask(user)
 
     def _ask(self, name: str) -> Account | None:
         epoch, found = self.domains.epoch(), self._sure_entry(name)
@@ -241,7 +249,7 @@ class LdapDirectory(Mirror):
 
     def _one(self, search: Search, name: str, scope: str = "subtree", *, of_all: bool = False) -> Entry | None:
         """The one entry that is found. Raises StoreError UNAVAILABLE, also for two: which one is meant?"""
-        answer = self.servers.search(search.base, search.filter, (*search.attributes, *_IDENTITY),
+        answer = self.servers.search(search.base, search.filter, (*search.attributes, *_IDENTITY, *_PASSWORD),
                                      scope=scope if search.below else "base", may_lack=not search.below, of_all=of_all)
         self.asked(search, answer.entries)
         if len(answer.entries) > 1 or not answer.complete:
@@ -333,14 +341,14 @@ class LdapDirectory(Mirror):
             search = profile.group_search(entry, domain)
             groups = self._groups(search, entry) if search is not None else ()
             before = self.find(user)
-            found = profile.account(entry, domain, self.here(), groups, before=before)
+            found = _marked(profile.account(entry, domain, self.here(), groups, before=before), entry)
             if before is None:
                 return found, ""
             if self._moves.find(user) is not None:
                 return evolve(found, account=evolve(found.account, host=before.host)), before.host
             if self._writing is not None and before.host != found.account.host:
-                entry = self._original(entry)
-                found = profile.account(entry, domain, self.here(), groups, before=before)
+                original = self._original(entry)
+                found = _marked(profile.account(original, domain, self.here(), groups, before=before), entry)
             return found, before.host
         except BadEntry as error:
             raise not_understood(name, error) from None
@@ -378,6 +386,13 @@ class LdapDirectory(Mirror):
         """Believe nothing that was said before about that name."""
         for ages in (self._known, self._elsewhere, self._nobody):
             ages.drop(name)
+
+
+def _marked(found: Found, entry: Entry) -> Found:
+    """With what another password would change, as far as the directory shows it."""
+    marks = [(name, sorted(entry.values[name.lower()])) for name in _PASSWORD if entry.values.get(name.lower())]
+    mark = hashlib.blake2b(repr(marks).encode(), digest_size=16).hexdigest() if marks else ""
+    return evolve(found, account=evolve(found.account, credential=mark))
 
 
 def _identity(entry: Entry, epoch: bytes) -> str:

@@ -77,6 +77,9 @@ class Settings:
                                 validator=ge(0))
     cache_negative_time: float = setting(60.0, "how long it is believed that there is no such user", type="duration",
                                          validator=ge(0))
+    session_time: float = setting(300.0, "how long after it was asked about a user who has sessions open it is asked "
+                                  "again, so that what has changed reaches these; 0: never, then a session hears what "
+                                  "the next login or mail of that user brings", type="duration", validator=ge(0))
     cache_host_time: float = setting(10.0, "how long it is believed that another back end keeps a user's mail: for so "
                                      "long after a move proxies may go to the wrong one", type="duration",
                                      validator=ge(0))

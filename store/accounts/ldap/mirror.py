@@ -13,6 +13,7 @@ from store.accounts.base import Account
 from store.accounts.builtin import BuiltinDirectory, User
 from store.accounts.ldap.ldapentry import Here
 from store.accounts.ldap.ldapmap import mirrored
+from store.accounts.passwords import outside
 from store.errors import Problem, StoreError
 
 log = logging.getLogger(__name__)
@@ -84,8 +85,8 @@ class Mirror(BuiltinDirectory):
             wanted = mirrored(before, account, time.time())
             try:
                 if row is None:
-                    self.insert(User(wanted, ""))
-                elif before is not None and wanted != before:
+                    self.insert(User(wanted, outside(wanted.credential)))
+                elif before is not None and (wanted != before or wanted.credential != before.credential):
                     return self.alter(account.user, partial(_renewed, before, wanted)).account
                 return wanted
             except StoreError as error:
@@ -127,7 +128,7 @@ def _renewed(before: Account, wanted: Account, row: User) -> User:
     """The row with what the directory wants; a user who has been moved meanwhile stays where that has led."""
     now = row.account
     host = wanted.host if now.host == before.host else now.host
-    return evolve(row, account=evolve(wanted, partition=now.partition, host=host))
+    return evolve(row, account=evolve(wanted, partition=now.partition, host=host), password=outside(wanted.credential))
 
 
 def not_understood(name: str, why: object) -> NotUnderstood:

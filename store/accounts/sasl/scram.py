@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import os
 import re
+from collections.abc import Iterable
 
 from attrs import field, frozen
 
@@ -77,13 +78,13 @@ class Keys:
                 f"${encoded(self.stored_key)}:{encoded(self.server_key)}")
 
 
-def all_keys(password: Secret) -> list[Keys]:
-    """A user's keys for each hash function; none for a password that SASLprep does not take."""
+def keys_of(password: Secret, mechanisms: Iterable[str]) -> list[Keys]:
+    """A user's keys for these mechanisms; none for a password that SASLprep does not take."""
     try:
         prepared = saslprep(password.reveal().decode(), stored=True)
     except ValueError:
         return []
-    return [Keys.from_password(mechanism, prepared, os.urandom(SALT)) for mechanism in HASHES] if prepared else []
+    return [Keys.from_password(each, prepared, os.urandom(SALT)) for each in mechanisms] if prepared else []
 
 
 @frozen

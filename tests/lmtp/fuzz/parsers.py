@@ -5,8 +5,8 @@ from lmtp.smtppaths import Address, PathProblem, is_host, is_ip, path
 from lmtp.states import COMMANDS
 from lmtp.verification import Malformed, netstring, parse_address, parse_netstring, parse_policy
 from lmtp.wire import Bdat, Lhlo, Mail, Rcpt, Xclient, verb
-from store.net import proxy
 from store.net.dots import DotReader
+from store.net.proxies import proxyheader
 from tests.lmtp.conversation import SCRIPTS, SENDING, read_script, sent
 from tests.support.fuzz.steps import counted
 
@@ -101,13 +101,13 @@ def examine_dots(data, cut):
 
 def examine_proxy(data, cut):
     """A header is the same however much is behind it, and none as long as it is not complete."""
-    header = refused(ValueError, proxy.parse, data)
-    if isinstance(header, proxy.Header):
-        assert 0 < header.length <= min(len(data), proxy.LIMIT)
-        assert proxy.parse(data[:header.length]) == header
-        assert proxy.parse(data[:min(cut, header.length - 1)]) is None
+    header = refused(ValueError, proxyheader.parse, data)
+    if isinstance(header, proxyheader.Header):
+        assert 0 < header.length <= min(len(data), proxyheader.LIMIT)
+        assert proxyheader.parse(data[:header.length]) == header
+        assert proxyheader.parse(data[:min(cut, header.length - 1)]) is None
     elif header is None:
-        assert len(data) < proxy.LIMIT and proxy.parse(data[:cut]) is None
+        assert len(data) < proxyheader.LIMIT and proxyheader.parse(data[:cut]) is None
 
 
 def examine_policy(data, _cut):

@@ -7,8 +7,8 @@ from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
 from store.accounts.mechanisms import Plain
 from store.accounts.passwordcache import LIFETIME, MOST, VerifiedPasswords
-from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
-from store.accounts.sasl.scram import Keys
+from store.accounts.passwords import NOBODY, hash_password, kept_keys, scram_keys, verify_password
+from store.accounts.sasl.scram import HASHES, Keys
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
@@ -240,15 +240,17 @@ def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, full_c
 
 # SCRAM
 
-def test_a_password_has_the_keys_of_scram_beside_its_hash(store):
-    stored = hash_password(Secret(b"pencil"))
+def test_a_password_has_the_keys_of_scram_that_are_asked_for_beside_its_hash(store):
+    assert " " not in hash_password(Secret(b"pencil"))
+    stored = hash_password(Secret(b"pencil"), HASHES)
+    assert kept_keys(stored) == ("SCRAM-SHA-256", "SCRAM-SHA-1")
     for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
         keys = scram_keys(mechanism, stored)
         assert keys == Keys.from_password(mechanism, "pencil", keys.salt)
         assert keys.iterations >= 4096 and len(keys.salt) == 16         # RFC 7677 §4
     assert scram_keys("SCRAM-SHA-1", stored).salt != scram_keys("SCRAM-SHA-256", stored).salt
-    assert scram_keys("SCRAM-SHA-256", hash_password(Secret(b"pencil"), scram=False)) is None
-    assert " " not in hash_password(Secret(b"\xff\xfe"))                # no text, so none that SASLprep takes
+    assert scram_keys("SCRAM-SHA-1", hash_password(Secret(b"pencil"), ["SCRAM-SHA-256"])) is None
+    assert " " not in hash_password(Secret(b"\xff\xfe"), HASHES)                # no text, so none that SASLprep takes
     assert verify_password(Secret(b"\xff\xfe"), hash_password(Secret(b"\xff\xfe")))
     store.directory.change("alice", password_hash=stored)
     assert store.directory.authenticate("alice", Secret(b"pencil")).user == "alice"
@@ -261,7 +263,7 @@ def test_the_keys_of_those_who_are_not_there(tmp_path):
     store = make_store(tmp_path / "store")
     there, account = store.directory.find_keys("alice", "SCRAM-SHA-256")
     assert account.user == "alice"
-    store.directory.add("old", hash_password(Secret(b"x"), scram=False))
+    store.directory.add("old", hash_password(Secret(b"x")))
     store.directory.change("bob", status=Status.DISABLED)
     names = ("nobody", "old", "bob", "@", "@example.com", "no@elsewhere.example")
     first = {name: store.directory.find_keys(name, "SCRAM-SHA-256") for name in names}
@@ -279,6 +281,25 @@ def test_the_keys_of_those_who_are_not_there(tmp_path):
     assert [account.user for account in store.directory.all()] == ["alice", "bob", "old"]
     assert check(store) == []
     store.close()
+
+
+def test_keys_are_taken_away(store):
+    """The password stays as it is, and so does what tells one from the next."""
+    directory = store.directory
+    stored = hash_password(Secret(b"pencil"), HASHES)
+    directory.change("alice", password_hash=stored)
+    before = directory.find("alice")
+    assert ("alice", ("SCRAM-SHA-256", "SCRAM-SHA-1")) in list(directory.with_keys())
+    directory.drop_keys("alice", {"SCRAM-SHA-256"})
+    assert dict(directory.with_keys())["alice"] == ("SCRAM-SHA-256",)
+    assert directory.find_keys("alice", "SCRAM-SHA-256")[1] == before
+    assert directory.find_keys("alice", "SCRAM-SHA-1")[1] is None
+    directory.drop_keys("alice", ())
+    assert "alice" not in dict(directory.with_keys()) and directory.user("alice").password == stored.partition(" ")[0]
+    assert directory.find("alice").credential == before.credential != ""
+    assert directory.authenticate("alice", Secret(b"pencil")).user == "alice"
+    directory.change("alice", password_hash=hash_password(Secret(b"pencil")))       # the same again is another hash
+    assert directory.find("alice").credential != before.credential
 
 
 # Rules of access

@@ -243,7 +243,7 @@ class NoTokens:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "LOGIN", "OAUTHBEARER", "XOAUTH2"])
 def test_a_stale_device_keeps_nobody_out(place, caplog, mechanism):
     """It shows the same old password, or token, again and again, and nothing else."""
-    place.configure(oauth_introspection="http://127.0.0.1/", slow_free_address=5)
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="onecopy", slow_free_address=5)
     place.authenticator._tokens = NoTokens()
     said = {"PLAIN": [plain("", "alice", b"old")], "LOGIN": [b"alice", b"old"],
             "OAUTHBEARER": [b"n,a=alice,\1auth=Bearer old\1\1", b"\1"],
@@ -257,7 +257,8 @@ def test_a_stale_device_keeps_nobody_out(place, caplog, mechanism):
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
 @pytest.mark.parametrize("service", ["imap", "pop", "lmtp"])
 def test_every_way_in_is_slowed_down_alike(place, mechanism, service):
-    place.configure(oauth_introspection="http://127.0.0.1/")
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="onecopy",
+                    scram_keys=("SCRAM-SHA-256",))
     place.authenticator._tokens = NoTokens()
     found = []
     for number in range(6):
@@ -320,7 +321,7 @@ def test_nobody_waits_in_line_for_ever(place):
 
 def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
     """Nothing is known of them: they stand in no line."""
-    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/")
+    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/", oauth_audience="mail")
     asked = []
 
     async def run(store, kind, work, token):
@@ -355,7 +356,7 @@ def test_those_who_failed_before_have_threads_of_their_own(place):
 def test_nobody_waits_for_what_a_client_says(place):
     """An exchange that is not finished keeps nobody out, but its failure counts."""
     never = Deferred()
-    place.configure(oauth_introspection="http://127.0.0.1/")
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="mail", scram_keys=("SCRAM-SHA-256",))
 
     class NoTokens:
         def remembered(self, token):
@@ -460,11 +461,16 @@ def test_who_has_proved_to_be_a_user_is_not_slowed_down_by_rules(place):
 def test_what_is_offered(place):
     login = place.login(password=GOOD)
     caller = Caller(login.stream, "imap", True)
+    assert place.authenticator.mechanisms(caller) == ("PLAIN", "LOGIN")
+    place.configure(scram_keys=("scram-sha-256",))
+    assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "PLAIN", "LOGIN")
+    place.configure(scram_keys=("SCRAM-SHA-1", "SCRAM-SHA-256"))
     assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "LOGIN")
     assert place.authenticator.mechanisms(Caller(login.stream, "imap", False)) == ()
     place.configure(mechanisms=("login", "oauthbearer"))
     assert place.authenticator.mechanisms(caller) == ("LOGIN",) and place.authenticator.takes_passwords(caller)
-    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/")
+    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/",
+                    oauth_audience="mail", scram_keys=("SCRAM-SHA-256",))
     assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "OAUTHBEARER")
     assert not place.authenticator.takes_passwords(caller)
     for name in ("PLAIN", "SCRAM-SHA-256-PLUS", "EXTERNAL", "XOAUTH2", "CRAM-MD5", ""):

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 
 from store.accounts.networks import Networks
 from store.net.linestates import Stopping
-from store.net.proxyconnections import HEADER_TIME, Proxied, ProxiedFactory
+from store.net.proxies.proxyconnections import HEADER_TIME, Proxied, ProxiedFactory
 from store.net.stream import READ_AHEAD, StreamFactory
 from tests.support.conversations.wire import Wire
 
@@ -72,18 +72,48 @@ def test_a_header_without_an_address():
     assert talk.wire.received() == f"hello {PROXY}\r\n".encode()
 
 
-def test_a_second_header_is_none():
+VERSION2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+REFUSED = 'user="" service=any times=1 reason="a PROXY header, and no proxy_networks name that address"'
+
+
+@pytest.mark.parametrize("second", [HEADER, VERSION2])
+def test_a_second_header_ends_the_connection(second, caplog):
+    """It is the client's own, who wants to be taken for another one."""
     talk = Talk()
-    talk.wire.send(HEADER + HEADER)
-    assert talk.wire.received() == b"hello 192.0.2.1\r\n" + HEADER
+    talk.wire.send(HEADER + second + b"one\r\n")
+    assert talk.wire.received() == b"hello 192.0.2.1\r\n" and talk.wire.closed
+    assert [record.getMessage() for record in caplog.records] == [f"proxy address=192.0.2.1 {REFUSED}"]
 
 
-def test_others_are_left_alone():
+def test_others_have_no_layer():
     talk = Talk("192.0.2.9")
     assert not isinstance(talk.wire.protocol, Proxied)
     assert talk.wire.received() == b"hello 192.0.2.9\r\n"
-    talk.wire.send(HEADER)
-    assert talk.wire.received() == HEADER
+    for line in (b"one\r\n", HEADER, b"\r\n"):          # only the first octets may be a header
+        talk.wire.send(line)
+        assert talk.wire.received() == line
+
+
+@pytest.mark.parametrize("header", [HEADER, b"PROXY UNKNOWN\r\n", b"PROXY TCP6 ::1 ::1 1 2\r\n", VERSION2])
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 9, 11])
+def test_a_header_of_another_ends_the_connection_and_is_told_once(header, at, caplog):
+    talk = Talk("192.0.2.9")
+    talk.wire.send(header[:at])
+    talk.wire.send(header[at:] + b"one\r\n")
+    talk.wire.protocol.dataReceived(b"two\r\n")
+    assert talk.wire.closed and talk.wire.received() == b"hello 192.0.2.9\r\n"
+    assert [record.getMessage() for record in caplog.records] == [f"proxy address=192.0.2.9 {REFUSED}"]
+
+
+@pytest.mark.parametrize("line", [b"P NOOP", b"PASS x", b"PROXY NOOP", b"PROXY", b"PROXY TCPX", b"\r", b"", b"\r\n\0"])
+@pytest.mark.parametrize("at", [1, 2, 6])
+def test_what_only_begins_like_a_header_is_passed_on(line, at):
+    talk = Talk("192.0.2.9")
+    octets = line + b"\r\nand more\r\n"
+    talk.wire.received()
+    talk.wire.send(octets[:at])
+    talk.wire.send(octets[at:])
+    assert talk.wire.received().replace(b"\r", b"") == octets.replace(b"\r", b"")
 
 
 @pytest.mark.parametrize("octets", [b"L", b"PROXY TCP4 192.0.2.1 198.51.100.2 56324\r\n"])

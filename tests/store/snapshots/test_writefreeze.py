@@ -13,7 +13,7 @@ import pytest
 from mboxlist.engine.freezegate import Quiesced, ShutAlready, WriteFreeze
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.errors import Problem, StoreError, WritesFrozen
+from store.errors import NotAtOnce, Problem, StoreError
 from store.mailboxes import namespace, subscribing
 from store.opening import open_store
 from store.snapshots import writefreeze
@@ -129,7 +129,7 @@ def test_an_event_loop_does_not_wait(store):
     deliver(store, BODY, ALICE)
     store.write_freeze.never_waits()
     with frozen(store, 60):
-        with pytest.raises(WritesFrozen):
+        with pytest.raises(NotAtOnce):
             store.claim_recent(inbox)
         with pytest.raises(Quiesced):
             subscribing.subscribe(store, "alice", "INBOX")

@@ -25,11 +25,13 @@ from twisted.internet.threads import blockingCallFromThread
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from imap.protocol import factory
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.sasl.scram import HASHES
 from store.check.wholecheck import check
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.mailboxes import deletion, firstuse
-from store.net import sharedsyncs
+from store.net import authentication, sharedsyncs
 from store.net.threads import ReactorThreads
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
@@ -228,6 +230,7 @@ def main(names):
         make_empty_store(root)
         certificates = Certificates.from_settings(Tls(), Path(folder) / "tls")
         store = open_store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
+        authentication.attach(store, LoginSettings(slow_first=0, scram_keys=tuple(HASHES)))
         threads = ReactorThreads(reactor.callFromThread)
         sharedsyncs.attach(store, threads)
 

@@ -24,6 +24,7 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     remember: 8                             so many octets of expunged UIDs are kept on record for a mailbox
     acl: user/bob/Team alice lrs            what an identifier may do with a mailbox (- for nothing)
     quota: 1000      quota: messages 2      alice's limit
+    account: disabled                       alice's status; or `password`: another one
     fail: name PROBLEM                      from here on that function fails so; `bug` is an error that nobody expects
     slow: copy 25                           from here on that function takes so many seconds
     box: INBOX one(\Seen) two               what is in the mailbox in the end
@@ -43,6 +44,8 @@ from imap.verbs import flags as flag_verbs
 from imap.verbs import search, selecting
 from mboxlist.names import MailboxName
 from store import offload
+from store.accounts.base import Status
+from store.accounts.passwords import hash_password
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
@@ -53,7 +56,7 @@ from store.partition.messagefiles import MessageFile
 from store.partition.staged import Staged
 from store.quota import roots
 from store.store import Store
-from store.values import Flag, Flags, InternalDate
+from store.values import Flag, Flags, InternalDate, Secret
 from tests.support import ROOT
 from tests.support.conversations.wire import Wire
 from tests.support.faults.planted import Faults
@@ -388,6 +391,15 @@ class Player:
         octets_or_messages, _, number = text.rpartition(" ")
         roots.set_quota(self.place.store, self.place.user, **{octets_or_messages or "octets": int(number)})
 
+    def on_account(self, text, _):
+        directory = self.place.store.directory
+        if text == "password":
+            directory.change(self.place.user, password_hash=hash_password(Secret(b"another")))
+        else:
+            directory.change(self.place.user, status=Status(text))
+        for wire in self.wires.values():
+            wire.settle()
+
     def on_acl(self, text, _):
         name, identifier, rights = text.split(" ")
         set_acl(self.place.store, self.place.name(name), identifier, "" if rights == "-" else rights)
@@ -423,5 +435,6 @@ FAILING = {
     **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
     "write": (Staged, "write"), "stage": (Store, "stage"), "read": (MessageFile, "read"),
     "refresh": (Store, "_refresh"), "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
+    "alert": (roots, "warning"),
     "flags": (flag_verbs, "update_flags"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
 }

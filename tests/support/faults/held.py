@@ -2,7 +2,7 @@
 
 import contextlib
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from mboxlist.engine.freezegate import WriteFreeze
 from store.offload import Threads
@@ -49,8 +49,7 @@ class Held:
         self._shut.close()
         while self.threads.waiting:
             work, done = self.threads.waiting.pop(0)
-            work()
-            done.callback(None)
+            succeed(None).addCallback(lambda _, work=work: work()).chainDeferred(done)
 
     def close(self, store):
         """As it was before."""

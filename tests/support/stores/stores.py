@@ -9,6 +9,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store import offload
 from store.accounts.passwords import hash_password
+from store.accounts.sasl.scram import HASHES
 from store.delivery import durable
 from store.delivery.commit import Outcome, Target
 from store.mailboxes import firstuse
@@ -23,7 +24,7 @@ from tests.support.stores import small
 
 small.make()
 PASSWORD = b"secret"
-HASH = hash_password(Secret(PASSWORD))
+HASH = hash_password(Secret(PASSWORD), HASHES)
 SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=(),
                  snapshots_kept=0)
 

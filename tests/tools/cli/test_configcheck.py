@@ -55,6 +55,8 @@ def test_nothing_is_wrong(quiet: Program) -> None:
     (["--exchange-port", "1"], "exchange.port"),
     (["--exchange-peers", "b=127.0.0.1:1"], "exchange.peers"),
     (["--login-proxies", "webmail"], "login.proxies"),
+    (["--login-oauth-introspection", "http://127.0.0.1/"], "login.oauth_audience"),
+    (["--login-oauth-keys", "/etc/hostname", "--login-oauth-audience", "x"], "login.oauth_issuer"),
     (["--directory-bind-dn", "cn=x"], "directory.bind_dn"),
     (["--lmtp-networks", "0.0.0.0/0"], "lmtp.networks"),
     (["--imap-port", "0", "--pop3-port", "0", "--lmtp-port", "0"], "imap.port"),

@@ -38,6 +38,35 @@ def test_a_new_user_with_aliases(onecopy: Program) -> None:
     assert [row["user"] for row in onecopy.json("user", "list")] == ["alice", "bob", "carol"]
 
 
+def test_keys_of_scram(onecopy: Program) -> None:
+    """Kept only where that is asked for; what an earlier version has kept is told, and taken away."""
+    both = ("--login-scram-keys", "SCRAM-SHA-256, SCRAM-SHA-1")
+    one = ("--login-scram-keys", "SCRAM-SHA-256")
+    for user, words in (("carol", ()), ("dave", one), ("erin", both)):
+        onecopy("user", "add", *words, "--password-stdin", user, octets=b"x\n")
+    assert onecopy.json("user", "scram") == [
+        {"user": "dave", "keys": ["SCRAM-SHA-256"], "not_asked_for": ["SCRAM-SHA-256"]},
+        {"user": "erin", "keys": ["SCRAM-SHA-1", "SCRAM-SHA-256"], "not_asked_for": ["SCRAM-SHA-1", "SCRAM-SHA-256"]}]
+    assert onecopy.json("user", "show", *one, "erin")["scram_keys"] == ["SCRAM-SHA-1 (not asked for)", "SCRAM-SHA-256"]
+    assert "scram_keys" not in onecopy.json("user", "show", "carol")
+    said = "users have keys of SCRAM that login.scram_keys does not ask for"
+    for words, count in (((), 2), (one, 1)):
+        onecopy("check", *words)
+        assert f"onecopy: {count} {said}" in onecopy.error
+    tried, = onecopy.json("user", "scram", *one, "--remove", "--dry-run")
+    assert tried["user"] == "erin" and onecopy.json("user", "show", "erin")["scram_keys"][0].startswith("SCRAM-SHA-1")
+    onecopy("user", "scram", *one, "--remove")
+    assert [row["keys"] for row in onecopy.json("user", "scram", *one)] == [["SCRAM-SHA-256"]] * 2
+    onecopy("user", "set", "dave", "--password-stdin", octets=b"y\n")
+    assert [row["user"] for row in onecopy.json("user", "scram")] == ["erin"]
+    onecopy("user", "scram", "--remove", "carol")
+    assert [row["user"] for row in onecopy.json("user", "scram")] == ["erin"]
+    onecopy("user", "scram", "--remove", "erin")
+    onecopy("check")
+    assert onecopy.json("user", "scram") == [] and onecopy.error == ""
+    assert "none of SCRAM-SHA-256" in onecopy.refused("user", "scram", "--login-scram-keys", "MD5", status=2)
+
+
 @pytest.mark.parametrize(("alias", "said"), [("bob", "bob is a user"), ("c", "c is an alias of carol"),
                                              ("a b", "'a b' is not an address")])
 def test_aliases_that_cannot_be(onecopy: Program, alias: str, said: str) -> None:

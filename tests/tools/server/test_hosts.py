@@ -110,7 +110,15 @@ def test_a_referral(back_end: BackEnd, login: str, user: bytes) -> None:
 
 def test_only_who_knows_the_password_hears_where_it_is(back_end: BackEnd) -> None:
     """RFC 2221 §6: for all others bob is like nobody."""
-    answers = {said(back_end.imap(), f"t LOGIN {user} wrong") for user in ("bob", "alice", "nobody")}
+    users = ("bob", "alice", "nobody")
+    answers = {said(back_end.imap(), f"t LOGIN {user} wrong") for user in users}
+    assert len(answers) == 1 and b"there" not in answers.pop()
+    answers = {said(back_end.imap(), f"t AUTHENTICATE PLAIN {plain(acts_as, user, 'wrong')}")
+               for user in users for acts_as in ("", "bob", "nobody")}
+    assert len(answers) == 1 and b"there" not in answers.pop()
+    wires = [Wire(pop3.protocol.factory(back_end.store, pop3.settings.Settings(), back_end.clock), back_end.clock)
+             for _ in users]
+    answers = {said(wire, f"USER {user}") + said(wire, "PASS wrong") for wire, user in zip(wires, users, strict=True)}
     assert len(answers) == 1 and b"there" not in answers.pop()
     back_end.directory.change("bob", status=Status.DISABLED)
     assert b"there" not in said(back_end.imap(), "t LOGIN bob secret")
@@ -179,7 +187,7 @@ def test_who_listens_while_a_mailbox_is_held(back_end: BackEnd) -> None:
     'COPY 1 "user/bob/Team Work"', 'MOVE 1 "user/bob/Team Work"'])
 def test_a_mailbox_of_a_user_of_another_back_end(back_end: BackEnd, command: str) -> None:
     """RFC 2193 §3, §4: who can reach that one may ask there; RFC 5092 §11: bchar."""
-    wire = back_end.imap()
+    wire = back_end.imap(mailbox_referrals=True)
     said(wire, "t LOGIN alice secret")
     said(wire, "t APPEND INBOX {1+}\r\nx")
     said(wire, "t SELECT INBOX")
@@ -188,16 +196,29 @@ def test_a_mailbox_of_a_user_of_another_back_end(back_end: BackEnd, command: str
                      answer), answer
 
 
+@pytest.mark.parametrize("command", [
+    "SELECT", "EXAMINE", "GETACL", "DELETE", "SUBSCRIBE", "RENAME x", "COPY 1", "MOVE 1", "MYRIGHTS", "GETQUOTAROOT"])
+def test_who_is_elsewhere_looks_like_nobody(back_end: BackEnd, command: str) -> None:
+    """And like a user of this back end who shares nothing: nobody finds out by names who there is, and where."""
+    found = set()
+    for user in ("bob", "carol@example.net", "dora", "nobody"):
+        wire = back_end.imap()
+        said(wire, "t LOGIN alice secret")
+        said(wire, "t SELECT INBOX")
+        found.add(said(wire, f'a {command} "user/{user}/Team"'))
+    assert len(found) == 1 and b"REFERRAL" not in (answer := found.pop()) and b"There" not in answer
+
+
 @pytest.mark.parametrize("name", ["user/nobody/x", "user/dora/x", "user/gone/x", "public/x", "x"])
 def test_what_is_nowhere_else(back_end: BackEnd, name: str) -> None:
     """Of users without a back end of their own, of nobody, of those who are no more: as ever."""
     if back_end.directory.find("gone") is None:
         back_end.directory.add("gone", "x", host=THERE)
         back_end.directory.change("gone", status=Status.DELETED)
-    wire = back_end.imap()
+    wire = back_end.imap(mailbox_referrals=True)
     said(wire, "t LOGIN alice secret")
     assert said(wire, f"t SELECT {name}").startswith(b"t NO [NONEXISTENT] ")
-    wire = back_end.imap(referrals=False)
+    wire = back_end.imap(referrals=False, mailbox_referrals=True)
     said(wire, "t LOGIN alice secret")
     assert said(wire, "t SELECT user/bob/x").startswith(b"t NO [NONEXISTENT] ")
 

@@ -24,7 +24,7 @@ from store.accounts.networks import Networks
 from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
 from store.net.authentication import Authenticator
-from store.net.proxyconnections import ProxiedFactory
+from store.net.proxies.proxyconnections import ProxiedFactory
 from store.net.stream import StreamFactory
 from store.store import Store
 from tools.cli.options import Config
@@ -120,9 +120,8 @@ class Server:
         if listening.tls:
             shown = cast(IOpenSSLServerConnectionCreator, self.certificates[listening.server])
             served = TLSMemoryBIOFactory(shown, False, served)
-        if listening.server in SETTINGS:
-            if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
-                served = ProxiedFactory(served, proxies, self.reactor)
+        proxies = self._settings(listening.server).proxy_networks if listening.server in SETTINGS else ()
+        served = ProxiedFactory(served, Networks.parse(proxies), self.reactor)
         if listening.socket.family == socket.AF_UNIX:
             port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
                 self.reactor, handle, served)

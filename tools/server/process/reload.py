@@ -11,6 +11,7 @@ from attrs import define, field
 import store.accounts.loginsettings
 import store.settings
 from store.net.authentication import Authenticator
+from store.net.openlogins import OpenLogins
 from store.offload import Threads
 from store.store import Store
 from tools.cli.options import Config, table
@@ -71,6 +72,7 @@ class Reloading:
             self._store.follow(config.settings("store", store.settings.Settings))
         if "login" in sections:
             Authenticator.of(self._store).follow(config.settings("login", store.accounts.loginsettings.Settings))
+            OpenLogins.of(self._store).look_at_all()
         self._server.follow(config, sections)
 
     def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ The standard library's `ssl` is used here: threads read and write these connecti
 read for each connection, so a renewed certificate is shown at once.
 """
 
-import os
 import socket
 import ssl
 import time
@@ -58,10 +57,6 @@ class BackEndTls:
         folder = self.certificate.parent
         try:
             make_back_end_certificate(folder, self.host)
-            if os.geteuid() == 0:               # the server's processes may run as the user who owns the store
-                owner = root.stat()
-                for path in (folder.parent, folder, self.certificate, self.key):
-                    privatefiles.make_private(path, (owner.st_uid, owner.st_gid))
         except OSError as error:
             raise Failure(f"cannot make a certificate in {folder}: {error.strerror}") from None
 

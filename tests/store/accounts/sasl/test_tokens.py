@@ -5,6 +5,7 @@ import json
 import ssl
 import urllib.error
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from urllib.parse import parse_qs
 
@@ -40,9 +41,13 @@ class Server:
         return self.answer if isinstance(self.answer, bytes) else json.dumps(self.answer).encode()
 
 
+FOR_US = {"oauth_audience": "mail.example.org"}
+OURS = {**FOR_US, "oauth_issuer": "https://auth.example.org"}
+
+
 def tokens(answer=ACTIVE, now=NOW, **settings):
     server = Server(answer)
-    made = Tokens(Settings(oauth_introspection=URL, **settings), server, lambda: now)
+    made = Tokens(Settings(**{"oauth_introspection": URL, **FOR_US, **settings}), server, lambda: now)
     return made, server
 
 
@@ -68,13 +73,13 @@ def test_an_active_token(tmp_path):
 
 def test_how_long_a_token_is_remembered():
     now = [NOW]
-    made = Tokens(Settings(oauth_introspection=URL, remember_time=300), Server(ACTIVE), lambda: now[0])
+    made = Tokens(Settings(oauth_introspection=URL, **FOR_US, remember_time=300), Server(ACTIVE), lambda: now[0])
     made.check(Secret(b"a"))
     now[0] += 99
     assert made.remembered(Secret(b"a")) == "alice"
     now[0] += 2                                         # it has expired before it would have been forgotten
     assert made.remembered(Secret(b"a")) == ""
-    made = Tokens(Settings(oauth_introspection=URL, remember_time=10), Server(ACTIVE), lambda: now[0])
+    made = Tokens(Settings(oauth_introspection=URL, **FOR_US, remember_time=10), Server(ACTIVE), lambda: now[0])
     now[0] = NOW
     made.check(Secret(b"a"))
     now[0] += 11
@@ -95,7 +100,8 @@ def test_a_token_that_is_not_good(change):
 
 @pytest.mark.parametrize(("change", "name"), [
     ({"exp": NOW - 29}, "alice"), ({"nbf": NOW + 29}, "alice"), ({"aud": ["x", "mail.example.org"]}, "alice"),
-    ({"scope": ["calendar", "mail"]}, "alice"), ({"username": "", "email": "bob@example.org"}, "bob@example.org")])
+    ({"scope": ["calendar", "mail"]}, "alice"),
+    ({"username": "", "email": "bob@example.org", "email_verified": True}, "bob@example.org")])
 def test_a_token_that_is_good_enough(change, name):
     made, _ = tokens({**ACTIVE, **change}, oauth_scope="mail", oauth_audience="mail.example.org")
     assert made.check(Secret(b"token")) == name
@@ -121,7 +127,8 @@ def test_when_nobody_answers(answer):
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
-CLAIMS = {"sub": "alice", "exp": NOW + 100}
+CLAIMS = {"sub": "alice", "exp": NOW + 100, "aud": ["web", "mail.example.org"],
+          "iss": "https://auth.example.org"}
 
 
 def pem(key):
@@ -142,7 +149,8 @@ def keys(tmp_path):
 
 
 def local(file, **settings):
-    return Tokens(Settings(oauth_keys=file, **settings), Server(AssertionError("not to be asked")), lambda: NOW)
+    made = Settings(**{"oauth_keys": file, **OURS, **settings})
+    return Tokens(made, Server(AssertionError("not to be asked")), lambda: NOW)
 
 
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS512"), (EC, "ES256")])
@@ -181,9 +189,50 @@ def forged():
     yield b".".join((part({"alg": "RS256", "jwk": jwk(OTHER, "x")}),
                      *jwt.encode(CLAIMS, OTHER, "RS256").encode().split(b".")[1:]))
     yield jwt.encode(CLAIMS, OTHER, "RS256").encode()
-    yield jwt.encode({"sub": "alice"}, RSA, "RS256").encode()           # never expires
+    yield jwt.encode({**CLAIMS, "exp": None}, RSA, "RS256").encode()     # never expires
+    yield jwt.encode({key: CLAIMS[key] for key in ("sub", "aud", "iss")}, RSA, "RS256").encode()
+    yield jwt.encode(CLAIMS, RSA, "RS256", {"crit": ["b64"], "b64": False}).encode()
+    yield jwt.encode(CLAIMS, RSA, "RS256", {"crit": ["http://example.org/new"]}).encode()
+    for algorithm in ("HS256", "HS512"):
+        yield jwt.encode(CLAIMS, "a password that is long enough for each of these algorithms, and more",
+                         algorithm).encode()
     yield jwt.encode({**CLAIMS, "exp": NOW - 60}, RSA, "RS256").encode()
     yield from (b"", b"..", b"a.b.c", b"\xff.\xff.\xff", b"no dots", good[:-2], good + b"A", b"." + good)
+
+
+@pytest.mark.parametrize("claims", [
+    {"aud": None}, {"aud": ""}, {"aud": []}, {"aud": "web"}, {"aud": ["web", "calendar.example.org"]}, {"aud": 7},
+    {"aud": "mail.example.org."}, {"aud": {"mail.example.org": 1}}, {"iss": "https://auth.example.org/"}, {"iss": None},
+    {"iss": ["https://auth.example.org"]}, {"exp": NOW - 31}, {"nbf": NOW + 31}, {"sub": None}, {"sub": ""}],
+    ids=lambda claims: str(claims))
+def test_a_token_of_the_right_key_for_another_or_by_another(keys, claims):
+    """What an application with tokens of its own users could come with."""
+    whole = {key: value for key, value in {**CLAIMS, **claims}.items() if value is not None}
+    made = local(keys)
+    token = _encoded(whole)
+    assert refusal(made, token) is Problem.BAD_LOGIN and made.remembered(Secret(token)) == ""
+    assert refusal(local(keys, oauth_audience=""), _encoded(CLAIMS)) is Problem.BAD_LOGIN
+
+
+def _encoded(claims):
+    """Signed with the right key, also where PyJWT would not make such claims."""
+    return jwt.api_jws.encode(json.dumps(claims).encode(), RSA, "RS256").encode()
+
+
+@pytest.mark.parametrize(("verified", "settings", "taken"), [
+    (True, {}, True), ("true", {}, True), (False, {}, False), (None, {}, False), ("false", {}, False), (1, {}, False),
+    ("yes", {}, False), (None, {"oauth_trust_email": True}, True), (False, {"oauth_trust_email": True}, True)])
+@pytest.mark.parametrize("chosen", ["", "email"])
+def test_an_address_must_be_verified(keys, verified, settings, taken, chosen):
+    """Or whoever gives the provider somebody's address reads that one's mail."""
+    claims = {**CLAIMS, "email": "alice@example.org", **({} if verified is None else {"email_verified": verified})}
+    made = local(keys, oauth_user=chosen, **settings)
+    if taken:
+        assert made.check(Secret(_encoded(claims))) == "alice@example.org"
+    else:
+        assert refusal(made, _encoded(claims)) is Problem.BAD_LOGIN
+    if not chosen:                          # another claim counts before it
+        assert made.check(Secret(_encoded({**claims, "username": "bob"}))) == "bob"
 
 
 @pytest.mark.parametrize("token", list(forged()))
@@ -219,14 +268,19 @@ def test_a_file_without_keys(tmp_path, content):
 
 def test_other_tokens_are_asked_about(keys):
     server = Server({**ACTIVE, "username": "bob"})
-    made = Tokens(Settings(oauth_keys=keys, oauth_introspection=URL), server, lambda: NOW)
+    made = Tokens(Settings(oauth_keys=keys, oauth_introspection=URL, **OURS), server, lambda: NOW)
     assert made.check(Secret(b"opaque")) == "bob"
     assert made.check(Secret(jwt.encode(CLAIMS, OTHER, "RS256").encode())) == "bob"
     assert made.check(Secret(jwt.encode(CLAIMS, RSA, "RS256").encode())) == "alice"
 
 
 def test_the_settings():
-    assert not Settings().oauth and Settings(oauth_introspection=URL).oauth
+    assert not Settings().oauth and not Settings().oauth_lacks
+    assert Settings(oauth_introspection=URL, **FOR_US).oauth and Settings(oauth_keys=Path("keys"), **OURS).oauth
+    for lacking, option in (({"oauth_introspection": URL}, "login.oauth_audience"),
+                            ({"oauth_keys": Path("keys"), **FOR_US}, "login.oauth_issuer"),
+                            ({"oauth_keys": Path("keys"), "oauth_issuer": "x"}, "login.oauth_audience")):
+        assert not Settings(**lacking).oauth and Settings(**lacking).oauth_lacks == option
     for wrong in ("ftp://example.org", "example.org", "http://"):
         with pytest.raises(ValueError):
             Settings(oauth_introspection=wrong)
@@ -243,7 +297,7 @@ class Answers(BaseHTTPRequestHandler):
     def do_POST(self):
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
         self.server.heard.append(form["token"][0])
-        said = json.dumps({"active": True, "username": "alice"}).encode()
+        said = json.dumps({"active": True, "username": "alice", "aud": "mail.example.org"}).encode()
         self.send_response(302 if self.path == "/moved" else 200)
         self.send_header("Location", f"https://127.0.0.1:{self.server.server_port}/introspect")
         self.send_header("Content-Length", str(len(said)))
@@ -269,7 +323,7 @@ def test_over_https(tmp_path):
     thread.start()
     try:
         url = f"https://127.0.0.1:{web.server_port}/introspect"
-        settings = Settings(oauth_introspection=url, oauth_ca=authority.file)
+        settings = Settings(oauth_introspection=url, oauth_ca=authority.file, **FOR_US)
         assert Tokens(settings).check(Secret(b"one")) == "alice" and web.heard == ["one"]
         for wrong in (evolve(settings, oauth_ca=other.file), evolve(settings, oauth_ca=tmp_path / "missing"),
                       evolve(settings, oauth_introspection=url.replace("/introspect", "/moved"))):

@@ -14,6 +14,7 @@ LIMIT = 4096                    # octets of a version 2 header; the addresses ta
 
 _START1, _LIMIT1 = b"PROXY ", 107
 _START2 = b"\r\n\r\n\0\r\nQUIT\n"
+_STARTS = (b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN", _START2)       # nothing else that begins so makes sense
 _FIXED = 16                     # octets of a version 2 header before the addresses
 _LOCAL, _PROXY = 0x20, 0x21     # version and command
 _TCP4, _TCP6 = 0x11, 0x21       # address family and protocol
@@ -36,6 +37,14 @@ class Header:
 
     source: Source | None
     length: int
+
+
+def is_begun(octets: bytes) -> bool | None:
+    """Whether `octets`, the first of a connection, begin a header of either version; None when they are too few to
+    tell."""
+    if any(map(octets.startswith, _STARTS)):
+        return True
+    return None if any(_begins(octets, start) for start in _STARTS) else False
 
 
 def parse(octets: bytes) -> Header | None:

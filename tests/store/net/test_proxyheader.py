@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from store.net.proxy import LIMIT, Header, Source, crc32c, parse
+from store.net.proxies.proxyheader import LIMIT, Header, Source, crc32c, is_begun, parse
 
 SIGNATURE = b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a"
 IPV4 = bytes([192, 0, 2, 1, 198, 51, 100, 2]) + struct.pack(">HH", 56324, 24)
@@ -172,3 +172,11 @@ def test_junk_is_refused_or_ends_at_the_same_octet_however_it_is_cut(octets: byt
     assert seen[:len(seen) - len(told)] == [None] * (len(seen) - len(told))
     if told and told[0] is not ValueError:
         assert told[0].length == len(seen) - len(told)
+
+
+@pytest.mark.parametrize("header", [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN", b"\r\n\r\n\0\r\nQUIT\n"])
+def test_how_a_header_begins(header):
+    assert [is_begun(header[:end]) for end in range(len(header))] == [None] * len(header)
+    assert is_begun(header) and is_begun(header + b"more")
+    for end in range(1, len(header)):
+        assert is_begun(header[:end] + b"!") is False

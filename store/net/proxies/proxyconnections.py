@@ -1,6 +1,7 @@
 """Connections from proxies: the PROXY header comes off, and what is inside sees the address that it tells.
 
-This is the outermost layer: the header comes also before TLS.
+This is the outermost layer: the header comes also before TLS. From an address that is not a proxy's a header ends the
+connection, since it is a proxy that nobody named, or somebody who wants to be taken for another one.
 """
 
 from typing import Any, cast
@@ -22,10 +23,11 @@ from zope.interface import implementer
 from store.accounts import refusallines
 from store.accounts.networks import Networks
 from store.net.linestates import Clock
-from store.net.proxy import Header, parse
+from store.net.proxies.proxyheader import Header, is_begun, parse
 from store.net.stream import host
 
 HEADER_TIME = 10.0      # seconds for the whole header
+NOT_NAMED = "a PROXY header, and no proxy_networks name that address"
 
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
@@ -99,7 +101,7 @@ class Proxied(ProtocolWrapper):
             self._introduced = True
             kind: Any = IPv4Address if header.source.address.version == 4 else IPv6Address
             self._peer = kind("TCP", str(header.source.address), header.source.port)
-        self.wrappedProtocol = self.factory.wrappedFactory.buildProtocol(self._peer)
+        self.wrappedProtocol = self.factory.without_header(self._peer)
         super().makeConnection(self.transport)      # type: ignore[no-untyped-call]
         if rest:
             self.wrappedProtocol.dataReceived(rest)
@@ -116,7 +118,7 @@ class Proxied(ProtocolWrapper):
 
 
 class ProxiedFactory(WrappingFactory[Proxied]):
-    """Around `served`: each connection from `proxies` must begin with a PROXY header; others are left alone."""
+    """Around `served`: each connection from `proxies` must begin with a PROXY header, and no other one may."""
 
     noisy = False
 
@@ -126,6 +128,26 @@ class ProxiedFactory(WrappingFactory[Proxied]):
         self.clock = clock
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        if host(addr) in self.proxies:
+        if self.proxies and host(addr) in self.proxies:
             return Proxied(self, addr)
-        return self.wrappedFactory.buildProtocol(addr)
+        return self.without_header(addr)
+
+    def without_header(self, addr: IAddress | None) -> Any:
+        """What is served, with an eye on the first octets alone: after these it costs nothing."""
+        made: Any = self.wrappedFactory.buildProtocol(addr)
+        octets = b""
+
+        def first(data: bytes) -> None:
+            nonlocal octets
+            octets += data
+            begun = is_begun(octets)
+            if begun:
+                refusallines.refused(refusallines.PROXY, host(addr), "", "any", NOT_NAMED)
+                vars(made)["dataReceived"] = lambda data: None
+                made.transport.abortConnection()
+            elif begun is not None:
+                del vars(made)["dataReceived"]
+                made.dataReceived(octets)
+
+        vars(made)["dataReceived"] = first
+        return made

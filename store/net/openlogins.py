@@ -1,0 +1,225 @@
+"""Logins whose sessions are open: each ends when what it rests on is no longer so.
+
+The truth is the user's row. A session asks `OpenLogin.require` before each command, which looks at the row when the
+last look is older than LOOK, or there has been news: so no command is carried out with rights that were taken away
+longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that waits
+for its client ends at once. That is a hint, and can be lost: each row is looked at once a minute without one
+(`notify.POLL`).
+
+A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when the
+account may not log in any more, is gone, has another name, or is on another back end; when its access rules, those of
+its domain or the settings deny the service, or the mechanism is withdrawn. Groups are read anew by each command.
+
+An outside directory is asked again, by each process, about users who have sessions there (`directory.session_time`),
+and all of them at once after `onecopy directory flush`. When it does not answer, what it said last holds on.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+
+from attrs import define, evolve, field
+
+from store import changes, hosting
+from store.accounts.base import Account, Status, delivery_problem
+from store.errors import Problem, StoreError
+from store.housekeeping.tasks import Task
+from store.net.authentication import Admitted, Authenticator
+from store.net.linestates import Clock
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+LOOK = 0.5              # seconds for which a look at the row is believed
+CUT_OFF = 1.0           # seconds after which a session that is in the middle of a command is cut off
+SPREAD = 500            # logins that are looked at in one turn when all must be,
+TURNS = 0.02            # and seconds between two such turns
+RETRY = 30.0            # seconds for which a directory is left alone that has not answered
+
+_TEXTS = {
+    Problem.NO_USER: (Problem.USER_DISABLED, "The account is not there any more"),
+    Problem.USER_INACTIVE: (Problem.USER_INACTIVE, "The account is not in use at present"),
+    Problem.USER_ON_HOLD: (Problem.USER_ON_HOLD, "The account is on hold for now"),
+    Problem.USER_DISABLED: (Problem.USER_DISABLED, "The account is disabled")}
+
+
+@define(eq=False)
+class OpenLogin:
+    """That of one session. `ended` says why it holds no more. `cuts`: whether a session in the middle of a command is
+    cut off then, or hears of it at its next one."""
+
+    _store: Store
+    admitted: Admitted
+    _changed: Callable[[], None]
+    _cuts: bool = True
+    ended: StoreError | None = field(default=None, init=False)
+    _looked: float = field(default=-math.inf, init=False)
+    _heard: bool = field(default=False, init=False)
+    _open: bool = field(default=True, init=False)
+    _rows: frozenset[str] = field(init=False)               # users who had a row at the login
+    _unsubscribe: list[Callable[[], None]] = field(factory=list, init=False)
+
+    @classmethod
+    def begin(cls, store: Store, admitted: Admitted, changed: Callable[[], None] = lambda: None, *, cuts: bool = True
+              ) -> "OpenLogin":
+        """The session has begun. `changed` is called when the account may have changed, and the login holds."""
+        made = cls(store, admitted, changed, cuts)
+        users = {admitted.own.user, admitted.account.user}
+        for each in (*users, *{f"@{store.directory.domain(user)}" for user in users}):
+            made._unsubscribe.append(store.news.subscribe(changes.account(each), made.hear))
+        OpenLogins.of(store).add(made)
+        return made
+
+    @_rows.default
+    def _rows_at_login(self) -> frozenset[str]:
+        """Who is kept by another back end may have none."""
+        return frozenset(user for user in self.users if self._store.directory.find(user) is not None)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Whose rows it rests on."""
+        own, account = self.admitted.own.user, self.admitted.account.user
+        return (own,) if own == account else (own, account)
+
+    def require(self) -> None:
+        """For before each command. Raises StoreError when the login holds no more."""
+        if self.ended is None and (
+                self._heard or self._clock.seconds() - self._looked >= LOOK
+                or not self.admitted.caller.anywhere and hosting.is_elsewhere(self._store, self.admitted.account.user)):
+            self._look()
+        if self.ended is not None:
+            raise self.ended
+
+    def leave(self) -> None:
+        """The session has ended, or somebody else is to log in."""
+        self._open = False
+        OpenLogins.of(self._store).discard(self)
+        while self._unsubscribe:
+            self._unsubscribe.pop()()
+
+    def hear(self, after: float = 0) -> None:
+        """Something may have changed: have a look, in another turn of the event loop."""
+        if not self._heard and self._open:
+            self._heard = True
+            self._clock.callLater(after, self._answer)
+
+    # Inside
+
+    @property
+    def _clock(self) -> Clock:
+        return self.admitted.caller.stream.clock
+
+    def _answer(self) -> None:
+        if not self._open or self.ended is not None:
+            return
+        ended = self._look()
+        if ended is None:
+            self._changed()
+            return
+        stream = self.admitted.caller.stream
+        stream.dismiss(ended.public)
+        if self._cuts:
+            self._clock.callLater(CUT_OFF, self._cut_off)
+
+    def _cut_off(self) -> None:
+        stream = self.admitted.caller.stream
+        if self._open and not stream.lost and not stream.closing:
+            stream.abort()
+
+    def _look(self) -> StoreError | None:
+        """Why it holds no more, if it does not."""
+        self._heard, self._looked = False, self._clock.seconds()
+        admitted, authenticator = self.admitted, Authenticator.of(self._store)
+        try:
+            own = self._now(admitted.own, same=admitted.by_password)
+            account = own if admitted.account.user == own.user else self._now(
+                admitted.account, same=authenticator.is_for_proxy(admitted))
+            if not authenticator.offers(admitted.mechanism):
+                raise StoreError(Problem.NOT_AUTHORIZED, "That way to log in is not offered any more")
+            authenticator.require(evolve(admitted, own=own, account=account))
+        except StoreError as error:
+            self.ended = error if error.problem is not Problem.ELSEWHERE else StoreError(
+                Problem.ELSEWHERE, "Your mail is on another server now: connect again", error.detail)
+            stream = admitted.caller.stream
+            log.info("%s: %s, %s, is logged in no more: %s", stream.id, admitted.account.user, stream.peer, self.ended)
+        return self.ended
+
+    def _now(self, was: Account, *, same: bool) -> Account:
+        """The account as it is now; `same`: its password must be what it was. Raises StoreError."""
+        now = self._store.directory.find(was.user)
+        if now is None and was.user not in self._rows:
+            now = OpenLogins.of(self._store).said.get(was.user, was)
+        problem = delivery_problem(now.status) if now is not None else Problem.NO_USER
+        if now is None or not now.status.may_log_in and problem is not None:
+            raise StoreError(*_TEXTS[problem or Problem.NO_USER])
+        if same and now.credential != was.credential:
+            raise StoreError(Problem.LOGIN_EXPIRED, "The password has been changed")
+        return now
+
+
+@define(eq=False)
+class OpenLogins:
+    """Those of a process. `said`: what a directory has said of users who have no row here."""
+
+    store: Store
+    said: dict[str, Account] = field(factory=dict, init=False)
+    _all: set[OpenLogin] = field(factory=set, init=False)
+    _asked: dict[str, float] = field(factory=dict, init=False)      # when, by user; of those who have sessions
+    _epoch: bytes = field(default=b"", init=False)
+    _left_alone_until: float = field(default=-math.inf, init=False)
+
+    @classmethod
+    def of(cls, store: Store) -> "OpenLogins":
+        """Those of whoever serves the store."""
+        return store.owned.get(cls, lambda: cls(store))
+
+    def add(self, login: OpenLogin) -> None:
+        """One has begun."""
+        self._all.add(login)
+
+    def discard(self, login: OpenLogin) -> None:
+        """One has ended."""
+        self._all.discard(login)
+
+    def look_at_all(self) -> None:
+        """The settings have changed: all are looked at, within a second or so, some in each turn."""
+        for number, login in enumerate(tuple(self._all)):
+            login.hear(number // SPREAD * TURNS)
+
+    # What an outside directory says
+
+    def task(self) -> Task:
+        """What each process has to do for it."""
+        return Task("sessions", 1, lambda store: self._due(), lambda store, user: self._ask(user))
+
+    def _due(self) -> Iterator[str]:
+        """The users about whom the directory is to be asked. In a thread."""
+        directory, now = self.store.directory, time.monotonic()
+        if not directory.session_time or now < self._left_alone_until:
+            return
+        there = {user for login in tuple(self._all) for user in login.users}
+        epoch = directory.domains.epoch()
+        flushed, self._epoch = self._epoch not in (b"", epoch), epoch
+        self._asked = {user: -math.inf if flushed else self._asked.get(user, now) for user in there}
+        self.said = {user: account for user, account in self.said.items() if user in there}
+        for user, asked in tuple(self._asked.items()):
+            if now - asked >= directory.session_time:
+                yield user
+
+    def _ask(self, user: str) -> int:
+        if time.monotonic() < self._left_alone_until:
+            return 0
+        self._asked[user] = time.monotonic()
+        directory = self.store.directory
+        try:
+            found = directory.refresh(user)
+        except StoreError as error:
+            if not getattr(error, "of_one", False):
+                self._left_alone_until = time.monotonic() + RETRY
+            log.warning("the directory cannot be asked about %s, who has sessions open: %s", user, error)
+            return 1
+        if directory.find(user) is None:
+            self.said[user] = found or Account(user, "", Status.DELETED)
+            self.store.news.tell([changes.account(user)])
+        return 1

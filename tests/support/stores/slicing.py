@@ -1,0 +1,37 @@
+"""Slices of one message, and what happens between them."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from store.mailboxes import copymessages, expunge, flagchanges
+
+
+def one_by_one(uids, price):
+    """In the place of `transactions.slices`: each message for itself, though they are in one chunk."""
+    return np.split(uids, max(1, len(uids)))
+
+
+def slice_finely(monkeypatch, between: Callable[[int], None] = lambda number: None):
+    """Have COPY, MOVE, STORE and EXPUNGE take one message at a time; `between` is called before each but the first,
+    with how many have been done."""
+    def slices(uids, price):
+        for number, some in enumerate(one_by_one(uids, price)):
+            if number:
+                between(number)
+            yield some
+
+    def copied(copying, txn, uids, *arguments, **more):
+        """At its beginning the transaction holds no lock."""
+        done[id(copying)] += 1
+        if done[id(copying)] > 1:
+            between(done[id(copying)] - 1)
+        return some(copying, txn, uids, *arguments, **more)
+
+    done: Counter[int] = Counter()
+    some = copymessages._Copying.some
+    monkeypatch.setattr(copymessages._Copying, "some", copied)
+    monkeypatch.setattr(copymessages, "slices", one_by_one)
+    for room in (expunge, flagchanges):
+        monkeypatch.setattr(room, "slices", slices)
