@@ -118,8 +118,9 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             uids = await _commit_all(store, partition, here)
         durability_of(store).make_ready(partition)
         if store.settings.sync != NOTHING:
-            await durability_of(store).log(partition)
-        await run(store, "files", place_all, [staged for staged in files if staged.committed])
+            await durability_of(store).log(partition, files)
+        else:
+            await run(store, "files", place_all, files)
         return uids
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
@@ -248,7 +249,7 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
     if store.settings.sync == NOTHING:
         place_all([staged])
     else:
-        await durability.log(partition, staged)
+        await durability.log(partition, [staged])
     return outcomes
 
 

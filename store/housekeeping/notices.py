@@ -29,8 +29,8 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
 from store.store import Store
-from store.tables.quotatable import QuotaUse, readable
-from store.values import InternalDate
+from store.tables.quotatable import QuotaUse
+from store.values import InternalDate, readable
 
 log = logging.getLogger(__name__)
 

@@ -111,14 +111,28 @@ class Staged:
         return self._cached
 
     def sync(self) -> None:
-        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
+        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
+        StoreError DISK_FULL, UNAVAILABLE."""
+        handle = self.unsynced()
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            self.synced(error)
+        else:
+            self.synced()
+
+    def unsynced(self) -> int:
+        """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
+        DISK_FULL, UNAVAILABLE."""
         if self._held or self._file < 0 or self._failed is not None:
             self.spill()
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            self._failed = error
-            raise disk_problem(error) from error
+        return self._file
+
+    def synced(self, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises StoreError when it has failed."""
+        if failure is not None:
+            self._failed = failure
+            raise disk_problem(failure) from failure
         self.on_disk = True
 
     def place(self) -> None:

@@ -24,12 +24,12 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.errors import Problem, StoreError
 from store.settings import Settings
+from store.values import readable
 
 _RECORD = struct.Struct("<qqqqIIq")
 
 DEFAULT = -2                # a limit that is the store's default
 UNLIMITED = -1
-OCTETS = 1024               # what a unit is of the next smaller one, where octets are shown
 
 DOMAIN = "@"                # what the root of a domain begins with
 _PUBLIC_KEY = b"\xfe"       # octets that no UTF-8 begins with: what the keys of these roots begin with
@@ -315,14 +315,3 @@ def _root(key: bytes) -> str:
     if key.startswith(_PUBLIC_KEY):
         return key[1:].decode()
     return key.partition(b"\0")[2].decode()
-
-
-def readable(octets: int) -> str:
-    """An amount of octets for a person: "512 octets", "1.8 MiB"."""
-    if octets < OCTETS:
-        return f"{octets} octets"
-    amount, units = octets / OCTETS, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = next(units)
-    while amount >= 999.95 and (larger := next(units, None)) is not None:
-        amount, unit = amount / OCTETS, larger
-    return f"{amount:.1f} {unit}"

@@ -83,7 +83,7 @@ def _end_broken() -> None:
 
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    sharedsyncs.attach(opened, threads)
+    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
     opened.directory.share(Remembered.at(worker_config.logins))
     former = Authenticator.of(opened).slow.former
