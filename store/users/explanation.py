@@ -163,7 +163,7 @@ def _root(store: Store, root: str, now: float) -> Root:
         verdict = "refused for good" if use.refused and now - use.refused >= grace else "refused for now"
     elif use.deserves_warning(settings):
         verdict = "nearly full"
-    return Root(root, use, use.charged(settings), octets, messages, use.octet_limit == DEFAULT, use.per_cent(settings),
+    return Root(root, use, use.octets, octets, messages, use.octet_limit == DEFAULT, use.per_cent(settings),
                 verdict, use.refused or None, use.refused + grace if use.refused and not room else None)
 
 
