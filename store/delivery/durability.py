@@ -24,6 +24,10 @@ class Durability:
         """Ends when everything committed so far is on disk; after that these messages get their places."""
         return _flush(partition, staged)
 
+    def discard(self, staged: Staged) -> None:
+        """Remove a message that nobody refers to; what is on disk of it when there is time. It is not used any more."""
+        staged.abort()
+
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
 

@@ -186,6 +186,13 @@ class SharedSyncs(Durability):
             found = self._logs[partition.name] = _Shared(lambda batch: self._flush(partition, batch))
         return found.ask(staged)
 
+    def discard(self, staged: Staged) -> None:
+        """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
+        whether the content was there."""
+        if staged.concealed and staged.on_disk:
+            staged.left = True
+            staged.place()
+        staged.abort()
     def _flush(self, partition: Partition, batch: list[Sequence[Staged]]) -> "Deferred[None]":
         try:
             log_file = partition.env.unsynced() if self._kernel is not None else None

@@ -222,6 +222,20 @@ def test_who_acts_as_a_user(place, user, ends):
     place.store.directory.change(user, password_hash=HASH)
 
 
+@pytest.mark.parametrize(("mechanism", "ends"), [("PLAIN", True), ("", True), ("EXTERNAL", False)])
+def test_who_has_shown_no_password_stays_when_it_changes(place, mechanism, ends):
+    """A certificate proves who one is whatever the password; the account ends that login as any other."""
+    wire = place.connect("imap")
+    login, = OpenLogins.of(place.store)._all
+    login.admitted = evolve(login.admitted, mechanism=mechanism)
+    place.store.directory.change("alice", password_hash=NEW_HASH)
+    wire.settle()
+    assert wire.closed is ends
+    place.store.directory.change("alice", status=Status.DISABLED)
+    wire.settle()
+    assert wire.closed
+
+
 def test_an_administrator_who_is_one_no_more_acts_no_more(place):
     wire = place.connect("imap", user="root", acts_as="alice")
     withdrawn(administrators=())(place.store)
@@ -246,6 +260,25 @@ def test_in_the_middle_of_a_command(place):
     assert aborted
     entry, = place.store.names("alice")
     assert place.store.status(entry).messages == 0
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_nobody_waits_for_who_changes_a_row(place, aborted):
+    """A change that is not committed is none yet: sessions go on meanwhile, and the event loop with them."""
+    store, wire = place.store, place.connect("imap")
+    row = store.directory.user("alice")
+    txn = store.mailboxes.env.begin()
+    store.directory.write(evolve(row, account=evolve(row.account, status=Status.DISABLED)), txn)
+    place.clock.advance(LOOK)
+    wire.send(b"b NOOP\r\n")
+    assert b"b OK" in wire.received()
+    if aborted:
+        txn.abort()
+    else:
+        txn.commit()
+    place.clock.advance(LOOK)
+    wire.send(b"c NOOP\r\n")
+    assert (b"* BYE [CONTACTADMIN]" in wire.received()) is not aborted
 
 
 def test_pop3_removes_nothing_at_a_quit_that_comes_too_late(quiet):
@@ -387,7 +420,7 @@ def test_who_has_no_row_here_is_known_by_what_is_said(place, monkeypatch):
     login, = OpenLogins.of(place.store)._all
     place.without_news()
     place.store.directory.remove("alice")
-    login._rows = frozenset()
+    login._rowless = frozenset(["alice"])
     place.with_news()
     outside, logins = Outside(place.store, monkeypatch), OpenLogins.of(place.store)
     for answer, ends in ((Account("alice", "", credential=login.admitted.own.credential), False), (None, True)):

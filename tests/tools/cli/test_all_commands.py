@@ -16,7 +16,7 @@ COMMANDS = {node.name: node for node in TOP.walk()}
 NO_JSON = {
     "init": "says nothing", "serve": "serves", "drain": "says nothing",
     "user add": "says nothing", "user set": "says nothing", "user rename": "says nothing",
-    "user remove": "says nothing", "user restore": "says nothing", "user move": "prints progress",
+    "user remove": "says nothing", "user move": "prints progress",
     "directory flush": "says nothing",
     "mailbox create": "says nothing", "mailbox rename": "says nothing", "mailbox delete": "says nothing",
     "hashdir": "prints one word", "expire set": "says nothing",
@@ -36,10 +36,12 @@ ONE_THING = "does the one thing that its arguments name, and can be undone by an
 NO_DRY_RUN = {
     "config certificate": "makes a certificate where there is none",
     "init": "makes an empty store, and nothing where there is one", "serve": "serves", "drain": "ends the server",
+    "logins": "shows without --clear what is forgotten with it",
     "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
-    "user remove": "asks, and can be undone for store.user_delay", "user restore": ONE_THING,
+    "user remove": "asks, and can be undone for store.user_delay",
     "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,
     "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING,
+    "mailbox subscribe": ONE_THING, "mailbox unsubscribe": ONE_THING,
     "deliver": "delivers one message", "uidl import": ONE_THING,
     "partition add": ONE_THING, "partition drain": "can be left off and undone",
     "partition remove": "refuses unless it is empty",
