@@ -85,6 +85,7 @@ class Session(Client):
         self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
         self._heard_of = False                  # whether the selected mailbox may be shared in another way since then
+        self._list_version = 0, 0               # of the list of mailboxes, when that was last looked at
 
     # The conversation
 
@@ -370,6 +371,11 @@ class Session(Client):
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
         self.require_login()
+        own = not view.mailbox.entry.acl and view.mailbox.entry.name.owner == self.user
+        version = self.store.mailboxes.version()
+        if own and version == self._list_version:
+            return
+        self._list_version = version
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted

@@ -91,6 +91,10 @@ class MailboxList(MailboxNames):
         self.env.flush()
         return result
 
+    def version(self) -> tuple[int, int]:
+        """Another one after each change of the list, or of users, by any process."""
+        return self.env.log_end()
+
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""
         name = self._names.get(mailbox.to_bytes(4, "big"), txn)

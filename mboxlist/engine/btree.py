@@ -75,6 +75,11 @@ class Table:
         """Set the value under `key`."""
         self._put(key, value, txn)
 
+    def put_part(self, key: bytes, at: int, octets: bytes, txn: Txn) -> None:
+        """Set these octets of the value under `key`. The log gets no more than these, where `put` would log all between
+        the first octet of the value that is another one and the last."""
+        self._put(key, octets, txn, 0, len(octets), at)
+
     def delete(self, key: bytes, txn: Txn) -> bool:
         """Remove `key`; whether it was there."""
         try:

@@ -209,6 +209,22 @@ def end_of_log(folder: Path) -> tuple[str, bytes]:
     return (there[-1].name, privatefiles.read(there[-1]).rstrip(b"\0")) if there else ("", b"")
 
 
+def cut_zeros(folder: Path, before: tuple[str, bytes]) -> None:
+    """Take away zeros behind the end of the newest log file, which recovery would write again, up to 16 MiB. What a
+    record may end with stays. Raises OSError."""
+    name, then = before
+    if not name:
+        return
+    number, flushed = newest(folder)
+    end = max(len(then), flushed if number == int(name[4:]) else 0) + _LONGEST_RECORD
+    if (folder / name).stat().st_size > end:
+        handle = privatefiles.open_handle(folder / name, os.O_WRONLY)
+        try:
+            os.ftruncate(handle, end)
+        finally:
+            os.close(handle)
+
+
 def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
     """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
     name, then = before

@@ -32,6 +32,7 @@ from mboxlist.engine.damagemarks import (
     Flushed,
     begin,
     cut_at,
+    cut_zeros,
     end_of_log,
     file_id,
     is_open,
@@ -125,6 +126,7 @@ class Env:
         kept = untouched and regions.is_kept(folder, form)
         if recover:
             begin(folder)
+            cut_zeros(folder, ending)
             regions.begin(folder, form)
             regions.configure(folder)
         self._env = self._made(cache, locks)

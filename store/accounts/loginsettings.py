@@ -37,7 +37,7 @@ class Settings:
     """Settings of every login; times in seconds."""
 
     mechanisms: tuple[str, ...] = setting(MECHANISMS, "SASL mechanisms that may be offered; those are that the "
-                                          "connection and the directory allow", check=_mechanisms)
+                                          "connection, the directory and scram_keys allow", check=_mechanisms)
     scram_keys: tuple[str, ...] = setting((), "mechanisms of SCRAM whose keys are kept beside the hash of a password "
         "that is set, and that are offered: SCRAM-SHA-256, SCRAM-SHA-1; empty: none. Who has stolen keys guesses the "
         "password many times faster than from the hash, with SCRAM-SHA-1 faster still", check=_hashes)

@@ -45,7 +45,8 @@ nobody's fields wait for another's mailbox. Another partition gives its own numb
 Lost files. No record is believed without its file: whoever refers to a message looks whether its file is there, and as
 long as `messages.db` says (`batch.usable`, `MessageFiles.is_whole`). COPY within a partition looks at nothing. What a
 record of message files says, and no file has, is a loss. When the same message comes again, as long as the lost one,
-its file takes the name (`replacement`); behind a trace header of another length it cannot, and is refused for now.
+its file takes the name (`replacement`); behind a trace header of another length it cannot, and is refused for now,
+unless only expunged messages are left of it: these are let go of, and it is a new content.
 No answer says that a message is kept while no file has it.
 
 A file that another delivery has restored has the trace header of that delivery: nobody has kept the other one,

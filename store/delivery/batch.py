@@ -13,8 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
 from store.delivery.durability import place_all
-from store.delivery.replacement import put_back, require_fit
-from store.errors import StoreError
+from store.delivery.replacement import LostFile, let_go, put_back, require_fit
 from store.partition.messagefiles import Volume
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -84,9 +83,9 @@ class BatchStore:
         DISK_FULL, UNAVAILABLE."""
         try:
             require_fit(self.target, staged)
-        except StoreError:
-            if usable(self.target, staged.digest) is None:     # else it has come behind another header meanwhile
-                staged.abort()
+        except LostFile:
+            if usable(self.target, staged.digest) is None and not let_go(self.target, staged.digest):
+                staged.abort()          # else it has come behind another header meanwhile, or nobody misses it
                 raise
         if self.at_once:
             staged.spill()

@@ -6,7 +6,7 @@ a second; with "none" nothing is waited for.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from attrs import evolve
@@ -17,6 +17,7 @@ from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target,
 from store.delivery.concealment import stored_lately, takes_long_way
 from store.delivery.durability import durability_of, place_all
 from store.delivery.lockedmailboxes import LockedMailboxes
+from store.delivery.replacement import LostFile, let_go
 from store.errors import Problem, StoreError
 from store.offload import AT_ONCE, change, run, threads_of
 from store.partition.partition import Partition
@@ -26,6 +27,7 @@ from store.store import Store
 from store.values import InternalDate
 
 Found = TypeVar("Found", bound=Outcome)
+Committed = TypeVar("Committed")
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 FEW = 50                    # messages that are delivered together on the event loop
@@ -122,7 +124,7 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             uids = await _commit_all(store, partition, here)
         except NotOnDisk:               # a purge was quicker
             await secure(store, partition, files)
-            uids = await _commit_all(store, partition, here)
+            uids = await _unless_lost(store, partition, lambda: _commit_all(store, partition, here))
         for staged, target, _ in here:
             stored_lately(store).note(store, target, staged)
             staged.left = staged.concealed
@@ -176,6 +178,16 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
             raise failures[0]
     for staged in messages:
         staged.close()
+
+
+async def _unless_lost(store: Store, partition: Partition, work: Callable[[], Awaitable[Committed]]) -> Committed:
+    """What `work` gives; again, when it met a lost file of which only expunged messages are left."""
+    try:
+        return await work()
+    except LostFile as lost:
+        if not await run(store, "changes", let_go, partition, lost.digest):
+            raise
+    return await work()
 
 
 async def _commit_all(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
@@ -260,7 +272,7 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
         else:
             await durability.staged(staged, partition)
         staged.close()
-        outcomes = await _commit(store, partition, staged, targets, received)
+        outcomes = await _unless_lost(store, partition, lambda: _commit(store, partition, staged, targets, received))
     for target, outcome in zip(targets, outcomes, strict=True):
         if isinstance(outcome, Delivered):
             stored_lately(store).note(store, target, staged)

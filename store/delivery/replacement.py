@@ -3,6 +3,7 @@ to it: the same message, sent again by whoever has it in hand."""
 
 import logging
 
+from mboxlist.engine.kv import transact
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -10,6 +11,15 @@ from store.partition.transactions import WriteTxn
 from store.tables.references import UNSEEN_TRACE
 
 log = logging.getLogger(__name__)
+
+
+class LostFile(StoreError):
+    """Records refer to a file of that content, which is lost, and what came cannot be it."""
+
+    def __init__(self, digest: bytes) -> None:
+        super().__init__(Problem.CORRUPT, "A message cannot be kept",
+                         f"message file {digest.hex()} is missing, and what came begins otherwise")
+        self.digest = digest
 
 
 def fits(partition: Partition, digest: bytes, trace: int, size: int | None = None, txn: WriteTxn | None = None) -> bool:
@@ -38,7 +48,26 @@ def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:
 
 
 def require_fit(partition: Partition, staged: Staged, txn: WriteTxn | None = None) -> None:
-    """Raises StoreError CORRUPT when records refer to a file of that content that this one cannot be."""
+    """Raises LostFile, CORRUPT, when records refer to a file of that content that this one cannot be."""
     if not fits(partition, staged.digest, staged.trace, staged.size, txn):
-        raise StoreError(Problem.CORRUPT, "A message cannot be kept",
-                         f"message file {staged.digest.hex()} is missing, and what came begins otherwise")
+        raise LostFile(staged.digest)
+
+
+def let_go(partition: Partition, digest: bytes) -> bool:
+    """Have expunged messages restored no more whose file of that content is lost, if no others use it: nobody can read
+    them, and the content can come as a new one then. Whether that is so. For a thread: it reads all that was expunged.
+    """
+    record = partition.refs.find(digest, raw=True)
+    keys, held = list[bytes](), 0
+    for item in partition.removed.held():
+        count = item.rows["digest"].tolist().count(digest)
+        held += count
+        if count:
+            keys.append(item.key)
+    if record is None or not held or record.references != held:
+        return False
+    for key in keys:
+        transact(partition.env, lambda txn, key=key: partition.removed.drop(       # type: ignore[misc]
+            key, lambda each, serial: each != digest, txn))
+    log.warning("message file %s was missing; what was expunged of it cannot be restored any more", digest.hex())
+    return True

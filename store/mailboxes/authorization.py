@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import lru_cache
 from itertools import islice
 
 from attrs import evolve
@@ -87,7 +88,11 @@ def may_create(store: Store, user: str, name: MailboxName) -> bool:
 
 def changeable(store: Store, user: str, entry: MailboxEntry) -> tuple[Flag, bool]:
     """The system flags that the user may change in the mailbox, and whether keywords too (RFC 4314 §4); "": all."""
-    held = rights(store, user, entry) if user else acl.RIGHTS
+    return _changeable(rights(store, user, entry) if user else acl.RIGHTS)
+
+
+@lru_cache(maxsize=256)
+def _changeable(held: str) -> tuple[Flag, bool]:
     flags = Flag(0)
     for right, those in _FLAGS.items():
         if right in held:

@@ -58,6 +58,11 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
     if flags == Flags() and (asked != Flags() or not (allowed or words)):
         raise StoreError(Problem.NO_PERMISSION)
 
+    wanted = sorted_uids(uids)
+    if len(wanted) == 1 and known is None and not own and not flags.keywords and (
+            action is not FlagAction.REPLACE or not words):
+        return _update_one(store, entry, int(wanted[0]), action, int(flags.system), int(allowed))
+
     def work(txn: WriteTxn, wanted: NDArray[np.uint32]) -> Update:
         before = txn.state(entry.id)
         bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
@@ -85,7 +90,21 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
     return _joined([store.transact(entry, partial(work, wanted=some))
-                    for some in slices(sorted_uids(uids), FLAG_UNITS)])
+                    for some in slices(wanted, FLAG_UNITS)])
+
+
+def _update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, system: int, allowed: int) -> Update:
+    """`update_flags` of system flags (bits) of one message."""
+    def new(old: int) -> int:
+        if action is FlagAction.ADD:
+            return old | system
+        return old & ~system if action is FlagAction.REMOVE else system | old & ~allowed
+
+    modseq = store.transact(entry, lambda txn: txn.flag(entry.id, uid, new))
+    one, none = np.array([uid], np.uint32), np.empty(0, np.uint32)
+    if modseq is None:
+        return Update(one, none, none, np.empty(0, np.uint64))
+    return Update(none, none, one, np.array([modseq], np.uint64))
 
 
 def _joined(done: list[Update]) -> Update:

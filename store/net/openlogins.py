@@ -18,6 +18,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from attrs import define, evolve, field
 
@@ -66,9 +67,7 @@ class OpenLogin:
               ) -> "OpenLogin":
         """The session has begun. `changed` is called when the account may have changed, and the login holds."""
         made = cls(store, admitted, changed, cuts)
-        users = {admitted.own.user, admitted.account.user}
-        for each in (*users, *{f"@{store.directory.domain(user)}" for user in users}):
-            made._unsubscribe.append(store.news.subscribe(changes.account(each), made.hear))
+        made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear) for user in made.users]
         OpenLogins.of(store).add(made)
         return made
 
@@ -96,7 +95,7 @@ class OpenLogin:
     def require(self) -> None:
         """For before each command. Raises StoreError when the login holds no more."""
         if self.ended is None and (
-                self._heard or self._clock.seconds() - self._looked >= LOOK or self._store.settings.host and not all(
+                self._heard or self.clock.seconds() - self._looked >= LOOK or self._store.settings.host and not all(
                     self._store.directory.is_still(user, row) for user, row in self._rows.items())):
             self._look()
         if self.ended is not None:
@@ -109,17 +108,18 @@ class OpenLogin:
         while self._unsubscribe:
             self._unsubscribe.pop()()
 
-    def hear(self, after: float = 0) -> None:
+    def hear(self) -> None:
         """Something may have changed: have a look, in another turn of the event loop."""
         if not self._heard and self._open:
             self._heard = True
-            self._clock.callLater(after, self._answer)
-
-    # Inside
+            self.clock.callLater(0, self._answer)
 
     @property
-    def _clock(self) -> Clock:
+    def clock(self) -> Clock:
+        """That of its connection."""
         return self.admitted.caller.stream.clock
+
+    # Inside
 
     def _answer(self) -> None:
         if not self._open or self.ended is not None:
@@ -131,7 +131,7 @@ class OpenLogin:
         stream = self.admitted.caller.stream
         stream.dismiss(ended.public)
         if self._cuts:
-            self._clock.callLater(CUT_OFF, self._cut_off)
+            self.clock.callLater(CUT_OFF, self._cut_off)
 
     def _cut_off(self) -> None:
         stream = self.admitted.caller.stream
@@ -140,7 +140,7 @@ class OpenLogin:
 
     def _look(self) -> StoreError | None:
         """Why it holds no more, if it does not. A row that is being changed has not been changed yet."""
-        self._heard, self._looked = False, self._clock.seconds()
+        self._heard, self._looked = False, self.clock.seconds()
         admitted, authenticator = self.admitted, Authenticator.of(self._store)
         directory = self._store.directory
         try:
@@ -182,6 +182,8 @@ class OpenLogins:
     store: Store
     said: dict[str, Account] = field(factory=dict, init=False)
     _all: set[OpenLogin] = field(factory=set, init=False)
+    _domains: dict[str, dict[OpenLogin, None]] = field(factory=dict, init=False)
+    _unsubscribe: dict[str, Callable[[], None]] = field(factory=dict, init=False)       # by domain
     _asked: dict[str, float] = field(factory=dict, init=False)      # when, by user; of those who have sessions
     _epoch: bytes = field(default=b"", init=False)
     _left_alone_until: float = field(default=-math.inf, init=False)
@@ -194,15 +196,35 @@ class OpenLogins:
     def add(self, login: OpenLogin) -> None:
         """One has begun."""
         self._all.add(login)
+        for domain in map(self.store.directory.domain, login.users):
+            if domain not in self._domains:
+                self._domains[domain] = {}
+                self._unsubscribe[domain] = self.store.news.subscribe(
+                    changes.account(f"@{domain}"), partial(self._domain_changed, domain))
+            self._domains[domain][login] = None
 
     def discard(self, login: OpenLogin) -> None:
         """One has ended."""
         self._all.discard(login)
+        for domain in map(self.store.directory.domain, login.users):
+            there = self._domains.get(domain, {})
+            if there.pop(login, self) is None and not there:
+                del self._domains[domain]
+                self._unsubscribe.pop(domain)()
 
     def look_at_all(self) -> None:
-        """The settings have changed: all are looked at, within a second or so, some in each turn."""
-        for number, login in enumerate(tuple(self._all)):
-            login.hear(number // SPREAD * TURNS)
+        """The settings have changed."""
+        self._look_at(list(self._all))
+
+    def _domain_changed(self, domain: str) -> None:
+        self._look_at(list(self._domains[domain]))
+
+    def _look_at(self, logins: list[OpenLogin]) -> None:
+        """Have all looked at, some in each turn of the event loop."""
+        for login in logins[:SPREAD]:
+            login.hear()
+        if rest := logins[SPREAD:]:
+            rest[0].clock.callLater(TURNS, self._look_at, rest)
 
     # What an outside directory says
 

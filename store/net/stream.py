@@ -29,6 +29,8 @@ from store.net.waits import TURN, Waits
 log = logging.getLogger(__name__)
 
 READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is no longer read
+SMALL_ANSWER = 16 << 10     # octets that wait for the end of the answer,
+MANY_PIECES = 16            # unless they were written in more pieces
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
@@ -139,11 +141,13 @@ class Stream(Waits):
         self._send()
 
     async def drain(self, timeout: float = 300.0) -> None:
-        """Send what was written, and wait while the peer is slow to take it.
+        """Send what was written, and wait while the peer is slow to take it. So little that it goes out with the end of
+        the answer stays here until then: a packet costs as much as a small command.
 
         Raises ConnectionLost, and TimedOut when it takes nothing for `timeout` seconds.
         """
-        self._send()
+        if self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER:
+            self._send()
         if self._lost:
             raise ConnectionLost
         if self._full:

@@ -218,7 +218,7 @@ class MessageFiles:
     def will_need(self, digest: bytes) -> None:
         """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
         with suppress(OSError):
-            handle = os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
+            handle = privatefiles.open_handle(self.path(digest))
             try:
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
             finally:

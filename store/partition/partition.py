@@ -39,7 +39,7 @@ from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
 from store.partition.unwritten import Unwritten
-from store.partition.views import LOCK_SECONDS, MailboxViews
+from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
@@ -364,6 +364,9 @@ class Partition:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
             unwritten.add(mailbox)
+        if txn.patched is not None and len(changed) == 1:
+            mailbox, (before, state, uid, record) = txn.patched
+            self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
         if changed:
             self._news.tell(changed)
 

@@ -7,7 +7,7 @@ Others wait for the pages that it has changed, on which there may be rows of the
 to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,23 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
-from store.tables.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take, with_trailer
-from store.tables.state import UNLISTED, MailboxState, arrived
+from store.tables.index import (
+    CHUNK,
+    ROW,
+    TRAILER,
+    Rows,
+    chunk_key,
+    encode,
+    extend,
+    flags_at,
+    octets_of,
+    place_of,
+    take,
+    with_flags,
+    with_trailer,
+)
+from store.tables.state import UNLISTED, MailboxState, arrived, flagged, must_be_here
+from store.values import Flag
 
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
@@ -45,6 +60,7 @@ class WriteTxn:
         self._arrived: list[tuple[MailboxId, int, int]] = []        # as `changed` gives them, one chunk each
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
+        self.patched: tuple[MailboxId, tuple[int, bytes, int, bytes]] | None = None    # what `views.Patch` has
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
 
@@ -101,6 +117,39 @@ class WriteTxn:
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
         return uid, modseq
+
+    def flag(self, mailbox: MailboxId, uid: int, new: Callable[[int], int]) -> int | None:
+        r"""Have the system flags of one message be what `new` makes of them; its MODSEQ then, None when it is gone.
+
+        What every click of a user costs: as `arrive`, it works on what is stored. Raises StoreError NO_MAILBOX, BUSY,
+        CORRUPT.
+        """
+        partition, handle, key = self.partition, self.handle, state_key(mailbox)
+        data = partition.states.get_to_change(key, handle)
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        must_be_here(data, partition.epoch)
+        number = (uid - 1) // CHUNK
+        place = chunk_key(mailbox, number)
+        value = partition.index.get_to_change(place, handle)
+        at = place_of(partition.whole(mailbox, [value])[0], uid) if value is not None else None
+        if value is None or at is None:
+            return None
+        old, modseq = flags_at(value, at)
+        flags = new(old)
+        gone, come = old & ~flags, flags & ~old
+        if not (gone or come):
+            return modseq
+        modseq, after = flagged(data, partition.epoch, bool(gone & Flag.SEEN.value) - bool(come & Flag.SEEN.value),
+                                bool(come & Flag.DELETED.value) - bool(gone & Flag.DELETED.value))
+        value = with_flags(value, at, flags, modseq)
+        partition.index.put_part(place, at, value[at:at + ROW.itemsize], handle)
+        partition.index.put_part(place, len(value) - TRAILER, value[-TRAILER:], handle)
+        partition.states.put(key, after, handle)
+        self._before.setdefault(mailbox, modseq - 1)
+        self._touch(mailbox, number)
+        self.patched = mailbox, (modseq - 1, after, uid, value[at:at + ROW.itemsize])
+        return modseq
 
     def append(self, mailbox: MailboxId, rows: Rows) -> None:
         """Add records, whose UIDs are all new and ascending."""
@@ -234,7 +283,7 @@ def state_key(mailbox: MailboxId) -> bytes:
 def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
     """As an ascending array without doubles."""
     array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
-    return array if (array[1:] > array[:-1]).all() else np.unique(array)
+    return array if len(array) < 2 or (array[1:] > array[:-1]).all() else np.unique(array)
 
 
 def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]:
@@ -249,6 +298,8 @@ def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]
 
 def units(uids: NDArray[np.uint32], price: int) -> int:
     """The work that a change of these messages (ascending) is."""
+    if len(uids) == 1:
+        return price + CHUNK_UNITS
     return len(uids) * price + CHUNK_UNITS * int(np.count_nonzero(_new((uids - 1) // CHUNK)))
 
 

@@ -1,12 +1,13 @@
 """Views of the mailboxes on a partition, as their readers see them, and how they are brought up to date."""
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Deadlock, Env, transact
@@ -46,12 +47,35 @@ class Source(Protocol):
         """Something of the mailbox is not what was written."""
 
 
+@frozen(eq=False)
+class Patch:
+    """The last change of a mailbox by this process, if it was of one record: HIGHESTMODSEQ before it, the state after
+    it, the record as it is stored."""
+
+    before: int
+    state: MailboxState
+    uid: int
+    record: bytes
+
+    def applied(self, mailbox: Mailbox) -> Mailbox | None:
+        """The view with this change; None when the record is not in it."""
+        at = bisect_left(mailbox.uids, self.uid)
+        if at == len(mailbox.uids) or mailbox.uids[at] != self.uid:
+            return None
+        rows = mailbox.rows.copy()
+        octets_of(rows)[at * ROW.itemsize:(at + 1) * ROW.itemsize] = self.record
+        rows.flags.writeable = False
+        since = Since(mailbox.state, frozenset((chunk_number(self.uid),)))
+        return Mailbox(mailbox.entry, self.state, rows, mailbox.reader, mailbox.uids, since)
+
+
 class MailboxViews:
     """Reads mailboxes. Changes that this process makes to a mailbox that it has read are remembered (`remember`)."""
 
     def __init__(self, partition: Source) -> None:
         self._partition = partition
         self._shelf = Shelf()
+        self._patches: dict[int, Patch] = {}        # of mailboxes that have a history
         self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
 
     def remember(self, mailbox: MailboxId, before: int, chunks: frozenset[int] | None) -> None:
@@ -59,6 +83,11 @@ class MailboxViews:
         history = self._history.get(mailbox)
         if history is not None:
             history.append((before, before + 1, chunks))
+
+    def patch(self, mailbox: MailboxId, change: Patch) -> None:
+        """What a transaction has just changed, and no more: a small mailbox need not be read again for it."""
+        if mailbox in self._history:
+            self._patches[mailbox] = change
 
     def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
         """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
@@ -87,6 +116,7 @@ class MailboxViews:
     def forget_changes(self, mailbox: MailboxId) -> None:
         """The mailbox has been deleted: nobody asks for its changes."""
         self._history.pop(mailbox, None)
+        self._patches.pop(mailbox, None)
 
     def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
@@ -103,7 +133,7 @@ class MailboxViews:
         if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
             self._history[entry.id] = deque(maxlen=REMEMBERED)
             if len(self._history) > MAILBOXES_REMEMBERED:
-                self._history.popitem(last=False)
+                self._patches.pop(self._history.popitem(last=False)[0], None)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
         return self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
@@ -115,6 +145,11 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
+        patch = self._patches.get(entry.id)
+        if (patch is not None and state is not None and patch.before == old.highestmodseq
+                and patch.state.highestmodseq == state.highestmodseq and len(mailbox.rows) < LARGE
+                and not self._is_own(mailbox.reader) and (patched := patch.applied(mailbox)) is not None):
+            return patched
         known = Records(old, mailbox.rows, mailbox.uids)
         if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
             return None

@@ -33,6 +33,7 @@ ROW = np.dtype([
 ])
 Rows = NDArray[Any]         # of ROW
 OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers
+_FLAGS = struct.Struct("<IHhQQ")                # of a record: UID, flags, zone, keywords, MODSEQ
 _MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, header length, digest, head
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
@@ -88,6 +89,33 @@ def extend(value: bytes | None, rows: bytes) -> bytes:
 def is_whole(value: bytes) -> bool:
     """Whether the checksum of a chunk agrees."""
     return len(value) % ROW.itemsize == TRAILER < len(value) and zlib.crc32(value) == _WHOLE
+
+
+def place_of(value: bytes, uid: int) -> int | None:
+    """The octet of a chunk's value at which the record of that UID begins; None when there is none."""
+    at = min(len(value) // ROW.itemsize, (uid - 1) % CHUNK + 1) * ROW.itemsize      # UIDs ascend, and some are missing
+    while at:
+        at -= ROW.itemsize
+        there = int.from_bytes(value[at:at + 4], "little")
+        if there <= uid:
+            return at if there == uid else None
+    return None
+
+
+def flags_at(value: bytes, at: int) -> tuple[int, int]:
+    """The system flags and the MODSEQ of the record that begins at that octet."""
+    _, flags, _, _, modseq = _FLAGS.unpack_from(value, at)
+    return flags, modseq
+
+
+def with_flags(value: bytes, at: int, flags: int, modseq: int) -> bytes:
+    """A chunk's value with other system flags, and another MODSEQ, in the record that begins at that octet."""
+    uid, _, zone, keywords, _ = _FLAGS.unpack_from(value, at)
+    new = bytearray(value)
+    _FLAGS.pack_into(new, at, uid, flags, zone, keywords, modseq)
+    with memoryview(new) as view:
+        _TRAILER.pack_into(new, len(new) - TRAILER, zlib.crc32(view[:-TRAILER]))
+    return bytes(new)
 
 
 def decode(value: bytes) -> Rows:

@@ -107,14 +107,42 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
      moving) = _STATE.unpack_from(data)
     if then != epoch:
         return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
-    if removed:
-        raise StoreError(Problem.NO_MAILBOX)
-    if moving:
-        raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
+    _require(removed, moving)
     names = data[_STATE.size:]
     after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
                         deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
     return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
+
+
+def flagged(data: bytes, epoch: int, unseen: int, deleted: int) -> tuple[int, bytes]:
+    r"""The figures of a mailbox, in stored form, when flags of one message change: so many messages more are unseen,
+    so many more \Deleted.
+
+    Gives the MODSEQ of the change, and the figures then. Raises StoreError NO_MAILBOX, BUSY.
+    """
+    (validity, uid, highest, _, recent, messages, before, marked, octets, then, log_since, logged, removed,
+     moving) = _STATE.unpack_from(data)
+    if then != epoch:
+        return flagged(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, unseen, deleted)
+    _require(removed, moving)
+    after = _STATE.pack(validity, uid, highest + 1, highest + 1, recent, messages, before + unseen, marked + deleted,
+                        octets, epoch, log_since, logged, 0, 0)
+    return highest + 1, after + data[_STATE.size:]
+
+
+def must_be_here(data: bytes, epoch: int) -> None:
+    """Raises StoreError NO_MAILBOX, BUSY for the stored figures of a mailbox that nobody writes to."""
+    if data[_REMOVED:_STATE.size] != _HERE:
+        state = MailboxState.from_bytes(data, epoch)
+        _require(state.removed, state.moving)
+
+
+def _require(removed: int, moving: int) -> None:
+    """Raises StoreError for a mailbox that nobody writes to."""
+    if removed:
+        raise StoreError(Problem.NO_MAILBOX)
+    if moving:
+        raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
 
 
 def before_skip(data: bytes, epoch: int) -> int | None:

@@ -188,3 +188,33 @@ def test_removing_a_user_leaves_nothing(store, boxes):
     assert purge_mailboxes(store, time.time() + store.settings.purge_delay + 1) == 2
     assert references(store) == [0, 0, 0]
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == []
+
+
+def test_flags_of_one_message_cost_few_octets_of_log(store, boxes):
+    """A whole chunk of records would be some 6,000."""
+    inbox, _ = boxes
+    for number in range(60):
+        deliver(store, b"Subject: more %d\r\n\r\n" % number, "user/alice/INBOX")
+    env = store.partitions["primary"].env
+    before = env.logged()
+    change_flags(store, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    assert 0 < env.logged() - before < 500
+    before = env.logged()
+    change_flags(store, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))           # nothing changes
+    change_flags(store, inbox, [999], FlagAction.ADD, Flags(Flag.SEEN))         # nothing is there
+    assert env.logged() == before
+
+
+def test_a_view_is_brought_up_to_date_with_the_change_of_one_message(store, boxes):
+    """Also when others have changed the mailbox before or after it."""
+    inbox, _ = boxes
+    old = store.open_mailbox(inbox)
+    change_flags(store, inbox, [2], FlagAction.REPLACE, Flags(Flag.SEEN | Flag.DELETED))
+    middle = store.refresh(old)
+    change_flags(store, inbox, [3], FlagAction.ADD, Flags(Flag.FLAGGED))
+    change_flags(store, inbox, [2], FlagAction.REMOVE, Flags(Flag.DELETED))
+    for view in (old, middle):
+        new, fresh = store.refresh(view), store.open_mailbox(inbox)
+        assert new.rows.tobytes() == fresh.rows.tobytes() and new.rows["flags"].tolist() == [0, 1, 4, 0]
+        assert new.state.to_bytes() == fresh.state.to_bytes() and (new.state.unseen, new.state.deleted) == (3, 0)
+    assert middle.rows["flags"].tolist() == [0, 9, 0, 0] and old.rows["flags"].tolist() == [0, 0, 0, 0]

@@ -16,6 +16,7 @@ import lmtp.settings
 import pop3.protocol
 import pop3.settings
 from mboxlist.names import MailboxName
+from store import changes
 from store.accounts.base import Account, Status
 from store.accounts.loginsettings import Settings
 from store.accounts.passwords import hash_password
@@ -25,7 +26,7 @@ from store.mailboxes.firstuse import inbox
 from store.net import authentication
 from store.net.authentication import Authenticator
 from store.net.notify import POLL
-from store.net.openlogins import CUT_OFF, LOOK, SPREAD, TURNS, OpenLogins
+from store.net.openlogins import CUT_OFF, LOOK, TURNS, OpenLogin, OpenLogins
 from store.users import lifecycle, restorable
 from store.values import Secret
 from tests.conftest import MEMORY
@@ -337,20 +338,22 @@ def test_groups_reach_a_session_that_idles(place):
     authorization.set_acl(store, MailboxName("bob", "INBOX"), "group:staff", "")
 
 
-def test_all_are_looked_at_when_settings_change(place):
-    """Some in each turn of the event loop."""
-    logins = OpenLogins(place.store)
+def test_all_are_looked_at_when_settings_change(place, monkeypatch):
+    """Some in each turn of the event loop, as when the rules of a domain have changed."""
+    monkeypatch.setattr("store.net.openlogins.SPREAD", 2)
+    wires = [place.connect("imap", user=user) for user in ("alice", "bob", "alice", "bob", "alice")]
+    logins = OpenLogins.of(place.store)
     heard = []
-    logins._all = {Heard(heard) for _ in range(2 * SPREAD + 1)}
-    logins.look_at_all()
-    assert sorted(set(heard)) == [0, TURNS, 2 * TURNS] and heard.count(0) == SPREAD
-
-
-class Heard:
-    """A login that says when it is to look."""
-
-    def __init__(self, heard):
-        self.hear = heard.append
+    monkeypatch.setattr(OpenLogin, "hear", lambda login: heard.append(login))
+    for look in (logins.look_at_all, lambda: place.store.news.hear([changes.account("@example.org")])):
+        heard.clear()
+        look()
+        for expected in (2, 4, 5, 5):
+            assert len(set(heard)) == len(heard) == expected
+            place.clock.advance(TURNS)
+    for wire in wires:
+        wire.hang_up()
+    assert not logins._domains and not logins._unsubscribe
 
 
 def test_unauthenticate_lets_go(place):

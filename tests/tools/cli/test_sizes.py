@@ -28,7 +28,8 @@ MESSAGE += b"z" * (OCTETS - len(MESSAGE) - 2) + b"\r\n"
 # None: it needs a server, another program or Spark.
 CALLS = {
     "user list": "",
-    "user scram": "", "user show": "alice", "user domain": "", "user purge": "--dry-run", "user undelete": "carol",
+    "user scram": "", "logins": None,
+    "user show": "alice", "user domain": "", "user purge": "--dry-run", "user undelete": "carol",
     "directory status": None, "directory test": None,
     "mailbox list": "alice", "mailbox info": "alice INBOX", "mailbox acl": "alice INBOX",
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
