@@ -264,8 +264,9 @@ class _Fetching:
         if self._quick is not None and self._quick.of_record and cached is not None:
             answers = self._quick.from_records(cached)
         elif self._quick is not None:
-            files = self.session.source.partition(self.view.mailbox.entry.partition).files
-            answers = self._quick.answers(files, rows, verified=self.session.store.settings.verify_reads)
+            partition = self.session.source.partition(self.view.mailbox.entry.partition)
+            answers = self._quick.answers(partition.files, rows, partition.private_headers,
+                                          verified=self.session.store.settings.verify_reads)
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)

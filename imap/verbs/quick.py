@@ -17,6 +17,7 @@ from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
 from store.partition.verified import LARGEST, agrees
 from store.tables.index import Rows
+from store.tables.privateheaders import PrivateHeaders
 
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 
@@ -47,10 +48,18 @@ class Quick:
                    tuple([_of_record(one) for one in simple]) if listed else (),
                    all(one.part in _HEADERS for one in simple), any(one.part is not Part.ALL for one in simple))
 
-    def answers(self, files: MessageFiles, rows: Rows, *, verified: bool) -> Iterator[bytes | None]:
+    def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
+                ) -> Iterator[bytes | None]:
         """The sections of each message, joined; None where this is the wrong way, or what is `verified` is damaged."""
         ends = rows["header_length"].astype(np.int64) + rows["size"].astype(np.int64)
-        fits = (rows["head"] == 0) & (rows["size"] > 0)
+        fits = rows["size"] > 0
+        heads: list[bytes | None] = [b""] * len(rows)
+        if rows["head"].any():
+            texts = {0: b"", **private_headers.used(rows)}
+            heads = [texts.get(number) for number in rows["head"].tolist()]
+            lengths = np.array([0 if head is None else len(head) for head in heads], np.int64)
+            ends -= lengths
+            fits &= (rows["size"] > lengths) & np.array([head is not None for head in heads])
         if self.headers_only:
             ends = np.minimum(ends, rows["header_length"].astype(np.int64) + BEGINNING)
         else:
@@ -58,14 +67,16 @@ class Quick:
         found = files.beginnings(rows["digest"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
         only, bound = self.renders[0] if len(self.renders) == 1 else None, self.to_end_of_header
         verified &= not self.headers_only
-        for fit, header_length, digest in zip(fits.tolist(), rows["header_length"].tolist(), rows["digest"].tolist(),
-                                              strict=True):
+        for fit, header_length, digest, head in zip(fits.tolist(), rows["header_length"].tolist(),
+                                                    rows["digest"].tolist(), heads, strict=True):
             message = next(found) if fit else None
             if message is None or verified and not agrees(message, digest):
                 yield None
                 continue
             if header_length:
                 message = message[header_length:]
+            if head:
+                message = head + message
             end = header_end(message) if bound else 0
             if end is None:
                 yield None

@@ -136,9 +136,9 @@ class PrivateHeaders:
 
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as the table has them."""
-        private_headers = rows["head"]
-        found = ((number, self.get(number,
-                                   txn)) for number in sorted(set(private_headers[private_headers != 0].tolist())))
+        numbers = np.unique(rows["head"])
+        numbers = numbers[numbers != 0]
+        found = zip(numbers.tolist(), self._table.pick([_NUMBER.pack(number) for number in numbers], txn), strict=True)
         return {number: octets for number, octets in found if octets is not None}
 
     def sizes(self, rows: Rows, txn: "Txn" = None) -> NDArray[np.int64]:
