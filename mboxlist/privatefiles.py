@@ -338,6 +338,17 @@ def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path
         yield Path(name)
 
 
+def users_temporary_folder() -> Path:
+    """A folder of this user's own within that for temporary files, that stays. Raises PermissionError where somebody
+    else has made it, OSError."""
+    own = Path(_tempfile().gettempdir(), f"onecopy-{os.geteuid()}")
+    make_folder(own, exist_ok=True)
+    there = own.lstat()
+    if there.st_uid != os.geteuid() or there.st_mode != stat.S_IFDIR | FOLDER_MODE:
+        raise PermissionError(f"{own} should be a folder of this user's own, with mode 0700")
+    return own
+
+
 def temporary_file(memory: int = 0) -> BinaryIO:
     """A file without a name; up to so many octets it is only in memory."""
     return cast(BinaryIO, _tempfile().SpooledTemporaryFile(memory) if memory else _tempfile().TemporaryFile())

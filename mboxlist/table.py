@@ -35,7 +35,7 @@ class MailboxNames:
 
     def __init__(self, env: Env) -> None:
         self.env = env
-        self.users = env.table("users.db", page=4096)
+        self.users = env.table("users.db", page=4096, glances=True)
         self.aliases = env.table("aliases.db", page=4096)              # of the users
         self._mailboxes = env.table("mailboxes.db", page=4096)
 

@@ -24,6 +24,7 @@ FILES = 8               # of which a process's part of the size consists
 LOGINS = 8              # the part of the size that refused logins have, so that they displace nothing else: 1/8
 MOST_WAITING = 50_000   # notes in memory; what does not fit is counted
 LONGEST = 300           # characters of what clients and relays say
+_TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
 Facts = Callable[[], Mapping[str, Any]]
@@ -46,15 +47,17 @@ class DeliveryLog:
 
 
 class FileDeliveryLog(DeliveryLog):
-    """That of one process of the server. `limits` gives size and time as they are set now."""
+    """That of one process of the server. `limits` gives size and time as they are set now. With `goes_on` a file that
+    an earlier process of that name has begun is filled first: for commands, of which there may be many in a second."""
 
     def __init__(self, root: Path, name: str, limits: Callable[[], tuple[int, int]],
-                 clock: Callable[[], float] = time.time) -> None:
+                 clock: Callable[[], float] = time.time, *, goes_on: bool = False) -> None:
         super().__init__()
         self._folder = root / FOLDER
         self._name = name
         self._limits = limits
         self._clock = clock
+        self._goes_on = goes_on
         self._waiting: deque[tuple[float, str, Facts]] = deque()
         self._file: Any = None
         self._size = 0
@@ -87,16 +90,24 @@ class FileDeliveryLog(DeliveryLog):
         if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
             self.close_file()
             self._remove_old(size, now - seconds)
-            self._open(now)
+            self._open(now, self._begun(size // FILES, now - seconds / FILES) if self._goes_on else None)
         lines = "".join(f"{json.dumps(facts, ensure_ascii=False)}\n" for facts in noted).encode("utf-8", "replace")
         self._file.write(lines)
         self._size += len(lines)
 
-    def _open(self, now: float) -> None:
+    def _begun(self, most: int, since: float) -> Path | None:
+        """The last file of that name, if it has room and was begun since then."""
+        last = max(self._folder.glob(f"{self._name}.*{ENDING}"), default=None)
+        after = datetime.fromtimestamp(since, UTC).strftime(_TIME)
+        return last if last is not None and last.name.removeprefix(f"{self._name}.") >= after and (
+            last.stat().st_size < most) else None
+
+    def _open(self, now: float, path: Path | None) -> None:
         privatefiles.make_folder(self._folder, exist_ok=True)
-        began = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-        self._file = privatefiles.open_file(self._folder / f"{self._name}.{began}{ENDING}", "ab", buffering=0)
-        self._size, self._began = 0, now
+        if path is None:
+            path = self._folder / f"{self._name}.{datetime.fromtimestamp(now, UTC).strftime(_TIME)}{ENDING}"
+        self._file, self._began = privatefiles.open_file(path, "ab", buffering=0), now
+        self._size = self._file.tell()
 
     def _remove_old(self, size: int, since: float) -> None:
         """What is past its time, of every process; and of this one the oldest files that are too many."""

@@ -1,13 +1,18 @@
-"""One process at a time, by the lock of a file or folder (flock(2)), which a killed process cannot leave behind."""
+"""One process at a time, by the lock of a file or folder (flock(2)), which a killed process cannot leave behind; and
+folders that end with the process that works in them, by the same lock."""
 
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
 from store.errors import Problem, StoreError
+
+SCRATCH = ".scratch"            # a folder that has those of all processes
+_FORMER = (".plan-*", ".recover-*")     # what earlier versions called theirs, which lay beside the store's own folders
 
 
 @contextlib.contextmanager
@@ -34,6 +39,65 @@ def in_turn(path: Path) -> Iterator[None]:
     handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def scratch(parent: Path, what: str) -> Iterator[Path]:
+    """A folder to work in, below `parent`, that goes with the block. One that a killed process has left is removed by
+    the next process that wants one there, or by `sweep`. Raises OSError."""
+    base = parent / SCRATCH
+    privatefiles.make_folder(base, exist_ok=True)
+    with _locked_folder(base):
+        _sweep(base)
+        folder = privatefiles.new_folder(f"{what}-", base)
+        handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def temporary(what: str) -> Iterator[Path]:
+    """`scratch` where there is no store: below the system's folder for temporary files, in one of this user's own.
+    Raises OSError."""
+    with scratch(privatefiles.users_temporary_folder(), what) as folder:
+        yield folder
+
+
+def sweep(parent: Path) -> None:
+    """Remove what killed processes have left below `parent`. What cannot be removed stays."""
+    base = parent / SCRATCH
+    with contextlib.suppress(OSError):
+        for pattern in _FORMER:
+            for folder in parent.glob(pattern):
+                shutil.rmtree(folder, ignore_errors=True)
+        if base.is_dir():
+            with _locked_folder(base):
+                _sweep(base)
+
+
+def _sweep(base: Path) -> None:
+    """Those whose process is no more. Raises OSError."""
+    for folder in base.iterdir():
+        try:
+            with _locked_folder(folder, wait=False):
+                shutil.rmtree(folder, ignore_errors=True)
+        except (BlockingIOError, NotADirectoryError):
+            continue
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Raises BlockingIOError where another has it and this one does not wait, OSError."""
+    handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(handle)

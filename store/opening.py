@@ -20,7 +20,7 @@ from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
-from store.filelock import exclusive
+from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
 from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
 from store.partition.partition import Partition
@@ -115,6 +115,7 @@ class _Opening:
         """Open it; each step needs those before it."""
         if self.recover and not self.empty:
             shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
+            sweep(self.root)
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(

@@ -13,6 +13,7 @@ from store.values import Flag, setting
 LEAST_USED = "least used"
 SYNC_LEVELS = ("everything", "messages", "none")
 QUOTA_CHARGES = ("logical", "fair")
+CONCEALED = ("clients", "all", "none")
 # What a mailbox can be made for (RFC 6154 §2). \All is missing, because nothing collects all messages in a mailbox;
 # a \Flagged mailbox may be filled by a client.
 SPECIAL_USES = ("\\Archive", "\\Drafts", "\\Flagged", "\\Junk", "\\Sent", "\\Trash")
@@ -74,11 +75,14 @@ class Settings:
     default_quota: int = setting(0, "octets a user may keep; 0: no limit", type="size")
     default_message_quota: int = setting(0, "messages a user may keep; 0: no limit")
     quota_enforce: bool = setting(True, "whether limits hold; what is used is counted either way")
-    quota_charge: str = setting("logical", "what is held against limits: logical (the octets of a user's messages), "
-                                "fair (of a message file that several users hold each is charged its part)",
-                                validator=in_(QUOTA_CHARGES))
-    quota_fair_interval: int = setting(3600, "time between two reckonings of what sharing takes off, with quota_charge "
-                                       "= fair", type="duration")
+    conceal_sharing: str = setting("clients", "whose messages are written and synced also if the store has the same "
+                                   "content, so that the time of the answer tells nobody: clients (APPEND), all (LMTP "
+                                   "and commands too), none", validator=in_(CONCEALED))
+    quota_charge: str = setting("logical", "what the administrator's accounts charge: logical (the octets of a user's "
+                                "messages), fair (of a message file that several users hold each is charged its part); "
+                                "limits, and what users see, are logical with either", validator=in_(QUOTA_CHARGES))
+    quota_fair_interval: int = setting(3600, "time between two reckonings of what sharing takes off in the accounts, "
+                                       "with quota_charge = fair", type="duration")
     quota_grace: int = setting(5 * 86400, "how long mail to a user over quota is refused for now; after that, for good",
                                type="duration")
     quota_warn: int = setting(90, "per cent of a limit from which users are warned; 0: never", check=_per_cent)

@@ -8,6 +8,8 @@ from attrs import field, frozen
 
 T = TypeVar("T")
 
+UNIT = 1024                 # what a unit is of the next smaller one, where octets are shown
+
 
 def setting(default: T, help: str, *, type: str = "", validator: Any = None, check: Callable[[T], object] | None = None
             ) -> T:
@@ -85,3 +87,14 @@ class Finding:
     what: str
     where: str
     repair: str = RECONSTRUCT
+
+
+def readable(octets: int) -> str:
+    """An amount of octets for a person: "512 octets", "1.8 MiB"."""
+    if octets < UNIT:
+        return f"{octets} octets"
+    amount, units = octets / UNIT, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while amount >= 999.95 and (larger := next(units, None)) is not None:
+        amount, unit = amount / UNIT, larger
+    return f"{amount:.1f} {unit}"

@@ -123,6 +123,7 @@ def upward(source: str, path: str) -> list[str]:
 PLACES = {
     "argparse_manpage": ("tools/cli/manpages.py",),
     "attrs": ("",),
+    "caio": ("store/net/",),
     "berkeleydb": ("mboxlist/engine/",),
     "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
     "idna": ("store/addresses.py",),

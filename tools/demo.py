@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,6 +65,8 @@ def instructions(values: Mapping[str, object], passwords: Mapping[str, str], pid
 
     user, password = next(iter(passwords.items()), ("USER", "PASSWORD"))
     root, socket, domain = values["root"], values["lmtp.socket"], values["store.default_domain"]
+    account, to = shlex.quote(f"{user}:{password}"), shlex.quote(f"{user}@{domain}")
+    deliver = [str(REPOSITORY / ".venv" / "bin" / "onecopy"), "deliver", "--root", str(root), user]
     lines = [
         "onecopy is running.",
         f"  store    {root}",
@@ -72,11 +75,11 @@ def instructions(values: Mapping[str, object], passwords: Mapping[str, str], pid
         f"  LMTP     {address('lmtp')}, port {values['lmtp.port']}" + (f", and the socket {socket}" if socket else ""),
         *(f"  user     {name}, password {secret}" for name, secret in passwords.items()),
         "To deliver:",
-        f"  printf 'Subject: hello\\n\\nHello.\\n' | {REPOSITORY}/.venv/bin/onecopy deliver --root {root} {user}",
-        f"  swaks --protocol LMTP --server {address('lmtp')}:{values['lmtp.port']} --to {user}@{domain}",
+        f"  printf 'Subject: hello\\n\\nHello.\\n' | {shlex.join(deliver)}",
+        f"  swaks --protocol LMTP --server {address('lmtp')}:{values['lmtp.port']} --to {to}",
         "To read:",
-        f"  curl -u {user}:{password} 'imap://{address('imap')}:{values['imap.port']}/INBOX;MAILINDEX=1'",
-        f"  curl -u {user}:{password} 'pop3://{address('pop3')}:{values['pop3.port']}/1'",
+        f"  curl -u {account} 'imap://{address('imap')}:{values['imap.port']}/INBOX;MAILINDEX=1'",
+        f"  curl -u {account} 'pop3://{address('pop3')}:{values['pop3.port']}/1'",
         f"To stop: Ctrl-C, or kill {pid}",
     ]
     return "\n".join(lines)

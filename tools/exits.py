@@ -1,6 +1,11 @@
-"""How the program ends when it cannot do what it was asked to do."""
+"""How the program ends when it cannot do what it was asked to do, and what it proposes then."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from store.errors import Problem, StoreError
+
+SHOWN = 3               # words that are proposed
 
 
 class Failure(Exception):
@@ -14,3 +19,14 @@ class Failure(Exception):
 def status(error: StoreError) -> int:
     """The exit status for a refusal of the store."""
     return 2 if error.problem in (Problem.NO_STORE, Problem.STORE_IN_USE) else 1
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Such as "; did you mean X?"; "" if nothing is near. Case and - in the place of _ or a full stop do not count."""
+    plain = {_plain(each): each for each in known}
+    near = get_close_matches(_plain(word), list(plain), SHOWN, 0.7)
+    return f"; did you mean {' or '.join(plain[each] for each in near)}?" if near else ""
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("_", "-").replace(".", "-").lstrip("-")

@@ -73,7 +73,7 @@ usable() {
 
 # What .venv was made of. The names of the packages count: an editable installation knows only those that were there.
 ingredients() {
-    echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml; echo ./*/__init__.py; } | sha256sum)"
+    echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml tools/packages/*.lock; echo ./*/__init__.py; } | sha256sum)"
 }
 
 virtual_environment() {
@@ -88,19 +88,18 @@ virtual_environment() {
         "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
     fi
     echo "${0##*/}: installing Python packages into $venv" >&2
-    "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --editable "$root[test]" >&2 \
-        || fail "pip could not install what setup.cfg asks for"
+    bash "$root/tools/packages/python.sh" --editable "$venv" test >&2 || fail "pip could not install what the lists name"
     echo "$wanted" >"$venv/onecopy.stamp"
 }
 
-# The extra of setup.cfg that only Spark's jobs need. It is large, so there is none before somebody asks for it.
+# What only Spark's jobs need. It is large, so there is none before somebody asks for it.
 spark_packages() {
     local wanted
     wanted=$(ingredients)
     [ "$(cat "$venv/onecopy.spark.stamp" 2>/dev/null)" = "$wanted" ] && return
     echo "${0##*/}: installing Spark into $venv" >&2
-    "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --editable "$root[test,spark]" >&2 \
-        || fail "pip could not install what setup.cfg asks for"
+    bash "$root/tools/packages/python.sh" --editable "$venv" test spark >&2 \
+        || fail "pip could not install what the lists name"
     echo "$wanted" >"$venv/onecopy.spark.stamp"
 }
 

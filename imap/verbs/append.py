@@ -117,7 +117,7 @@ async def _make_room(session: Session, arriving: Arriving) -> None:
     """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
     if arriving.held > HELD:
         partition = session.store.partition_of(arriving.entry)
-        await durable.secure(session.store, partition, arriving.messages[arriving.secured:], known_too=True)
+        await durable.secure(session.store, partition, arriving.messages[arriving.secured:])
         arriving.secured, arriving.held = len(arriving.messages), 0
 
 

@@ -68,7 +68,7 @@ def _quota(session: Session, root: str) -> bytes:
     octets, messages = use.limits(settings)
     resources = []
     if octets is not None:
-        resources.append((b"STORAGE", _units(use.charged(settings)), _units(octets)))
+        resources.append((b"STORAGE", _units(use.octets), _units(octets)))
     if messages is not None:
         resources.append((b"MESSAGE", use.messages, messages))
     return format_quota(root, resources)

@@ -57,6 +57,8 @@ class Table:
 
         For hints only: who acts on it looks again in a transaction.
         """
+        if not self.glances:            # the files of an environment at rest
+            return self.get(key)
         try:
             value: bytes | None = self._get(key, None, None, db.DB_READ_UNCOMMITTED)
         except db.DBRunRecoveryError:

@@ -1,6 +1,7 @@
 """Berkeley DB behind a small boundary: environments and transactions; tables are in `btree`.
 
-Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
+A commit hands its part of the log to the system, or fails and has done nothing; it does not sync. Whoever must answer
+for a change calls `Env.flush` once for all that was committed so far. Locks
 are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
 function that met it is run again (`transact`).
 
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from attrs import frozen
 from berkeleydb import db
 
 from mboxlist import privatefiles
@@ -81,6 +83,15 @@ class LogCut(Damaged):
     """The log is damaged, and recovery has left off there."""
 
 
+@frozen
+class Unsynced:
+    """A file of the log, open, with records that may not be on disk; those up to the place `end` have been written, and
+    some after it: others may be in memory only, of transactions that are under way, also in other processes."""
+
+    handle: int
+    end: tuple[int, int]
+
+
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
@@ -100,6 +111,11 @@ class Env:
         self._log_files = 0
         self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
+        # Of `unsynced`: the file of the log that it has open, number and descriptor; where the log ended, in memory,
+        # when it had been written so many times; and up to where it has been written since.
+        self._newest = 0, -1
+        self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
+        self._known_flushed = 0, 0
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
@@ -147,7 +163,7 @@ class Env:
         env.set_lg_regionmax(LOG_NAMES)
         env.set_lk_detect(db.DB_LOCK_MINWRITE)
         env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
-        env.set_flags(db.DB_TXN_NOSYNC, 1)
+        env.set_flags(db.DB_TXN_WRITE_NOSYNC, 1)
         return env
 
     def _joined(self, cache: int, locks: int) -> bool:
@@ -275,7 +291,44 @@ class Env:
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self.folder)
             self._log_files = newest
+        self._known_flushed = end
         self._flushed.write(end)
+
+    def flush_new(self) -> bool:
+        """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
+        grown = self.log_end() != self._known_flushed
+        if grown:
+            self.flush()
+        return grown
+
+    def unsynced(self) -> Unsynced | None:
+        """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
+
+        None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
+        full before it begins the next one. Raises OSError.
+        """
+        if self._failed or self.folder.stat().st_mtime_ns != self._log_files:
+            return None
+        found = self._env.log_stat()
+        file, writes = int(found["cur_file"]), int(found["wcount"])
+        if writes != self._writes:      # each write takes along all that was in memory then
+            self._at_least = self._end
+            self._end, self._writes = (file, int(found["cur_offset"])), writes
+        if file != self._newest[0]:
+            if self._newest[1] >= 0:
+                os.close(self._newest[1])
+            self._newest = 0, -1
+            self._newest = file, privatefiles.open_handle(self.folder / f"log.{file:010}", os.O_WRONLY)
+        return Unsynced(self._newest[1], self._at_least)
+
+    def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises OSError when it has failed; see `flush`."""
+        if failure is not None:
+            self._fail()
+            raise failure
+        if what.end > self._known_flushed:
+            self._known_flushed = what.end
+            self._flushed.write(what.end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
@@ -409,6 +462,9 @@ class Env:
             table.close()
         self.tables.clear()
         self._flushed.close()
+        if self._newest[1] >= 0:
+            os.close(self._newest[1])
+            self._newest = 0, -1
         number, octets = self.log_end() if clean else (0, 0)
         self._env.close()
         if clean:
@@ -432,6 +488,10 @@ class AtRest(Env):
         self.broken = lambda: None
         self.folder = folder
         self.tables = []
+
+    def table(self, name: str, *, page: int = 8192, glances: bool = False) -> Table:
+        """See Env: there are no locks for which a glance could wait."""
+        return super().table(name, page=page)
 
     def _handle(self, name: str, page: int, glances: bool) -> Any:
         handle = db.DB()

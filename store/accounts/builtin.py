@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.kv import Deadlock, transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxNames
 from store.accounts.aliases import Aliases, legal_aliases
@@ -18,7 +18,7 @@ from store.accounts.passwords import NOBODY, credential, kept_keys, scram_keys, 
 from store.accounts.sasl.scram import Keys
 from store.accounts.sharedcache import Remembered
 from store.addresses import canonical, canonical_domain
-from store.errors import Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError
 from store.problems import problems
 from store.values import Secret
 
@@ -106,6 +106,21 @@ class BuiltinDirectory:
         """The account of that user id."""
         found = self.user(user)
         return found.account if found else None
+
+    def is_still(self, user: str, known: Account | None) -> bool:
+        """Whether the row is the one that `known` was made of; it is not while somebody changes it. Waits for no lock.
+        """
+        data = self._table.glance(user.encode())
+        return (data is None) if known is None else data is not None and User.from_bytes(user, data).account is known
+
+    def find_at_once(self, user: str) -> Account | None:
+        """What `find` says, for an event loop. Raises NotAtOnce while somebody changes the row, which has not changed
+        then yet."""
+        try:
+            found = transact(self._env, partial(self.user, user), seconds=0, reads=True)
+        except Deadlock:
+            raise NotAtOnce from None
+        return found.account if found is not None else None
 
     def look_up(self, address: str) -> Account | None:
         """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own

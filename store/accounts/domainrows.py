@@ -28,8 +28,9 @@ class DomainRules:
         self.noticed: Callable[[str], None] = lambda domain: None       # its rules have changed
 
     def access(self, domain: str) -> str:
-        """The rules of a domain; "" without any. Raises ValueError for what cannot be a domain."""
-        data = self._table.get(_key(domain))
+        """The rules of a domain; "" without any. Waits for no lock: an event loop asks. Raises ValueError for what
+        cannot be a domain."""
+        data = self._table.glance(_key(domain))
         return str(json.loads(data)["access"]) if data is not None else ""
 
     @problems()

@@ -26,6 +26,7 @@ from store.backup.chain import Chain
 from store.backup.tarmembers import Cut, Lost, Member
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
+from store.filelock import temporary
 from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
 from store.migration.messageimport import Contents, add, lacking
@@ -93,7 +94,7 @@ class Restored:
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
-    with privatefiles.temporary_folder("onecopy-") as folder:
+    with temporary("restore") as folder:
         make_empty_store(folder / "store")
         store = open_store(folder / "store")
         try:

@@ -7,8 +7,8 @@ Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction
 2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written and synced, side by side
    with those of other messages; up to eight such batches are under way. A journal merges syncs that come together, so
    side by side is several times faster than one after the other. A message whose digest has references
-   (`is_known`) skips this; up to 128 KiB nothing is even written. Whether it still has any is looked at again within
-   the transaction (`NotOnDisk`).
+   (`is_known`) skips this, unless that would tell a client what others have (`concealment`); up to 128 KiB nothing is
+   even written. Whether it still has any is looked at again within the transaction (`NotOnDisk`).
 3. `commit`: ONE transaction writes N index records, N mailbox states, N quota uses, one reference count, one cache
    record. It is committed without a sync. A target that is over quota or was deleted meanwhile is refused alone.
 4. The database's log is flushed, once for all transactions that wait at that moment.
@@ -34,14 +34,13 @@ Duplicate suppression. With `Target.suppress` a delivery locks the mailboxes, th
 `arrivals.db`: who has it gets `Duplicate`, a positive answer that writes nothing; who is refused leaves no key.
 
 The trace header. A file keeps the Return-Path and Received of its first delivery, if any. A record has the header
-length: 0 for what LMTP delivered; the length of the trace header for what was appended, and for what came from another
-envelope sender, who must not be shown the first one's address. (Such a message has no trace header then. It is rare: a
-relay puts a Received field of its own into the content.)
+length: 0 for that delivery; the length of the trace header for what was appended, and for every other delivery, whose
+own trace header is among the private header fields, the last of them. So each shows its own, and nobody another's.
 
-Private header fields. A message can have header fields in one mailbox alone (`Target.header`; LMTP's Delivered-To). The
-record has their number, `heads.db` their octets: the message is these, and then the file from the header length on;
-`size` counts both. New numbers are given in a transaction before the delivery's, so that nobody's fields wait for
-another's mailbox. Another partition gives its own numbers; `store.idx` has the octets.
+Private header fields. A message can have header fields in one mailbox alone (`Target.header`; LMTP's Delivered-To), or
+in those of one delivery. The record has their number, `heads.db` their octets: the message is these, and then the file
+from the header length on; `size` counts both. New numbers are given in a transaction before the delivery's, so that
+nobody's fields wait for another's mailbox. Another partition gives its own numbers; `store.idx` has the octets.
 
 Lost files. No record is believed without its file: whoever refers to a message looks whether its file is there, and as
 long as `messages.db` says (`batch.usable`, `MessageFiles.is_whole`). COPY within a partition looks at nothing. What a

@@ -6,6 +6,7 @@
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -26,6 +27,8 @@ _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that diffe
 _TAIL = struct.Struct("<qQQII32sII")        # and the others
 assert _HEAD.size + _TAIL.size == ROW.itemsize
 
+TRIES = 5                   # of a message whose content comes and goes at the same moment
+_PLAIN = {b"": (0, 0)}      # what has no header fields of its own
 #: Refusals that concern one mailbox and leave the others to be delivered to.
 _ONE_MAILBOX = frozenset({
     Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
@@ -74,6 +77,15 @@ class NotOnDisk(Exception):
     """The message's content is new to the partition after all: its file must be synced first."""
 
 
+class _ShownOtherwise(Exception):
+    """Which trace fields must stand in the records is other than it seemed before the transaction."""
+
+    def __init__(self, record: MessageRecord | None, own: bytes) -> None:
+        self.record = record
+        self.own = own
+        super().__init__()
+
+
 @frozen
 class _Arrival:
     """What is the same for all mailboxes: the fields of their records from `received` on, and the size."""
@@ -106,9 +118,23 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
     that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `kv.transact`. Raises
     NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
     """
+    seen = None if staged.on_disk else partition.refs.glance(staged.digest)
+    own = _own_trace(partition, seen, staged)
+    for _ in range(TRIES):
+        try:
+            return _commit(partition, staged, targets, received, seen, own, seconds=seconds)
+        except _ShownOtherwise as found:        # it is on disk and known, or has been purged, or comes twice at once
+            seen, own = found.record, found.own
+    raise StoreError(Problem.BUSY, detail="the same message comes and goes at this moment")
+
+
+def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
+            seen: MessageRecord | None, own: bytes, *, seconds: float | None) -> list[Outcome]:
+    """`commit`, if the content is there as it was `seen`, and so the trace fields that the records must have for
+    themselves are `own`. Raises _ShownOtherwise."""
     asked = -1                      # the target whose mailbox is being asked for
     order = sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
-    numbers = _numbers(partition, {target.header for target in targets if target.header}, seconds)
+    numbers = _numbers(partition, {target.header for target in targets}, staged, own, seconds)
     keys = {at: arrival_key(staged.message_id, staged.sender, target.entry.id) for at, target in enumerate(targets)
             if target.suppress > 0} if staged.message_id else {}
 
@@ -119,9 +145,11 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
         known = _usable(txn, txn.refs.glance(staged.digest), staged)
         if known is None and not staged.on_disk:
             raise NotOnDisk
+        if staged.on_disk or (known and known.serial) != (seen and seen.serial):    # its file may have come now
+            if (needed := _own_trace(partition, known, staged)) != own:
+                raise _ShownOtherwise(known, needed)
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
-        plain = _arrival(partition, record, staged, received)
-        duplicates = _headed(plain, numbers) if numbers else {}
+        forms = _for_targets(record, staged, received, numbers, len(own))
         there = set()
         for at in order if keys else ():        # all mailboxes before any key: who waits for one holds up nobody else
             asked = at
@@ -135,7 +163,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
                 outcomes[at] = Duplicate(target.entry)
                 continue
             try:
-                outcomes[at] = _arrive(txn, target, duplicates[target.header] if target.header else plain)
+                outcomes[at] = _arrive(txn, target, forms[target.header])
             except StoreError as refusal:
                 if refusal.problem not in _ONE_MAILBOX:
                     raise
@@ -179,7 +207,8 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
         for staged, target, received in messages:
             one = first[staged.digest]
             record = known[staged.digest] or MessageRecord(one.serial, 0, one.size, one.trace)
-            uids.append(_arrive(txn, target, _arrival(partition, record, staged, received)).uid)
+            arrival, = _for_targets(record, staged, received, _PLAIN, 0).values()
+            uids.append(_arrive(txn, target, arrival).uid)
             made[staged.digest].append((target.entry.id, uids[-1]))
         for digest in sorted(made):                # in one order, so that no two wait for each other
             _reference(txn, first[digest], known[digest], len(made[digest]), sum_of_marks(made[digest]))
@@ -227,39 +256,49 @@ def _usable(txn: WriteTxn, record: MessageRecord | None, staged: Staged) -> Mess
     return txn.refs.find(staged.digest, txn.handle)        # of a file that nobody had looked at it says more now
 
 
-def _arrival(partition: Partition, record: MessageRecord, staged: Staged, received: InternalDate) -> _Arrival:
-    """Where the file begins with a trace header that is not this message's, its records skip that.
+def _own_trace(partition: Partition, record: MessageRecord | None, staged: Staged) -> bytes:
+    """The trace fields that this delivery's records must have for themselves: those of its own, unless they are in the
+    file to which that record belongs. b"" too for what came without any."""
+    if record is None or not staged.trace or record.serial == staged.serial:
+        return b""
+    if record.trace == staged.trace:                    # a file that was lost, and came again, has them
+        with suppress(StoreError), partition.files.open(staged.digest, record.serial, 0, record.trace) as file:
+            if file.read(0, record.trace) == staged.header:
+                return b""
+    return staged.header
 
-    An appended message has none; and one that came from another sender must not show the first one's address.
-    """
-    header_length = record.trace
-    if staged.trace and (record.serial == staged.serial or _sender(partition, record, staged.digest) == staged.sender):
-        header_length = 0
-    size = record.size - header_length
-    tail = _TAIL.pack(received.seconds, size, record.serial, int(time.time()), header_length, staged.digest, 0, 0)
-    return _Arrival(received.zone, size, tail)
 
-
-def _numbers(partition: Partition, headers: set[bytes], seconds: float | None) -> dict[bytes, int]:
-    """The numbers of these header fields.
+def _numbers(partition: Partition, headers: set[bytes], staged: Staged, own: bytes, seconds: float | None
+             ) -> dict[bytes, tuple[int, int]]:
+    """For each of these header fields of targets, b"" among them: the number of what the target's records have before
+    the file, and how many octets that is. With `own` trace fields it is these fields and then those.
 
     New ones are given in a transaction before that of the delivery, which may have to wait for a mailbox: nobody else's
     fields wait with it. Raises StoreError LIMIT, BUSY.
     """
-    private_headers = partition.private_headers
-    numbers = {octets: number for octets in headers if (number := private_headers.number(octets)) is not None}
-    if len(numbers) < len(headers):
-        new = sorted(headers - numbers.keys())
-        numbers |= partition.transact(lambda txn: private_headers.numbers(new, txn.handle), seconds=seconds)
-    return numbers
+    private_headers, message = partition.private_headers, staged.digest if own else b""
+    texts = {header: header + own for header in headers}
+    numbers = {b"": 0}
+    if not own:                     # what is a delivery's own has no number yet
+        numbers |= {octets: number for octets in texts.values()
+                    if (number := private_headers.number(octets)) is not None}
+    if new := sorted(set(texts.values()) - numbers.keys()):
+        numbers |= partition.transact(lambda txn: private_headers.numbers(new, txn.handle, message), seconds=seconds)
+    return {header: (numbers[octets], len(octets)) for header, octets in texts.items()}
 
 
-def _headed(plain: _Arrival, numbers: Mapping[bytes, int]) -> dict[bytes, _Arrival]:
-    """The message with each of these header fields."""
-    received, size, serial, saved, header_length, digest, _, _ = _TAIL.unpack(plain.tail)
-    return {octets: _Arrival(plain.zone, size + len(octets), _TAIL.pack(
-        received, size + len(octets), serial, saved, header_length, digest, number, 0))
-        for octets, number in numbers.items()}
+def _for_targets(record: MessageRecord, staged: Staged, received: InternalDate,
+                 numbers: Mapping[bytes, tuple[int, int]], own: int) -> dict[bytes, _Arrival]:
+    """The message as it is for a target with each of these header fields; see `_numbers`. `own` is how many octets of
+    trace fields are among these.
+
+    Where the file begins with a trace header that is not this message's, its records skip that.
+    """
+    header_length = record.trace if own or not staged.trace else 0
+    size, saved = record.size - header_length, int(time.time())
+    return {header: _Arrival(received.zone, size + more, _TAIL.pack(
+        received.seconds, size + more, record.serial, saved, header_length, staged.digest, number, 0))
+        for header, (number, more) in numbers.items()}
 
 
 def _is_there(txn: WriteTxn, target: Target) -> bool:
@@ -269,11 +308,6 @@ def _is_there(txn: WriteTxn, target: Target) -> bool:
     except StoreError:
         return False
     return True
-
-
-def _sender(partition: Partition, record: MessageRecord, digest: bytes) -> bytes:
-    with partition.files.open(digest, record.serial, 0, record.trace) as file:
-        return file.read(0, record.trace).partition(b"\n")[0]
 
 
 def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:

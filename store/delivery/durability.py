@@ -4,7 +4,7 @@ Here each is synced for itself. A server has `net.sharedsyncs`, where those that
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
 
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -20,9 +20,13 @@ class Durability:
         """Ends when the message file and its name are on disk."""
         return _sync_staged(staged)
 
-    def log(self, partition: Partition, staged: Staged | None = None) -> Awaitable[None]:
-        """Ends when everything committed so far is on disk; after that `staged` gets its place."""
+    def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Awaitable[None]:
+        """Ends when everything committed so far is on disk; after that these messages get their places."""
         return _flush(partition, staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove a message that nobody refers to; what is on disk of it when there is time. It is not used any more."""
+        staged.abort()
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
@@ -39,16 +43,14 @@ async def _sync_staged(staged: Staged) -> None:
         staged.files.sync_names()
 
 
-async def _flush(partition: Partition, staged: Staged | None) -> None:
+async def _flush(partition: Partition, staged: Sequence[Staged]) -> None:
     partition.flush()
-    place_all([staged])
+    place_all(staged)
 
 
-def place_all(batch: list[Staged | None]) -> None:
+def place_all(batch: Iterable[Staged]) -> None:
     """The messages are safe under their staged names already, so a failure here is not the senders' business."""
     for staged in batch:
-        if staged is None:
-            continue
         try:
             staged.place()
         except OSError:

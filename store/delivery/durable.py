@@ -6,14 +6,15 @@ a second; with "none" nothing is waited for.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from attrs import evolve
 
 from mboxlist.entry import MailboxEntry
 from store import hosting
-from store.delivery.commit import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
+from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
+from store.delivery.concealment import stored_lately, takes_long_way
 from store.delivery.durability import durability_of, place_all
 from store.delivery.lockedmailboxes import LockedMailboxes
 from store.errors import Problem, StoreError
@@ -63,7 +64,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
                 await threads_of(store).pause(PAUSE)
     finally:
         if not staged.committed:
-            staged.abort()
+            durability_of(store).discard(staged)
 
 
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
@@ -95,7 +96,7 @@ async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, Int
     finally:
         for staged, _, _ in messages:
             if not staged.committed:
-                staged.abort()
+                durability_of(store).discard(staged)
 
 
 async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
@@ -106,35 +107,48 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
         for staged, target, received in arrived:
             if staged.files is not partition.files:
                 own = next(one for one in store.partitions.values() if one.files is staged.files)
-                await secure(store, own, [staged], known_too=True)
+                await secure(store, own, [staged])
                 staged = await _copy(store, staged, partition)
             here.append((staged, target, received))
         files = [staged for staged, _, _ in here]
-        await secure(store, partition, files)
+        targets = {id(staged): target for staged, target, _ in here}
+
+        def spared(staged: Staged) -> bool:
+            staged.concealed = takes_long_way(store, staged, [targets[id(staged)]])
+            return not staged.concealed and is_known(partition, staged)
+
+        await secure(store, partition, files, spared)
         try:
             uids = await _commit_all(store, partition, here)
         except NotOnDisk:               # a purge was quicker
-            await secure(store, partition, files, known_too=True)
+            await secure(store, partition, files)
             uids = await _commit_all(store, partition, here)
+        for staged, target, _ in here:
+            stored_lately(store).note(store, target, staged)
+            staged.left = staged.concealed
         durability_of(store).make_ready(partition)
         if store.settings.sync != NOTHING:
-            await durability_of(store).log(partition)
-        await run(store, "files", place_all, [staged for staged in files if staged.committed])
+            await durability_of(store).log(partition, files)
+        else:
+            await run(store, "files", place_all, files)
         return uids
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
-                staged.abort()
+                durability_of(store).discard(staged)
 
 
-async def secure(store: Store, partition: Partition, messages: Sequence[Staged], *, known_too: bool = False) -> None:
-    """Have received messages on disk, also, with `known_too`, those whose content the partition has already. They take
-    no memory then. Raises StoreError DISK_FULL, UNAVAILABLE."""
+async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
+                 spared: Callable[[Staged], bool] = lambda staged: False) -> None:
+    """Have received messages on disk, but those that are `spared`. They take no memory then.
+
+    Raises StoreError DISK_FULL, UNAVAILABLE.
+    """
     if len(messages) > FEW or any(staged.costly for staged in messages):
         await run(store, "files", _finish, messages)
     else:
         _finish(messages)
-    missing = [one for one in messages if not one.on_disk and (known_too or not is_known(partition, one))]
+    missing = [one for one in messages if not spared(one) and not one.on_disk]
     for at in range(0, len(missing), FEW):      # each has its file open
         await _secure_some(store, partition, missing[at:at + FEW])
 
@@ -180,7 +194,7 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
                       ) -> dict[int, Outcome]:
     """One try. The partition that the message was staged on comes last: until then its file is there to be copied from.
     """
-    own = staged.files
+    own, durability = staged.files, durability_of(store)
     by_partition: dict[str, list[int]] = {}
     for at, target in targets.items():
         by_partition.setdefault(target.entry.partition, []).append(at)
@@ -192,10 +206,11 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
             partition = store.partition(name)
             copy = staged if partition.files is own else await _copy(store, staged, partition)
             try:
-                found = await _deliver_here(store, partition, copy, [targets[at] for at in places], received)
+                found = await _deliver_here(store, partition, copy, [targets[at] for at in places], received,
+                                            alone=len(by_partition) == 1)
             finally:
                 if copy is not staged and not copy.committed:
-                    copy.abort()
+                    durability.discard(copy)
         except StoreError as refusal:
             found = [refusal] * len(places)
         outcomes.update(zip(places, found, strict=True))
@@ -225,11 +240,13 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
 
 
 async def _deliver_here(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
-                        received: InternalDate) -> list[Outcome]:
-    """Deliver on one partition. The file stays the caller's business unless it has been committed."""
+                        received: InternalDate, *, alone: bool) -> list[Outcome]:
+    """Deliver on one partition; `alone`: on no other. The file stays the caller's business unless it has been
+    committed, or `left`."""
     durability = durability_of(store)
     outcomes = None
-    if is_known(partition, staged):
+    staged.concealed = takes_long_way(store, staged, targets)
+    if not staged.concealed and is_known(partition, staged):
         try:
             outcomes = await _commit(store, partition, staged, targets, received)
         except NotOnDisk:
@@ -244,11 +261,16 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
             await durability.staged(staged, partition)
         staged.close()
         outcomes = await _commit(store, partition, staged, targets, received)
+    for target, outcome in zip(targets, outcomes, strict=True):
+        if isinstance(outcome, Delivered):
+            stored_lately(store).note(store, target, staged)
+    if alone and staged.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
+        staged.left = True              # there is no other try
     durability.make_ready(partition)
     if store.settings.sync == NOTHING:
         place_all([staged])
     else:
-        await durability.log(partition, staged)
+        await durability.log(partition, [staged])
     return outcomes
 
 

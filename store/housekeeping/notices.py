@@ -29,8 +29,8 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
 from store.store import Store
-from store.tables.quotatable import QuotaUse, readable
-from store.values import InternalDate
+from store.tables.quotatable import QuotaUse
+from store.values import InternalDate, readable
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ def compose(root: str, use: QuotaUse, settings: Settings, now: int, text: str) -
     octet_limit, message_limit = use.limits(settings)
     values = {
         "USER": user, "ADDRESS": f"{local}@{domain}", "DOMAIN": domain, "MAILBOX": f" in {path}" if path else "",
-        "PERCENT": str(use.per_cent(settings) or 0), "OCTETS": readable(use.charged(settings)),
+        "PERCENT": str(use.per_cent(settings) or 0), "OCTETS": readable(use.octets),
         "OCTET_LIMIT": "any amount" if octet_limit is None else readable(octet_limit), "MESSAGES": str(use.messages),
         "MESSAGE_LIMIT": "any number of" if message_limit is None else str(message_limit),
         "GRACE": _period(settings.quota_grace)}

@@ -188,7 +188,7 @@ def every_process(store: Store) -> list[Task]:
 
 def one_process(store: Store) -> list[Task]:
     """What one process, the keeper, does for the whole store (`tools.server.process.housekeeper`)."""
-    flush = [Task("flush", FLUSH_INTERVAL, environments, _flush)] if store.settings.sync == "messages" else []
+    flush = [Task("flush", FLUSH_INTERVAL, environments, _flush)] if store.settings.sync != "none" else []
     fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, accounting.reckon, limited=True)
             ] if store.settings.quota_charge == "fair" else []
     return [*flush, *fair,
@@ -251,9 +251,9 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
 
 
 def _flush(store: Store, environment: str) -> int:
-    """Have on disk what was acknowledged without it (setting `sync`)."""
-    environments(store)[environment].flush()
-    return 1
+    """Have on disk what was acknowledged without it (setting `sync`), and on record how far the log goes: of what the
+    kernel syncs that is known only when more has been written (`Env.unsynced`)."""
+    return int(environments(store)[environment].flush_new())
 
 
 def _detect_deadlocks(store: Store, environment: str) -> int:

@@ -295,6 +295,7 @@ def _together(files: Iterable[Due], gone: Mapping[bytes, bytes]) -> Iterator[lis
 def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, bytes], txn: Txn) -> None:
     """Their names have left the disk: so do their records, unless a message has come again meanwhile."""
     over: dict[bytes, set[bytes]] = {key: set() for key, _ in some}
+    forgotten: list[bytes] = []
     some = sorted(some, key=itemgetter(1))
     keys = iter([key for key, _ in some])
 
@@ -303,10 +304,13 @@ def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, byte
         if stored is not None and not as_before and waits_since(stored) == since(key):
             return False                # it came, and went again: it is on the list for itself
         over[key].add(digest)
+        if as_before:
+            forgotten.append(digest)
         return as_before
 
     partition.refs.forget([digest for _, digest in some], is_over, txn)
     for serial in sorted(serial_of(gone[digest]) for _, digest in some if digest in gone):
         partition.forget_cached(serial, txn)
+    partition.private_headers.forget(forgotten, txn)
     for key in sorted(over):
         partition.refs.strike(key, over[key], txn)

@@ -1,9 +1,14 @@
 """Subscriptions of users (RFC 3501 §6.3.6)."""
 
+from collections.abc import Collection
+
+from mboxlist import acl
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
+from store.mailboxes.authorization import may
 from store.problems import problems
 from store.store import Store
 from store.userarea import writing
@@ -37,6 +42,19 @@ def unsubscribe(store: Store, user: str, name: str) -> bool:
     store.mailboxes.env.flush()
     writing.note_user(store, user)
     return removed
+
+
+def subscribe_granted(store: Store, entry: MailboxEntry, identifiers: Collection[str] = ()) -> list[str]:
+    """Subscribe the users whom these identifiers of the list stand for, or all whom it speaks of, and who may look the
+    mailbox up: mail programs show others' mailboxes only then. The users, in order; the owner is none of them."""
+    wanted = frozenset(acl.parse_identifier(name) for name in identifiers or entry.acl)
+    subscribed = []
+    for account in list(store.directory.all()):
+        names = {account.user} | {acl.GROUP + group for group in account.groups} | {acl.ANYONE}
+        if account.user != entry.name.owner and not wanted.isdisjoint(names) and may(store, account.user, entry, "l"):
+            subscribe(store, account.user, str(entry.name))
+            subscribed.append(account.user)
+    return sorted(subscribed)
 
 
 def subscriptions(store: Store, user: str) -> list[str]:

@@ -13,19 +13,32 @@ from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
 from store.rebuild.liveloader import HIGHEST_UIDVALIDITY
 from store.store import Store
-from store.tables.state import before_skip
+from store.tables.state import MailboxState, before_skip
 
 
 @problems()
+def may_adopt(store: Store, entry: MailboxEntry, validity: int) -> bool:
+    """Whether `adopt` would give the mailbox that UIDVALIDITY."""
+    return _is_free(store, entry, validity) and _is_unused(store.status(entry))
+
+
+def _is_free(store: Store, entry: MailboxEntry, validity: int) -> bool:
+    return store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST_UIDVALIDITY
+
+
+def _is_unused(state: MailboxState) -> bool:
+    return not (state.messages or state.logged or state.recent > 1)     # UIDNEXT may have skipped ahead after a crash
+
+
 def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
     """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
     may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
-    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST_UIDVALIDITY:
+    if not _is_free(store, entry, validity):
         return entry
 
     def figures(txn: WriteTxn) -> bool:
         state = txn.state(entry.id)
-        if state.messages or state.logged or state.recent > 1:      # UIDNEXT may have skipped ahead after a crash
+        if not _is_unused(state):
             return False
         modseq = state.highestmodseq + 1
         txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, uidnext=1, highestmodseq=modseq,

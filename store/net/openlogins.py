@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, evolve, field
 
-from store import changes, hosting
+from store import changes
 from store.accounts.base import Account, Status, delivery_problem
-from store.errors import Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import Clock
@@ -57,7 +57,8 @@ class OpenLogin:
     _looked: float = field(default=-math.inf, init=False)
     _heard: bool = field(default=False, init=False)
     _open: bool = field(default=True, init=False)
-    _rows: frozenset[str] = field(init=False)               # users who had a row at the login
+    _rows: dict[str, Account | None] = field(init=False)    # as they were when last looked at
+    _rowless: frozenset[str] = field(init=False)            # users who had none at the login
     _unsubscribe: list[Callable[[], None]] = field(factory=list, init=False)
 
     @classmethod
@@ -72,9 +73,19 @@ class OpenLogin:
         return made
 
     @_rows.default
-    def _rows_at_login(self) -> frozenset[str]:
-        """Who is kept by another back end may have none."""
-        return frozenset(user for user in self.users if self._store.directory.find(user) is not None)
+    def _rows_at_login(self) -> dict[str, Account | None]:
+        directory, found = self._store.directory, dict[str, Account | None]()
+        for account in (self.admitted.own, self.admitted.account):
+            try:
+                found[account.user] = directory.find_at_once(account.user)
+            except NotAtOnce:
+                found[account.user] = account
+        return found
+
+    @_rowless.default
+    def _without_rows(self) -> frozenset[str]:
+        """Whom another back end keeps may have none."""
+        return frozenset(user for user, row in self._rows.items() if row is None)
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -85,8 +96,8 @@ class OpenLogin:
     def require(self) -> None:
         """For before each command. Raises StoreError when the login holds no more."""
         if self.ended is None and (
-                self._heard or self._clock.seconds() - self._looked >= LOOK
-                or not self.admitted.caller.anywhere and hosting.is_elsewhere(self._store, self.admitted.account.user)):
+                self._heard or self._clock.seconds() - self._looked >= LOOK or self._store.settings.host and not all(
+                    self._store.directory.is_still(user, row) for user, row in self._rows.items())):
             self._look()
         if self.ended is not None:
             raise self.ended
@@ -128,16 +139,22 @@ class OpenLogin:
             stream.abort()
 
     def _look(self) -> StoreError | None:
-        """Why it holds no more, if it does not."""
+        """Why it holds no more, if it does not. A row that is being changed has not been changed yet."""
         self._heard, self._looked = False, self._clock.seconds()
         admitted, authenticator = self.admitted, Authenticator.of(self._store)
+        directory = self._store.directory
         try:
+            for user, row in self._rows.items():
+                if not directory.is_still(user, row):
+                    self._rows[user] = directory.find_at_once(user)
             own = self._now(admitted.own, same=admitted.by_password)
             account = own if admitted.account.user == own.user else self._now(
                 admitted.account, same=authenticator.is_for_proxy(admitted))
             if not authenticator.offers(admitted.mechanism):
                 raise StoreError(Problem.NOT_AUTHORIZED, "That way to log in is not offered any more")
             authenticator.require(evolve(admitted, own=own, account=account))
+        except NotAtOnce:
+            pass
         except StoreError as error:
             self.ended = error if error.problem is not Problem.ELSEWHERE else StoreError(
                 Problem.ELSEWHERE, "Your mail is on another server now: connect again", error.detail)
@@ -147,8 +164,8 @@ class OpenLogin:
 
     def _now(self, was: Account, *, same: bool) -> Account:
         """The account as it is now; `same`: its password must be what it was. Raises StoreError."""
-        now = self._store.directory.find(was.user)
-        if now is None and was.user not in self._rows:
+        now = self._rows[was.user]
+        if now is None and was.user in self._rowless:
             now = OpenLogins.of(self._store).said.get(was.user, was)
         problem = delivery_problem(now.status) if now is not None else Problem.NO_USER
         if now is None or not now.status.may_log_in and problem is not None:

@@ -1,43 +1,132 @@
-"""Syncs that are asked for at the same time share one: of message files, and of the database's log."""
+"""Syncs that are asked for at the same time share one: of message files, and of the database's log.
 
+The kernel does them where it can (`KernelSyncs`), and else threads.
+"""
+
+import errno
 import logging
-from collections.abc import Callable
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from store.delivery.durability import Durability, place_all
+from store.errors import StoreError, disk_problem
 from store.net.threads import ReactorThreads
 from store.offload import Threads
 from store.partition.partition import READY, Partition
 from store.partition.staged import Staged
 from store.store import Store
 
+try:
+    from caio import linux_aio
+except ImportError:         # the kernel is older than 4.18, or a sandbox does not let us
+    linux_aio = None  # type: ignore[assignment]
+
 log = logging.getLogger(__name__)
 
-SYNCS = 8                   # batches of message files that are synced at the same time
+BATCHES = 8                 # batches of message files that threads sync at the same time
+SYNCS = 256                 # that the kernel has to do at the same time
 
 
-def attach(store: Store, threads: ReactorThreads) -> None:
-    """Have the store's long work done by `threads`. Until then it is done at once. For the thread of the event loop."""
+def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None) -> None:
+    """Have the store's long work done by `threads`, and its syncs by the kernel. Until then it is done at once. For the
+    thread of the event loop."""
     store.owned.put(Threads, threads)
-    store.owned.put(Durability, SharedSyncs(store, threads))
+    store.owned.put(Durability, SharedSyncs(store, threads, kernel))
     store.write_freeze.never_waits()
 
 
+class KernelSyncs:
+    """Syncs that threads of the kernel do (Linux's asynchronous I/O, io_submit(2)): one is begun and answered in the
+    event loop, which costs a tenth of a thread of Python's that waits for it and must get the interpreter's lock."""
+
+    def __init__(self, reactor: Any, most: int = SYNCS) -> None:
+        self._context = linux_aio.Context(most)
+        self._most = most
+        self._under_way = 0
+        self._waiting: deque[tuple[int, Deferred[None]]] = deque()
+        reactor.addReader(self)
+
+    @classmethod
+    def of(cls, reactor: Any) -> "KernelSyncs | None":
+        """Those of this process; None where the kernel has none, or does not let us."""
+        try:
+            if linux_aio is not None:
+                return cls(reactor)
+        except (RuntimeError, SystemError, ValueError, OverflowError) as error:     # caio's for io_setup(2)
+            log.info("the kernel does no syncs, threads do: %s", error)
+        return None
+
+    def sync(self, handle: int) -> "Deferred[None]":
+        """Fires when the open file's octets are on disk, with an OSError when that has failed."""
+        done: Deferred[None] = Deferred()
+        if self._under_way < self._most:
+            self._begin(handle, done)
+        else:
+            self._waiting.append((os.dup(handle), done))
+        return done
+
+    def _begin(self, handle: int, done: "Deferred[None]") -> None:
+        operation = linux_aio.Operation.fdsync(handle)
+        operation.set_callback(lambda result: self._ended(result, done))
+        self._under_way += 1
+        try:
+            self._context.submit(operation)
+        except (SystemError, ValueError, OverflowError):        # as caio puts the errors of io_submit(2)
+            self._ended(_sync_at_once(handle), done)
+
+    def _ended(self, result: int, done: "Deferred[None]") -> None:
+        """`result` is that of the kernel: 0, or an error's negative number as 64 bits without a sign."""
+        self._under_way -= 1
+        if result:
+            number = -result % (1 << 64)
+            done.errback(OSError(number, os.strerror(number)))
+        else:
+            done.callback(None)
+
+    # What the reactor calls
+
+    def fileno(self) -> int:
+        """That of the eventfd."""
+        return self._context.fileno
+
+    def logPrefix(self) -> str:
+        """For Twisted's log."""
+        return "syncs"
+
+    def doRead(self) -> None:
+        """Some have ended."""
+        self._context.poll()
+        self._context.process_events()
+        while self._waiting and self._under_way < self._most:
+            handle, done = self._waiting.popleft()
+            self._begin(handle, done)
+            os.close(handle)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The reactor has ended."""
+
+
+def _sync_at_once(handle: int) -> int:
+    """What the kernel could not be asked for; the result as in `KernelSyncs._ended`."""
+    try:
+        os.fdatasync(handle)
+    except OSError as error:
+        return -(error.errno or errno.EIO)
+    return 0
+
+
 class _Shared:
-    """Runs `work` for all who ask; those who ask while it runs `most` times already share the next run.
+    """Runs `work` for all who ask; those who ask while it runs `most` times already share the next run."""
 
-    `then` follows in the thread when they have been told that it has ended well.
-    """
-
-    def __init__(self, threads: ReactorThreads, work: Callable[[list[Any]], None], most: int = 1,
-                 then: Callable[[list[Any]], None] = lambda items: None) -> None:
-        self._threads = threads
+    def __init__(self, work: "Callable[[list[Any]], Deferred[None]]", most: int = 1) -> None:
         self._work = work
         self._most = most
-        self._then = then
         self._waiting: list[tuple[Any, Deferred[None]]] = []
         self._running = 0
 
@@ -52,9 +141,7 @@ class _Shared:
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []
         self._running += 1
-        items = [item for item, _ in batch]
-        running = self._threads.run("sync", lambda: self._work(items), lambda: self._then(items))
-        running.addBoth(self._ended, batch)
+        self._work([item for item, _ in batch]).addBoth(self._ended, batch)
 
     def _ended(self, outcome: object, batch: "list[tuple[Any, Deferred[None]]]") -> None:
         self._running -= 1
@@ -70,8 +157,9 @@ class _Shared:
 class SharedSyncs(Durability):
     """The shared syncs of an open store, one of each kind for each partition."""
 
-    def __init__(self, store: Store, threads: ReactorThreads) -> None:
+    def __init__(self, store: Store, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
         self._threads = threads
+        self._kernel = kernel
         self._freeze = store.write_freeze
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
@@ -79,18 +167,45 @@ class SharedSyncs(Durability):
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
+        if self._kernel is not None and staged.named and not staged.full:
+            try:
+                return self._kernel.sync(staged.unsynced()).addCallbacks(
+                    lambda _: staged.synced(), lambda failure: staged.synced(failure.value))
+            except StoreError:
+                return fail()
         found = self._folders.get(partition.name)
         if found is None:
-            found = self._folders[partition.name] = _Shared(self._threads, self._sync_staged, SYNCS)
+            found = self._folders[partition.name] = _Shared(
+                lambda batch: self._threads.run("sync", lambda: self._sync_staged(batch)), BATCHES)
         return found.ask(staged)
 
-    def log(self, partition: Partition, staged: Staged | None = None) -> "Deferred[None]":
-        """Fires when everything committed so far is on disk; after that `staged` gets its place."""
+    def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> "Deferred[None]":
+        """Fires when everything committed so far is on disk; after that these messages get their places."""
         found = self._logs.get(partition.name)
         if found is None:
-            found = self._logs[partition.name] = _Shared(
-                self._threads, lambda batch: partition.flush(), then=place_all)
+            found = self._logs[partition.name] = _Shared(lambda batch: self._flush(partition, batch))
         return found.ask(staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
+        whether the content was there."""
+        if staged.concealed and staged.on_disk:
+            staged.left = True
+            staged.place()
+        staged.abort()
+    def _flush(self, partition: Partition, batch: list[Sequence[Staged]]) -> "Deferred[None]":
+        try:
+            log_file = partition.env.unsynced() if self._kernel is not None else None
+        except OSError as error:
+            return fail(disk_problem(error))
+        if log_file is None or self._kernel is None:
+            flushed = self._threads.run("sync", partition.flush)
+        else:
+            flushed = self._kernel.sync(log_file.handle).addCallbacks(
+                lambda _: partition.synced(log_file), lambda failure: partition.synced(log_file, failure.value))
+        if any(batch):
+            flushed.addCallback(lambda _: self._threads.start("files", lambda: place_all(chain(*batch))))
+        return flushed
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""

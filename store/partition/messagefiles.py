@@ -189,6 +189,11 @@ class MessageFiles:
                 os.replace(spare, final)
         self._placed.append(serial)
 
+    def let_go(self, serial: int) -> None:
+        """Nothing refers to that staged file: its name goes together with those of files that have their place. Until
+        then nobody can tell the two apart, not by what they take of the machine either."""
+        self._placed.append(serial)
+
     def _make_folder(self, final: str) -> bool:
         """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
         copies folders without files."""
@@ -209,6 +214,15 @@ class MessageFiles:
             except OSError:
                 continue
         return False
+
+    def will_need(self, digest: bytes) -> None:
+        """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
+        with suppress(OSError):
+            handle = privatefiles.open_handle(self.path(digest))
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(handle)
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
         """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
@@ -252,7 +266,8 @@ class MessageFiles:
                 sync_folder(Path(folder))
 
     def drop_staged_names(self) -> int:
-        """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
+        """Put the names that `place` gave on disk and take the staged ones away, and those that were let go; how many.
+        For a thread: it syncs."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
         serials = [self._placed.popleft() for _ in range(len(self._placed))]
         if serials:

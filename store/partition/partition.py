@@ -27,7 +27,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unsynced, transact
 from mboxlist.entry import MailboxId
 from store.changes import News
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
@@ -170,6 +170,13 @@ class Partition:
         except OSError as error:
             raise disk_problem(error) from error
 
+    def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
+        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
+        try:
+            self.env.synced(log_file, failure)
+        except OSError as error:
+            raise disk_problem(error) from error
+
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
         self.env.flush()
@@ -242,14 +249,12 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises NotAtOnce."""
+        """An arrival serial that was never given out before, in any process. Raises StoreError (NotAtOnce)."""
         with self._serials_lock:
             serial = next(self._serials, None)
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
-            try:
+            with _refused():
                 serial = transact(self.env, self._take_serials)
-            except Quiesced:
-                raise NotAtOnce from None
             self.flush()                # or else a crash would have them given out again
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
@@ -336,17 +341,8 @@ class Partition:
             return work(made[0])
 
         hurried = seconds is None and self.env.at_once
-        try:
+        with _refused(hurried):
             result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
-        except Deadlock as error:
-            if hurried:
-                raise NotAtOnce from None
-            raise StoreError(Problem.BUSY, detail=str(error)) from error
-        except Quiesced:
-            raise NotAtOnce from None
-        except Failure as error:
-            problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-            raise StoreError(problem, detail=str(error)) from error
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])
@@ -499,6 +495,23 @@ def _cached(value: bytes | None) -> CachedMessage | None:
         return None if value is None else CachedMessage.from_bytes(value)
     except ValueError:          # an earlier version's: made again as a lost one is
         return None
+
+
+@contextlib.contextmanager
+def _refused(hurried: bool = False) -> Iterator[None]:
+    """What a transaction raises, as StoreError BUSY (NotAtOnce), DISK_FULL, UNAVAILABLE; `hurried`: it was not to wait
+    for locks."""
+    try:
+        yield
+    except Deadlock as error:
+        if hurried:
+            raise NotAtOnce from None
+        raise StoreError(Problem.BUSY, detail=str(error)) from error
+    except Quiesced:
+        raise NotAtOnce from None
+    except Failure as error:
+        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
+        raise StoreError(problem, detail=str(error)) from error
 
 
 def _serial_key(serial: int) -> bytes:

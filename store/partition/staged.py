@@ -18,8 +18,9 @@ _OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has 
 class Staged:
     """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
 
-    `trace` is the trace header that stands before the content and is not part of the digest; `named`: its file has been
-    made ready, and its name is on disk. `cached` is its cache record, if that came with it, and is used if it fits.
+    `trace` is the trace header that stands before the content and is not part of the digest, `header` its octets;
+    `named`: its file has been made ready, and its name is on disk. `cached` is its cache record, if that came with it,
+    and is used if it fits.
     """
 
     def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False,
@@ -27,14 +28,16 @@ class Staged:
         self.files = files
         self.serial = serial
         self.trace = len(trace)
-        self.sender = trace.partition(b"\n")[0]         # the Return-Path field, which a trace header begins with
+        self.header = trace
         self.size = len(trace)
         self.digest = b""
         self.message_id = b""           # of its header; `finish` finds it
         self.named = named
         self.on_disk = False
         self.written = False            # some of it, or all
+        self.concealed = False          # nobody is to tell by the time whether the content was there
         self.committed = False          # index records refer to this file
+        self.left = False               # `place` has the last word; `abort` does nothing any more
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
         self._undigested: list[bytes] = []
@@ -45,6 +48,11 @@ class Staged:
         self._failed: OSError | None = None             # of a `spill` or `sync`
         self._cached = cached
         files.received(self)
+
+    @property
+    def sender(self) -> bytes:
+        """The Return-Path field, which a trace header begins with."""
+        return self.header.partition(b"\n")[0]
 
     def write(self, data: bytes) -> None:
         """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
@@ -111,20 +119,38 @@ class Staged:
         return self._cached
 
     def sync(self) -> None:
-        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
+        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
+        StoreError DISK_FULL, UNAVAILABLE."""
+        handle = self.unsynced()
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            self.synced(error)
+        else:
+            self.synced()
+
+    def unsynced(self) -> int:
+        """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
+        DISK_FULL, UNAVAILABLE."""
         if self._held or self._file < 0 or self._failed is not None:
             self.spill()
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            self._failed = error
-            raise disk_problem(error) from error
+        if self.concealed:
+            self.files.will_need(self.digest)       # as this file is in memory
+        return self._file
+
+    def synced(self, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises StoreError when it has failed."""
+        if failure is not None:
+            self._failed = failure
+            raise disk_problem(failure) from failure
         self.on_disk = True
 
     def place(self) -> None:
-        """Its transaction is on disk: if records refer to this file, give it its name."""
+        """Its transaction is on disk: if records refer to this file, give it its name; if none will, let it go."""
         if self.committed:
             self.files.place(self.serial, self.digest)
+        elif self.left:
+            self.files.let_go(self.serial)
 
     def close(self) -> None:
         """Let go of the file, which stays."""
@@ -134,6 +160,8 @@ class Staged:
 
     def abort(self) -> None:
         """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
+        if self.left:
+            return
         if self.committed:
             self.close()
         elif self._file >= 0 or self.on_disk or self.written:
@@ -169,7 +197,7 @@ class Staged:
         """
         with self.opened() as source:
             twin = Staged.copied(files, serial, source, self.digest, self.trace, self.cached)
-        twin.sender, twin.message_id = self.sender, self.message_id
+        twin.header, twin.message_id = self.header, self.message_id
         return twin
 
     @classmethod

@@ -16,7 +16,11 @@ seconds and adds what it charges itself; no sum is made while a transaction is o
 Over IMAP a user sees the user's own roots and those of public mailboxes that it may read; use and limit are rounded up
 to units of 1,024 octets. Users in `imap.admins` may use SETQUOTA, and they alone are told QUOTASET.
 
-With `quota_charge = fair` a user is charged what `accounting` finds to be the user's part. It reads all
-index records of a partition into arrays, and divides each message file among its holders, so that the fair shares add
-up to the octets of the files, exactly.
+With `quota_charge = fair` the administrator's accounts (`onecopy quota show`, the report) charge a user what
+`accounting` finds to be the user's part. It reads all index records of a partition into arrays, and divides each
+message file among its holders, so that the fair shares add up to the octets of the files, exactly.
+
+No user is told of it, and no limit is held against it: a share moves when a stranger gets or loses the same message.
+Rounding would not hide that, since a user can bring the own sum as near to an edge as it takes; neither would a delay,
+since a user can wait. What GETQUOTA says, and whether a message is refused, follows from the user's own messages alone.
 """

@@ -93,8 +93,8 @@ def sharing(store: Store) -> Sharing:
 
 
 def fair_shares(partition: Partition) -> dict[str, int]:
-    """The fair share of each user on the partition, in octets: what limits are held against under the setting
-    `quota_charge = fair`. All public mailboxes go as "public/"."""
+    """The fair share of each user on the partition, in octets: what the administrator's accounts charge under the
+    setting `quota_charge = fair`. All public mailboxes go as "public/"."""
     default = partition.settings.default_domain
     owned = sorted((*_order(_user_of(state.quota_root), default), mailbox) for mailbox, state in partition.all_states()
                    if not state.removed)

@@ -35,13 +35,15 @@ def prepare(root: Path, names: Sequence[str]) -> Adopted:
     """
     note = root / SCRATCH / IN_PLACE
     adopted: Adopted = {}
-    if is_half_made(root):
+    half_made = is_half_made(root)
+    if half_made:
         adopted = read_adopted(note)
-        discard(root, names)
     else:
         refuse_databases([root / "mboxlist", *(root / "partitions" / name / "index" for name in names)])
     privatefiles.make_folder(note.parent, exist_ok=True)
     write_adopted(note, adopted)
+    if half_made:                       # the note is there first: who is killed meanwhile may go on
+        discard(root, names)
     for name in names:
         folder = root / "partitions" / name
         make_folders(folder)

@@ -1,9 +1,8 @@
 """A reconstruct by the plan of a rebuild."""
 
-import shutil
 from pathlib import Path
 
-from mboxlist import privatefiles
+from store.filelock import scratch
 from store.partition.marks import is_down
 from store.rebuild.outcome import Outcome
 from store.reconstruct.orphans import take_in_everywhere
@@ -26,13 +25,10 @@ def apply(request: Request) -> Outcome:
 def make_and_apply(request: Request) -> Outcome:
     """Write a plan beside the store, and do what it says. Raises Refused, StoreError, OSError."""
     down = is_down(request.root)
-    folder = privatefiles.new_folder(".plan-", request.root)
-    try:
+    with scratch(request.root, "plan") as folder:
         outcome = request.planner().make(request, folder)
         if not (down and request.check):
             outcome = _apply(request, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if not request.check and not request.partition:
         take_in_everywhere(request, outcome)
     return outcome

@@ -7,6 +7,7 @@ housekeeping, afterwards (`uncached`), or when somebody needs it first (`referen
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -93,8 +94,9 @@ class KnownFiles:
         load_records(self.partition, sorted(changed + list(self._expunged(unknown))))
         left = [digest for digest in unknown if self.partition.refs.find(digest, raw=True) is None]
         if left:
+            command = f"onecopy reconstruct --partition {shlex.quote(self.partition.name)}"
             self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
-                                      f"onecopy reconstruct --partition {self.partition.name} brings them to one")
+                                      f"{command} brings them to one")
             self.event.missing += [self.partition.files.path(digest) for digest in left[:SHOWN]]
         if gone:
             self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "

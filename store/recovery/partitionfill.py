@@ -18,7 +18,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.partition import Partition
-from store.partition.records import every_record, sound
+from store.partition.records import every_record, every_reference, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
 from store.rebuild.loader import EmptyLoader, batches, set_limits
@@ -30,7 +30,7 @@ from store.rebuild.userareascan import Source
 from store.recovery.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode, split
-from store.tables.privateheaders import renumbered
+from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
@@ -78,6 +78,8 @@ class PartitionFill:
             limits = limits_of(self.found, partition.name) if "quota.db" in self.lost or event.logs_lost else {}
             loader.prepare(partition.epoch + (1 if event.logs_lost or self.bare else 0), first, limits)
             loader.load(self._desired(here))
+            if "heads.db" in self.lost:
+                self._skip_numbers()
         elif "quota.db" in self.lost:
             set_limits(partition, limits_of(self.found, partition.name))
         if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
@@ -154,6 +156,13 @@ class PartitionFill:
     def _rows(self, mailbox: MailboxId) -> Rows:
         return np.frombuffer(b"".join(value[:-4] for _, value in self.partition.index.scan(
             chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))), ROW)
+
+    def _skip_numbers(self) -> None:
+        """Header fields that come from now on get no number that a record has whose fields are lost, as those of
+        expunged messages are, or it would show them."""
+        heads = (rows["head"] for _, rows in every_reference(self.partition))
+        last = max((int(some[some != LOST].max(initial=0)) for some in heads), default=0)
+        self.partition.transact(lambda txn: self.partition.private_headers.skip(last, txn.handle))
 
     def _numbered(self, left: Salvaged) -> Rows:
         numbers = {number: self.partition.private_headers.number(octets) for number,

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine import damage, damagemarks
+from store.filelock import scratch
 from store.recovery.environments import LIST, Recovery, allow
 from store.settings import Settings
 from store.snapshots import taking
@@ -51,7 +52,7 @@ def _wrong(root: Path, environment: str) -> str:
     recovering = Recovery(root, Settings())
     if not folder.is_dir() or damagemarks.missing(folder) or not damagemarks.tables(folder):
         return recovering.wrong(environment)
-    with privatefiles.temporary_folder(".recover-", root) as copy:
+    with scratch(root, "recover") as copy:
         for path in (*damagemarks.tables(folder), *damagemarks.logs(folder)):
             privatefiles.copy(path, copy / path.name)
         with contextlib.suppress(FileNotFoundError):

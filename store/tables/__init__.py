@@ -17,7 +17,7 @@ Imports `mboxlist` and the small modules of `store`. A table knows its rows, and
     removed.db    `expunged`        (time, mailbox id, MODSEQ) -> expunged records, for undelete; they still count as
                                     references
     uidls.db      `uidls`           (mailbox id, UID) -> the POP3 unique-id of an earlier server; UID 0: how many
-    heads.db      `privateheaders`  number -> header fields that some messages have in one mailbox alone
+    heads.db      `privateheaders`  number -> header fields that messages have in some mailboxes alone
     arrivals.db   `duplicates`      digest of Message-ID, sender, mailbox -> until when it counts
 
 A record (`index.ROW`) is 96 octets: UID, flags, keywords, MODSEQ, internal date with zone, size, serial, header length,

@@ -3,15 +3,21 @@
 A partition's `heads.db` gives each different text of such fields a number, which index records have as `head`; 0 stands
 for none. A message is these octets, and then its file from `header_length` on.
 
-A number is for ever: rows are neither changed nor removed, though nothing may refer to them any more, and no number is
-given twice. So whoever has a record, however old, can read its fields, and nobody counts references. It costs little,
-since what the fields say follows from the recipient: there is a row or two for each address that mail came to.
+What a recipient's address says (Delivered-To) is in many messages: such a number is for ever, and nobody counts
+references; there is a row or two for each address that mail came to. The trace fields of one delivery are in records of
+one message file alone: their number is that message's own, and its rows go when the purge forgets the message, of which
+no record is left then. A number that is asked for without saying of which message is for ever from then on. No number
+is given twice.
+
+The keys are of different lengths: number -> octets; digest of the octets -> number, and of which message it is, if of
+one; `_OWNED`, beginning of a message's digest, number -> nothing.
 """
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from attrs import define
@@ -27,11 +33,14 @@ LOST = (1 << 32) - 1        # a number that is never given
 UNKNOWN = -1 << 40          # stands for the octets of fields that are lost; no sum with it is the size of a message
 _NUMBER = struct.Struct(">I")
 _LAST = _NUMBER.pack(0)     # the key under which the number given last is
+_OWNED = _NUMBER.pack(LOST)     # what these keys begin with: they come behind those of numbers
+_MESSAGE = 16               # octets of a message's digest that are kept
+_OWNED_KEY = len(_OWNED) + _MESSAGE + _NUMBER.size
 
 
 @define(eq=False)
 class PrivateHeaders:
-    """The table: number -> octets, digest of the octets -> number. The keys are of different lengths."""
+    """The table of these texts."""
 
     _table: "Table"
 
@@ -49,29 +58,66 @@ class PrivateHeaders:
     def number(self, octets: bytes, txn: "Txn" = None) -> int | None:
         """The number of these octets, if they have one."""
         data = self._table.get(_digest(octets), txn) if octets else bytes(4)
-        return None if data is None else int(_NUMBER.unpack(data)[0])
+        return None if data is None else int(_NUMBER.unpack_from(data)[0])
 
-    def numbers(self, every: Iterable[bytes], txn: "Txn") -> dict[bytes, int]:
+    def numbers(self, every: Iterable[bytes], txn: "Txn", message: bytes = b"") -> dict[bytes, int]:
         """A number for each of these octets; those that have none get one. Raises StoreError LIMIT.
 
-        For a transaction that does nothing else: everybody who gives a number, or looks for one, waits for its end. If
-        a later transaction is on disk, so is this one.
+        `message` is the digest of the message whose own they are: they go when it is forgotten. For a transaction that
+        does nothing else: everybody who gives a number, or looks for one, waits for its end. If a later transaction is
+        on disk, so is this one.
         """
+        owner = message[:_MESSAGE]
         found: dict[bytes, int] = {}
         last = data = self._table.get_to_change(_LAST, txn) or bytes(4)
         for octets in every:
-            number = self.number(octets, txn)
-            if number is None:
-                number = int(_NUMBER.unpack(last)[0]) + 1
-                if number >= LOST:
+            key = _digest(octets)
+            known = self._table.get(key, txn)
+            if known is None:
+                if int(_NUMBER.unpack(last)[0]) + 1 >= LOST:
                     raise StoreError(Problem.LIMIT, detail="there are no more numbers for header fields")
-                last = _NUMBER.pack(number)
+                last = _NUMBER.pack(int(_NUMBER.unpack(last)[0]) + 1)
                 self._table.put(last, octets, txn)
-                self._table.put(_digest(octets), last, txn)
-            found[octets] = number
+                known = last + owner
+                self._table.put(key, known, txn)
+                if owner:
+                    self._table.put(_OWNED + owner + last, b"", txn)
+            elif known[_NUMBER.size:] not in (b"", owner):          # not of that message alone
+                self._table.delete(_OWNED + known[_NUMBER.size:] + known[:_NUMBER.size], txn)
+                known = known[:_NUMBER.size]
+                self._table.put(key, known, txn)
+            found[octets] = int(_NUMBER.unpack_from(known)[0])
         if last != data:
             self._table.put(_LAST, last, txn)
         return found
+
+    def forget(self, messages: Iterable[bytes], txn: "Txn") -> None:
+        """These messages (digests, in order) are no more, nor are the header fields that were theirs alone. Where no
+        message has any this costs one look."""
+        owned: list[bytes] = []
+        following = b""                     # no message before this one has any
+        for digest in messages:
+            start = _OWNED + digest[:_MESSAGE]
+            if start < following:
+                continue
+            with closing(cast("Any", self._table.scan(start, txn=txn, hold=True))) as rows:
+                following = b"\xff" * (_OWNED_KEY + 1)
+                for key, _ in rows:
+                    if not key.startswith(start):
+                        following = key[:len(start)]
+                        break
+                    if len(key) == _OWNED_KEY:
+                        owned.append(key)
+        for key in owned:
+            self._remove(key, txn)
+
+    def _remove(self, key: bytes, txn: "Txn") -> None:
+        owner, number = key[len(_OWNED):-_NUMBER.size], key[-_NUMBER.size:]
+        octets = self._table.get(number, txn)
+        if octets is not None and self._table.get(_digest(octets), txn) == number + owner:
+            self._table.delete(_digest(octets), txn)
+            self._table.delete(number, txn)
+        self._table.delete(key, txn)
 
     def put_back(self, private_headers: Mapping[int, bytes], txn: "Txn") -> None:
         """Where the table is lost: these octets have these numbers again; neither they nor smaller ones are given."""
@@ -82,6 +128,11 @@ class PrivateHeaders:
                 self._table.put(_digest(octets), _NUMBER.pack(number), txn)
                 last = max(last, number)
         self._table.put(_LAST, _NUMBER.pack(last), txn)
+
+    def skip(self, number: int, txn: "Txn") -> None:
+        """Where the table is lost: records have that number, so neither it nor a smaller one is given."""
+        if number > int(_NUMBER.unpack(self._table.get_to_change(_LAST, txn) or bytes(4))[0]):
+            self._table.put(_LAST, _NUMBER.pack(number), txn)
 
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as the table has them."""

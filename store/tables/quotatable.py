@@ -24,12 +24,12 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.errors import Problem, StoreError
 from store.settings import Settings
+from store.values import readable
 
 _RECORD = struct.Struct("<qqqqIIq")
 
 DEFAULT = -2                # a limit that is the store's default
 UNLIMITED = -1
-OCTETS = 1024               # what a unit is of the next smaller one, where octets are shown
 
 DOMAIN = "@"                # what the root of a domain begins with
 _PUBLIC_KEY = b"\xfe"       # octets that no UTF-8 begins with: what the keys of these roots begin with
@@ -41,7 +41,9 @@ class QuotaUse:
     """Use and limits of one quota root: octets and messages; a limit is DEFAULT, UNLIMITED or a number.
 
     `refused` is the Unix time of the first delivery that was refused in the present period of grace, 0: none; `warned`
-    that of the last notice; `discount` the octets that sharing takes off (setting `quota_charge`).
+    that of the last notice; `discount` the octets that sharing takes off in the administrator's accounts (setting
+    `quota_charge`). Limits are held against `octets`, and these are what users see: the discount moves when others get
+    or lose the same messages, and a user who saw it, or met a limit by it, would know that.
     """
 
     octets: int = 0
@@ -67,14 +69,14 @@ class QuotaUse:
         return (_in_force(self.octet_limit, settings.default_quota),
                 _in_force(self.message_limit, settings.default_message_quota))
 
-    def charged(self, settings: Settings) -> int:
-        """The octets that are held against the limit."""
-        return max(0, self.octets - self.discount) if settings.quota_charge == "fair" else self.octets
+    def accounted(self, settings: Settings) -> "QuotaUse":
+        """Its use in the administrator's accounts. For no answer to a user, and for no limit."""
+        return evolve(self, octets=max(0, self.octets - self.discount * (settings.quota_charge == "fair")), discount=0)
 
     def has_room(self, octets: int, messages: int, settings: Settings) -> bool:
         """Whether that much more fits."""
         octet_limit, message_limit = self.limits(settings)
-        return ((octet_limit is None or self.charged(settings) + octets <= octet_limit)
+        return ((octet_limit is None or self.octets + octets <= octet_limit)
                 and (message_limit is None or self.messages + messages <= message_limit))
 
     def could_hold(self, octets: int, messages: int, settings: Settings) -> bool:
@@ -87,7 +89,7 @@ class QuotaUse:
         """How full it is by the fuller of its limits; None without a limit."""
         octet_limit, message_limit = self.limits(settings)
         parts = [100 * used // limit if limit else 100 * (used > 0)
-                 for used, limit in ((self.charged(settings), octet_limit), (self.messages, message_limit))
+                 for used, limit in ((self.octets, octet_limit), (self.messages, message_limit))
                  if limit is not None]
         return max(parts, default=None)
 
@@ -101,7 +103,7 @@ class QuotaUse:
         octet_limit, message_limit = self.limits(settings)
         parts = []
         if octet_limit is not None:
-            parts.append(f"{readable(self.charged(settings))} of {readable(octet_limit)}")
+            parts.append(f"{readable(self.octets)} of {readable(octet_limit)}")
         if message_limit is not None:
             parts.append(f"{self.messages} of {message_limit} messages")
         return f"{self.per_cent(settings)} % full: {', '.join(parts)}" if parts else "no limit"
@@ -122,7 +124,6 @@ class QuotaTable:
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on."""
         self._settings = settings
-        self._fair = settings.quota_charge == "fair"
         self._enforced = settings.quota_enforce
         self._default_domain = DOMAIN + settings.default_domain.lower()
         self._default_octets = settings.default_quota or UNLIMITED
@@ -161,10 +162,10 @@ class QuotaTable:
             most = self._default_octets
         if most_messages == DEFAULT:
             most_messages = self._default_messages
-        if 0 <= most < (used - discount if self._fair else used) or 0 <= most_messages < count:
+        if 0 <= most < used or 0 <= most_messages < count:
             if messages > 0 and enforce and self._enforced:
                 self.refuse(root, octets, messages, txn, delivery=delivery)
-        elif refused and (messages > 0 or self._is_below(used - discount * self._fair, count, most, most_messages)):
+        elif refused and (messages > 0 or self._is_below(used, count, most, most_messages)):
             refused = 0
         self._table.put(key, _RECORD.pack(used, count, octet_limit, message_limit, refused, warned, discount), txn)
 
@@ -315,14 +316,3 @@ def _root(key: bytes) -> str:
     if key.startswith(_PUBLIC_KEY):
         return key[1:].decode()
     return key.partition(b"\0")[2].decode()
-
-
-def readable(octets: int) -> str:
-    """An amount of octets for a person: "512 octets", "1.8 MiB"."""
-    if octets < OCTETS:
-        return f"{octets} octets"
-    amount, units = octets / OCTETS, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = next(units)
-    while amount >= 999.95 and (larger := next(units, None)) is not None:
-        amount, unit = amount / OCTETS, larger
-    return f"{amount:.1f} {unit}"

@@ -1,7 +1,8 @@
 """The server side of the language between back ends, at the one that a user moves to.
 
 Every message is examined before it takes effect, though TLS has verified the caller. A malformed message ends the
-connection; a refusal of the store is the answer, and the caller decides. Each session runs in a thread of its own.
+connection; a refusal of the store, of its disks and databases too, is the answer, and the caller decides. Each session
+runs in a thread of its own.
 """
 
 import logging
@@ -16,8 +17,9 @@ from attrs import define, field
 from mboxlist import acl, names
 from mboxlist.engine.kv import Failure
 from store.accounts.builtin import User
-from store.errors import Problem, StoreError
+from store.errors import StoreError
 from store.partition.messagefiles import MID_OCTETS
+from store.problems import problems
 from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW
 from store.tables.quotatable import DEFAULT, QuotaUse
@@ -63,20 +65,33 @@ class Session:
             "drop": partial(self._after, targetside.drop)}
         try:
             while True:
-                message = receive(self.wire.read)
+                message = receive(self._read)
                 action = actions.get(message.text("op"))
                 if action is None:
                     raise BadMessage("there is no such thing to do")
                 self._do(action, message)
-        except Ended:
-            pass
+        except Ended as end:
+            if end.args:
+                log.warning("user move with %s: %s", self.host, end)
         except BadMessage as error:
             log.error("user move with %s: %s", self.host, error)
-        except OSError as error:
-            log.warning("user move with %s: %s", self.host, error)
         finally:
             self._leave()
             self.wire.close()
+
+    def _read(self, count: int) -> bytes:
+        """Octets of the caller's. Raises Ended: an OSError within an action is then one of the store's files."""
+        try:
+            return self.wire.read(count)
+        except OSError as error:
+            raise Ended(str(error)) from error
+
+    def _write(self, octets: bytes) -> None:
+        """Raises Ended."""
+        try:
+            self.wire.write(octets)
+        except OSError as error:
+            raise Ended(str(error)) from error
 
     def _do(self, action: Callable[[Message], Any], message: Message) -> None:
         unanswered = message.fields["op"] in ("file", "head")
@@ -85,18 +100,18 @@ class Session:
                 failed, self._failed = self._failed, None
                 self._swallow(message)
                 raise failed
-            answer = action(message)
-        except (StoreError, Failure) as error:
-            refusal = error if isinstance(error, StoreError) else StoreError(Problem.UNAVAILABLE, detail=str(error))
+            with problems():
+                answer = action(message)
+        except StoreError as refusal:
             if unanswered:
                 self._failed = refusal
                 return
             log.info("user move with %s: %s: %s", self.host, message.fields["op"], refusal)
-            self.wire.write(encode(said_of(refusal)))
+            self._write(encode(said_of(refusal)))
             return
         if not unanswered:
             fields, octets = answer if isinstance(answer, tuple) else (answer or {}, b"")
-            self.wire.write(encode(fields, octets))
+            self._write(encode(fields, octets))
 
     def _swallow(self, message: Message) -> None:
         """What follows a message that is refused unread."""
@@ -109,7 +124,7 @@ class Session:
         try:
             if arrival is not None:
                 arrival.end()
-        except (StoreError, Failure) as error:              # the next start, or the next try, removes it
+        except (StoreError, Failure, OSError) as error:     # the next start, or the next try, removes it
             log.error("user move with %s: what came of a user cannot be removed: %s", self.host, error)
         finally:
             self._claims.close()
@@ -172,7 +187,7 @@ class Session:
 
     def _data(self, octets: int) -> Iterator[bytes]:
         while octets:
-            message = receive(self.wire.read)
+            message = receive(self._read)
             if message.fields.get("op") != "data" or not message.octets or len(message.octets) > octets:
                 raise BadMessage("more data, or other, than was announced")
             octets -= len(message.octets)

@@ -1,6 +1,7 @@
 """Why something is as it is, from what is stored: rights, quota, where a message has gone. Changes nothing."""
 
 import heapq
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,8 @@ from store.mailboxes import authorization as store_rights
 from store.quota import roots as quotaroots
 from store.store import Store
 from store.tables.counters import counters_of
-from store.tables.quotatable import DEFAULT, DOMAIN, QuotaUse, domain_of, readable
+from store.tables.quotatable import DEFAULT, DOMAIN, QuotaUse, domain_of
+from store.values import readable
 
 # What RFC 4314 §2.1 and §4 let somebody do with each right.
 MEANINGS = {
@@ -161,7 +163,7 @@ def _root(store: Store, root: str, now: float) -> Root:
         verdict = "refused for good" if use.refused and now - use.refused >= grace else "refused for now"
     elif use.deserves_warning(settings):
         verdict = "nearly full"
-    return Root(root, use, use.charged(settings), octets, messages, use.octet_limit == DEFAULT, use.per_cent(settings),
+    return Root(root, use, use.octets, octets, messages, use.octet_limit == DEFAULT, use.per_cent(settings),
                 verdict, use.refused or None, use.refused + grace if use.refused and not room else None)
 
 
@@ -192,8 +194,8 @@ def _advice(store: Store, found: Quota) -> list[str]:
         return [] if found.enforced else ["limits do not hold: store.quota_enforce is no"]
     said = []
     for root in full:
-        said.append(f"{root.root} is full: give it more (onecopy quota set {root.root} --octets SIZE), or have mail "
-                    "removed")
+        said.append(f"{root.root} is full: give it more (onecopy quota set {shlex.quote(root.root)} --octets SIZE), or "
+                    "have mail removed")
     deleted = sum(row["deleted"] for row in found.mailboxes)
     if deleted:
         said.append(f"{deleted} messages are marked as deleted and still count: they go when a client expunges")

@@ -9,6 +9,7 @@ from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.values import InternalDate
 from tests.support.conversations.scripts import Player, content
+from tests.support.stores import stores as stored
 
 TO = b"Delivered-To: alice@example.org\r\n"
 ONE = content("one")
@@ -27,10 +28,11 @@ def deliver(place, trace, header, text=ONE):
 
 @pytest.mark.parametrize("first", [b"", b"Return-Path: <a@example.org>\r\n"])
 def test_fetch_and_search(place, first):
-    """33 octets before the 53 of the message; also where the file begins with a trace header of another sender's."""
+    """33 octets before the 53 of the message; also where the file begins with a trace header that is not shown."""
     if first:
-        place.deliver("user/bob/INBOX", content("one"))
-    deliver(place, first, TO)
+        delivered, = stored.deliver(place.store, content("one"), "user/bob/INBOX", trace=first)
+        assert isinstance(delivered, Delivered)
+    deliver(place, b"", TO)
     Player(place).play(r"""
 have: C has selected INBOX
 C: a1 FETCH 1 (RFC822.SIZE ENVELOPE BODY.PEEK[])
@@ -92,6 +94,46 @@ S: a8 OK ...
     bob = place.store.open_mailbox(place.entry("user/bob/INBOX"))
     with place.store.open_message(bob.entry, bob.rows[-1]) as file:
         assert file.read(0, 100).startswith(b"Delivered-To: bob@example.org\r\n")
+
+
+def test_the_trace_fields_of_a_second_delivery(place):
+    """RFC 5321 §4.4: those of this delivery, in every section, in sizes and in what is searched."""
+    trace = b"Return-Path: <%b@example.org>\r\nReceived: by relay %b\r\n"
+    for name, word in (("user/bob/INBOX", b"first"), ("user/alice/INBOX", b"again")):
+        stored.deliver(place.store, content("one"), name, trace=trace % (word, word))
+    Player(place).play(r"""
+have: C has selected INBOX
+C: a1 FETCH 1 (RFC822.SIZE BODY.PEEK[HEADER] BODY.PEEK[]<0.30>)
+S: * 1 FETCH (RFC822.SIZE 113 BODY[HEADER] {99}
+S: Return-Path: <again@example.org>
+S: Received: by relay again
+S: From: bob@example.org
+S: Subject: one
+S:
+S:  BODY[]<0> {30}
+S: Return-Path: <again@example.or)
+S: a1 OK ...
+C: a2 FETCH 1 (BODY.PEEK[HEADER.FIELDS (RECEIVED)] BODY.PEEK[TEXT] RFC822.HEADER BINARY.SIZE[1])
+S: * 1 FETCH (BODY[HEADER.FIELDS (RECEIVED)] {28}
+S: Received: by relay again
+S:
+S:  BODY[TEXT] {14}
+S: This is one.
+S:  RFC822.HEADER {99}
+S: Return-Path: <again@example.org>
+S: Received: by relay again
+S: From: bob@example.org
+S: Subject: one
+S:
+S:  BINARY.SIZE[1] 14)
+S: a2 OK ...
+C: a3 SEARCH HEADER RECEIVED again HEADER Return-Path <again@ LARGER 112 SMALLER 114
+S: * SEARCH 1
+S: a3 OK ...
+C: a4 SEARCH OR HEADER RECEIVED first TEXT first
+S: * SEARCH
+S: a4 OK ...
+""")
 
 
 def test_a_message_that_is_not_all_there_is_told_before_a_literal(place):

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = next(folder for folder in Path(__file__).parents if (folder / "setup.cfg").exists())
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 LONGEST = {"README.md": 150, "docs/architecture.md": 400}          # lines: what is read first stays short
 ELSEWHERE = "docs/ldap/README.md"                                   # a note beside files, for who looks at the folder
 

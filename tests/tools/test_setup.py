@@ -1,10 +1,16 @@
 """tools/setup.sh: what it says about missing packages, and that it has nothing to do the second time."""
 
+import os
+import re
+import shutil
 import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from setuptools import find_packages
 
 from tests.support import ROOT
@@ -26,6 +32,8 @@ def repository(tmp_path: Path) -> Path:
     (tmp_path / "tools" / "packages").mkdir(parents=True)
     (tmp_path / "tools" / "packages" / "try.list").write_text(
         "# a comment\nhere      true\nmissing   command -v no-such-command\nlost      test -e /no/such/file\n")
+    for path in (LISTS / "python.sh", *LISTS.glob("*.lock")):
+        shutil.copy(path, tmp_path / "tools" / "packages")
     return tmp_path
 
 
@@ -85,7 +93,16 @@ def test_an_environment_that_is_not_up_to_date(repository: Path, stamp: str, ane
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m")]
     assert (f"-m venv --clear {repository}/.venv" in asked) == anew
-    assert asked[-1].startswith("-m pip ") and asked[-1].endswith(f" --editable {repository}[test]")
+    assert [words.split(" --quiet ")[1] for words in asked[-3:]] == installing(repository, "test")
+
+
+def installing(repository: Path, *lists: str) -> list[str]:
+    """What pip is asked for: only files of which the digest is known, but for onecopy itself."""
+    folder = repository / "tools" / "packages"
+    locks = " ".join(f"--requirement {folder}/{name}.lock" for name in ("runtime", *lists))
+    return [f"--require-hashes --requirement {folder}/build.lock",
+            f"--require-hashes --no-build-isolation {locks}",
+            f"--no-deps --no-build-isolation --editable {repository}"]
 
 
 def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
@@ -103,7 +120,7 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         """, repository)
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
-    assert len(asked) == 1 and asked[0].endswith(f" --editable {repository}[test,spark]")
+    assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark")
 
 
 @pytest.mark.parametrize("name", ["build", "test"])
@@ -133,3 +150,64 @@ def test_nothing_that_is_installed_needs_the_benchmarks() -> None:
     assert not [path for folder in ("mboxlist", "store", "imap", "pop3", "lmtp", "tools") for path in
                 (root / folder).rglob("*.py") if path.parent.name != "benchmarks" and "tools.benchmarks" in
                 path.read_text()]
+
+
+# Pinned Python packages
+
+DIGEST = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
+
+
+def pinned(name: str) -> dict[str, str]:
+    """The packages of a list and their versions."""
+    found, digests = dict[str, str](), 0
+    lines = (LISTS / f"{name}.lock").read_text().splitlines()
+    for line in [*lines[1:], "end==0"]:
+        if DIGEST.fullmatch(line):
+            digests += 1
+            continue
+        assert digests or not found, f"{name}.lock: {list(found)[-1]} has no digest"
+        match = re.fullmatch(r"([a-z0-9-]+)==([0-9][\w.+!]*)( ; [^:]+)?(?: \\)?", line)
+        assert match, f"{name}.lock: {line}"
+        found[match[1]], digests = match[2], 0
+    found.pop("end")
+    return found
+
+
+@pytest.mark.parametrize(("section", "key", "lists"), [
+    ("options", "install_requires", ["runtime"]), ("options.extras_require", "test", ["runtime", "test"]),
+    ("options.extras_require", "spark", ["runtime", "test", "spark"])])
+def test_the_lists_have_what_the_package_asks_for(section: str, key: str, lists: list[str]) -> None:
+    """tools/packages/lock.sh writes them again."""
+    parser = ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    versions = {name: version for each in lists for name, version in pinned(each).items()}
+    for requirement in map(Requirement, parser[section][key].split("\n")[1:]):
+        name = canonicalize_name(requirement.name)
+        assert name in versions, f"{requirement}: tools/packages/lock.sh"
+        assert requirement.specifier.contains(versions[name]), f"{requirement}: tools/packages/lock.sh"
+
+
+def test_no_package_is_in_two_lists_and_no_list_names_a_host() -> None:
+    names = [name for each in ("runtime", "test", "spark") for name in pinned(each)]
+    assert len(names) == len(set(names)) > 40
+    assert set(pinned("build")) >= {"setuptools", "wheel"}
+    assert all("//" not in path.read_text() for path in LISTS.glob("*.lock"))
+
+
+def test_an_installation_from_other_files_is_refused(tmp_path: Path) -> None:
+    """By pip itself: a file with another digest than the list names is not installed."""
+    folder, lists = tmp_path / "files", tmp_path / "lists"
+    folder.mkdir()
+    lists.mkdir()
+    (folder / "wheel-0.48.0-py3-none-any.whl").write_bytes(b"not the file that was looked at")
+    shutil.copy(LISTS / "python.sh", lists)
+    (lists / "build.lock").write_text(f"wheel==0.48.0 --hash=sha256:{'0' * 64}\n")
+    (lists / "runtime.lock").write_text("")
+    venv = tmp_path / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "python").symlink_to(sys.executable)
+    done = subprocess.run(["bash", lists / "python.sh", tmp_path / "venv"], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_TARGET":
+                               str(tmp_path / "target"), "PIP_CONFIG_FILE": os.devnull})
+    assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
+    assert not (tmp_path / "target").exists()

@@ -18,7 +18,7 @@ from mboxlist import privatefiles
 from store import VERSION
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
-from store.settings import Settings
+from store.settings import CONCEALED, SYNC_LEVELS, Settings
 from store.users.newuser import add_user
 from store.values import Secret
 from tools.benchmarks import sizing as bench_sizing
@@ -66,6 +66,17 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     other.add_argument("--attack", metavar="TEXT", help="only those with this in their names")
     other.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
     other.add_argument("--json", action="store_true")
+    told = commands.add_parser("sharing", help="whether time tells that others hold a message", allow_abbrev=False)
+    told.add_argument("--tries", type=int, default=2000, metavar="N", help="of each way (2000)")
+    told.add_argument("--size", type=int, default=8192, metavar="N", help="octets of a message (8192)")
+    told.add_argument("--conceal", choices=CONCEALED, action="append",
+                      help="a value of store.conceal_sharing; can be repeated (clients)")
+    told.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    told.add_argument("--json", action="store_true")
+    cost = commands.add_parser("commands", help="what each command of a client costs", allow_abbrev=False)
+    cost.add_argument("--sync", choices=SYNC_LEVELS, default="messages", help="store.sync (messages)")
+    cost.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    cost.add_argument("--json", action="store_true")
     commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
     arguments, rest = parser.parse_known_args(words)
     if rest and arguments.command != "up":
@@ -228,6 +239,15 @@ def run(words: list[str]) -> int:
     if arguments.command == "bystander":
         from tools.benchmarks import bystander  # here: it needs this module
         bystander.run(arguments.dir, arguments.messages, arguments.attack, as_json=arguments.json)
+        return 0
+    if arguments.command == "sharing":
+        from tools.benchmarks import sharingtime  # here: it needs this module
+        sharingtime.run(arguments.dir, arguments.tries, arguments.size, arguments.conceal or CONCEALED[:1],
+                        as_json=arguments.json)
+        return 0
+    if arguments.command == "commands":
+        from tools.benchmarks import commandcost  # here: it makes a reactor
+        commandcost.run(arguments.dir, arguments.sync, as_json=arguments.json)
         return 0
     if arguments.command == "down":
         down(arguments.state)

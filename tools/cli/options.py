@@ -17,7 +17,7 @@ import attrs
 from attrs import field, frozen
 
 from mboxlist import privatefiles
-from tools.exits import Failure
+from tools.exits import Failure, did_you_mean
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
 FILE_NAME = "onecopy.toml"
@@ -39,17 +39,17 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "log": ("tools.serversettings:Log",),
 }
 
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
 def size(text: str) -> int:
-    """Octets from "4096", "64M", "1.5 GiB". Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    """Octets from "4096", "64M", "1.5 GiB", "512 octets": all that is printed can be read. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp]?)(?:i?b)?|octets)", text.strip().lower())
     if not match:
         raise ValueError("not a size (such as 4096, 64M, 2G)")
-    return int(float(match[1]) * _SIZES[match[2]]) if "." in match[1] else int(match[1]) * _SIZES[match[2]]
+    return int(float(match[1]) * _SIZES[match[2] or ""]) if "." in match[1] else int(match[1]) * _SIZES[match[2] or ""]
 
 
 def duration(text: str) -> float:
@@ -172,7 +172,7 @@ class Option:
         if self.kind == "mode":
             return f"{value:04o}"
         if self.kind == "size":
-            unit = next((unit for unit in "tgmk" if number and number % _SIZES[unit] == 0), "")
+            unit = next((unit for unit in "ptgmk" if number and number % _SIZES[unit] == 0), "")
             return f"{int(number) // _SIZES[unit]}{unit.upper()}"
         if self.kind == "duration":
             unit = next((unit for unit in "dhm" if number and number % _DURATIONS[unit] == 0), "s")
@@ -210,6 +210,13 @@ def option(name: str) -> Option | None:
     """The option of that name."""
     place = name.rpartition(".")[0]
     return section(place).get(name) if not place or place in SECTIONS else None
+
+
+def of_flag(flag: str) -> Option | None:
+    """The option that is given by that word on the command line."""
+    place = flag.removeprefix("--").partition("-")[0]
+    found = section(place if place in SECTIONS else "")
+    return next((option for option in found.values() if option.flag == flag), None)
 
 
 def _of_variable(variable: str) -> Option | None:
@@ -322,7 +329,8 @@ def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | 
     for variable in sorted(name for name in environment if name.startswith("ONECOPY_") and name != "ONECOPY_CONFIG"):
         found = _of_variable(variable)
         if found is None:
-            raise Failure(f"environment: {variable}: there is no such option")
+            near = did_you_mean(variable, (option.variable for option in table().values()))
+            raise Failure(f"environment: {variable}: there is no such option{near}")
         take(found, environment[variable], variable)
     for name, text in given.items():
         take(_known(name), text, _known(name).flag)
@@ -358,11 +366,12 @@ def _read_file(path: Path) -> dict[str, object]:
     for section, content in document.items():
         if isinstance(content, dict):
             if section not in SECTIONS:
-                raise Failure(f"{path}: [{section}]: there is no such section")
+                raise Failure(f"{path}: [{section}]: there is no such section{did_you_mean(section, SECTIONS)}")
             found.update({f"{section}.{key}": value for key, value in content.items()})
         else:
             found[section] = content
     unknown = sorted(name for name in found if option(name) is None)
     if unknown:
-        raise Failure(f"{path}: {', '.join(unknown)}: there is no such option")
+        near = did_you_mean(unknown[0], table()) if len(unknown) == 1 else ""
+        raise Failure(f"{path}: {', '.join(unknown)}: there is no such option{near}")
     return found

@@ -1,16 +1,27 @@
-"""What commands print: a table for people, JSON for programs."""
+"""What commands print: a table for people, JSON for programs.
+
+A size is "1.4 GiB" for people, or the number of octets with --bytes, and always that number in JSON. Columns and facts
+of the names in SIZES are sizes; `sizes` of a table names those which are sizes there alone.
+"""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from attrs import frozen
 
 from mboxlist.names import DECEIVING
+from store.values import readable
 from tools.cli.later import Later
+
+SIZES = frozenset({"octets", "octet_limit", "size", "free", "memory", "charged", "discount", "unique", "shared", "fair",
+                   "fair_share", "freed", "saved", "cost", "logical", "waiting_octets", "file_octets", "drift_octets",
+                   "octets_before", "octets_after", "octets too many"})
+_plain_sizes = ContextVar("plain sizes", default=False)
 
 _show = Later("tools.cli.richtable:show")       # rich takes as long to load as the rest of a small command
 
@@ -63,9 +74,20 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+def use_plain_sizes(plain: bool) -> None:
+    """Whether sizes are printed as numbers of octets from now on (--bytes)."""
+    _plain_sizes.set(plain)
+
+
+def size(octets: int) -> str:
+    """A number of octets as it is printed in this command: "1.4 GiB", or the number."""
+    return str(octets) if _plain_sizes.get() else readable(octets)
+
+
+def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], sizes: Collection[str] = ()) -> None:
     """A line for each row; to a pipe without frames, and never cut off."""
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    known = SIZES.union(sizes)
+    cells = [[_cell(row.get(column), column in known) for column in columns] for row in rows]
     right = [any(isinstance(row.get(column), int) for row in rows) for column in columns]
     if not sys.stdout.isatty() and all(cell.isascii() for cells_of_row in cells for cell in cells_of_row):
         _print_plain([[column.replace("_", " ") for column in columns], *cells], right)
@@ -86,7 +108,8 @@ def print_facts(facts: Mapping[str, object], origins: Mapping[str, str] | None =
     width = max(map(len, facts))
     for name, value in facts.items():
         origin = (origins or {}).get(name)
-        print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}{f'   ({_cell(origin)})' if origin else ''}")
+        behind = f"   ({_cell(origin)})" if origin else ""
+        print(f"{name.replace('_', ' '):<{width}}  {_cell(value, name in SIZES)}{behind}")
 
 
 def when(seconds: float) -> str:
@@ -94,9 +117,11 @@ def when(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, is_size: bool = False) -> str:
     if value is None:
         return "-"
+    if is_size and isinstance(value, int):
+        return size(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -18,10 +18,10 @@ from store import VERSION
 from store.errors import StoreError, in_words
 from tools import storeowner
 from tools.cli import options as config
-from tools.cli import registry
+from tools.cli import output, registry
 from tools.cli.invocation import Command, Invocation
 from tools.cli.output import only_printable
-from tools.exits import Failure, status
+from tools.exits import Failure, did_you_mean, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -29,12 +29,14 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 
 WIDTH = 80                  # columns, where nothing is shown
 
+_HELP_WORDS = frozenset({"-h", "--help", "--help-all"})
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
 
 # The help of arguments that mean the same everywhere, where a command gives none of its own.
 _HELP = {
     "--json": "print JSON, for programs",
+    "--bytes": "print sizes as numbers of octets, as JSON has them",
     "--yes": "do not ask",
     "USER": "a user id or an address of the user",
     "MAILBOX": "its name, as its owner's client writes it",
@@ -47,10 +49,29 @@ _HELP = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line."""
+    """Complains in one line, and says what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"onecopy: {message} (see {self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A command that does not exist, or a value that is none of the choices."""
+        if action.choices is None or value in action.choices:
+            return
+        if not isinstance(action, argparse._SubParsersAction):
+            meant = did_you_mean(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(map(str, action.choices))}{meant}")
+        group = self.prog.partition(" ")[2]
+        meant = did_you_mean(str(value), action.choices) if group else registry.near(str(value))
+        self.error(f"there is no command {' '.join([group, str(value)]).strip()!r}{meant}")
+
+    def unknown(self, words: Sequence[str]) -> NoReturn:
+        """Complain of what is left when everything that is known has been taken."""
+        name = words[0].partition("=")[0]
+        if not name.startswith("-"):
+            self.error(f"unrecognized arguments: {' '.join(words)}")
+        known = [*self._option_string_actions, *(option.flag for option in config.table().values())]
+        self.error(f"there is no option {name}{did_you_mean(name, known)}")
 
 
 class _Silent(_Parser):
@@ -61,7 +82,7 @@ class _Silent(_Parser):
 
 
 def _kind(words: Collection[str]) -> type[_Parser]:
-    return _Parser if not words or "-h" in words or "--help" in words else _Silent
+    return _Silent if words and _HELP_WORDS.isdisjoint(words) else _Parser
 
 
 class _Tree:
@@ -82,7 +103,7 @@ class _Tree:
         parser: argparse.ArgumentParser = self._below[group].add_parser(
             own, help=help, description=help, allow_abbrev=False,
             parents=[_options(self._words, shown=settings)] if own in self._words else [])
-        parser.set_defaults(command=command, program=parser.prog)
+        parser.set_defaults(command=command, program=parser.prog, parser=parser)
         self.parsers.append(parser)
         return parser
 
@@ -103,17 +124,21 @@ class _Tree:
 
 @cache
 def _options(words: frozenset[str], *, shown: bool) -> _Parser:
-    """A parent parser with the options of the configuration that are among the words. With `shown` the help has all;
-    only --root and --config are always in it."""
+    """A parent parser with the options of the configuration that are among the words. Help has --root and --config; and
+    with `shown` it says that there are others, which --help-all lists."""
     parser = _kind(words)(add_help=False, allow_abbrev=False)
     group = parser.add_argument_group("configuration", f"also in {config.FILE_NAME} and in the environment")
+    if shown:
+        group.add_argument("--help-all", action="help",
+                           help=f"list all options of the sections {', '.join(config.SECTIONS)}, too: each can be "
+                                "given as --SECTION-KEY VALUE (they stand in onecopy.toml(5) as well)")
     group.add_argument("--config", type=Path, metavar="FILE",
                        help=f"default: ./{config.FILE_NAME}, or {config.DEFAULT_FILE}")
-    whole = shown and not words.isdisjoint(("-h", "--help"))
+    whole = shown and "--help-all" in words
     for option in (option for section in ("", *config.SECTIONS)
                    if whole or not section or any(word.startswith(f"--{section}-") for word in words)
                    for option in config.section(section).values()):
-        show = shown or option is config.ROOT
+        show = whole or option is config.ROOT
         default = option.show(option.default)
         text = f"{option.help} ({default})" if default else option.help
         group.add_argument(option.flag, dest=_OPTION + option.name, metavar="VALUE", default=argparse.SUPPRESS,
@@ -126,15 +151,42 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
 
     `defaults`: by option, stand in the place of the built-in ones.
     """
-    if words and words[0] in _USUAL and not {*words[1:2]} & {*registry.members(words[0]), "-h", "--help"}:
-        words = [words[0], _USUAL[words[0]], *words[1:]]
+    words = _in_order(words)
     modules = registry.modules(words)
     grown = _grown(words, modules)
     if not modules:         # the words name no command: argparse says so, or shows the list
         for command in registry.COMMANDS:
             grown.outline(command)
-    arguments = grown.top.parse_args(words)
+    at = 1 if registry.members(words[0] if words else "") else 0        # where an option would stand before the command
+    if words[at:] and words[at].startswith("-") and words[at] not in grown.top._option_string_actions:
+        grown.top.unknown(words[at:])
+    arguments, unknown = grown.top.parse_known_args(words)
+    if unknown:
+        arguments.parser.unknown(unknown)
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
+
+
+def _in_order(words: Sequence[str]) -> list[str]:
+    """The command first, by the name that it has now; options of the configuration that were typed in front of it, or
+    between its words, stand behind it."""
+    command, options, rest = list[str](), list[str](), list(words)
+    while rest and (not command or (len(command) == 1 and registry.members(command[0]))):
+        flag, equals, _ = rest[0].partition("=")
+        if _takes_value(flag):
+            taken = 1 if equals else 2
+            options, rest = [*options, *rest[:taken]], rest[taken:]
+        elif flag.startswith("-") or (command and command[0] in _USUAL and flag not in registry.members(command[0])):
+            break
+        else:
+            command.append(rest.pop(0))
+    if len(command) == 1 and command[0] in _USUAL and _HELP_WORDS.isdisjoint(rest[:1]):
+        command.append(_USUAL[command[0]])
+    return [*registry.FORMER.get(tuple(command), command), *options, *rest]
+
+
+def _takes_value(flag: str) -> bool:
+    """Whether that is an option of the configuration."""
+    return flag in ("--config", config.ROOT.flag) or config.of_flag(flag) is not None
 
 
 def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
@@ -161,6 +213,7 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
 def run(invocation: Invocation) -> int:
     """Do what was typed, for root as the owner of the store; the exit status. Raises Failure."""
     command: Command = invocation.arguments.command
+    output.use_plain_sizes(getattr(invocation.arguments, "bytes", False))
     registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from tools.exits import SHOWN, did_you_mean
+
 
 @frozen
 class Registered:
@@ -38,19 +40,24 @@ COMMANDS = (
     Registered("user add", "user"),
     Registered("user list", "user_list"),
     Registered("user show", "user_show"),
-    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove", "restore")),
+    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),
     Registered("directory test", "directory_test"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
-    Registered("mailbox acl", "mailbox_acl"),
+    Registered("mailbox acl", "mailbox_sharing"),
+    Registered("mailbox subscribe", "mailbox_sharing"),
+    Registered("mailbox unsubscribe", "mailbox_sharing"),
     Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
     Registered("path", "deliver", "print where the file of a message is"),
     Registered("hashdir", "deliver", "print a user's folder in the user area of its partition"),
     Registered("mailbox undelete", "undelete"),
     Registered("user undelete", "undelete"),
-    Registered("undelete", "undelete", "restore messages that were expunged from a mailbox"),
+    Registered("undelete", "undelete",
+               "bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
+               "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: "
+               "snapshot restore"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -85,8 +92,9 @@ COMMANDS = (
                               "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
                               "something is damaged"),
     Registered("restore", "backup",
-               "restore what a backup has: everything, or what is named; can be repeated, and then "
-                               "adds what is missing; exit status 1 if something was damaged, or left as it is"),
+               "restore from a backup: everything, or what is named; can be repeated, and then adds "
+                          "what is missing; what the store itself still keeps: undelete; exit status 1 if something "
+                          "was damaged, or left as it is"),
     Registered("export", "export",
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
                                  "a second time only what is not there; exit status 1 if a message could not be "
@@ -128,6 +136,9 @@ GROUPS = {
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
 
+#: Names that commands had in earlier versions: they go on working, and nothing lists them.
+FORMER: dict[tuple[str, ...], tuple[str, ...]] = {("user", "restore"): ("user", "undelete")}
+
 BY_NAME = {command.name: command for command in COMMANDS}
 
 
@@ -140,9 +151,16 @@ def modules(words: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(command.module for command in COMMANDS if command.group and command.group in words[:1]))
 
 
+def near(word: str) -> str:
+    """What may have been meant by a word that is no command: "; did you mean ...?", or ""."""
+    tops = [*GROUPS, *(command.name for command in COMMANDS if not command.group)]
+    ends = [command.name for command in COMMANDS if command.group and command.name.split()[1] == word]
+    return f"; did you mean {' or '.join(ends[:SHOWN])}?" if ends else did_you_mean(word, tops)
+
+
 def members(group: str) -> tuple[str, ...]:
     """The names of commands within a group."""
-    return tuple(command.name.split()[1] for command in COMMANDS if command.group == group)
+    return tuple(command.name.split()[1] for command in COMMANDS if group and command.group == group)
 
 
 def every_module() -> list[str]:

@@ -16,7 +16,8 @@ from store.backup.folder import Folder, archives_at
 from store.backup.integrity import Verified, verify
 from store.backup.restore import Choice, Restored, Restoring, passing_store
 from store.store import Store
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli import options
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.progressbar import bar
@@ -53,12 +54,14 @@ def add(parser: Parsers) -> None:
     made.add_argument("--compress", choices=KINDS, default=ZSTD, help=f"default: {ZSTD}")
     made.add_argument("--level", type=int, default=3, metavar="N", help="of compression: 1 to 19 with zstd, 1 to 9 "
                       "with gzip (3)")
-    made.add_argument("--part-size", type=int, default=PART_SIZE, metavar="OCTETS", help="after which a folder gets "
-                      f"another part ({PART_SIZE})")
+    made.add_argument("--part-size", type=typed(options.size), default=PART_SIZE, metavar="SIZE", help="after which a "
+                      "folder gets another part (4G)")
     made.add_argument("--json", action="store_true", help="for create to standard error if the archive goes to "
                       "standard output")
-    made = parser("restore", restore, "restore what a backup has: everything, or what is named; can be repeated, "
-                  "and then adds what is missing; exit status 1 if something was damaged, or left as it is")
+    made.add_argument("--bytes", action="store_true")
+    made = parser("restore", restore, "restore from a backup: everything, or what is named; can be repeated, and then "
+                  "adds what is missing; what the store itself still keeps: undelete; exit status 1 if something was "
+                  "damaged, or left as it is")
     made.add_argument("archive", nargs="+", metavar="ARCHIVE", help="a file, a folder of backups, or - for standard "
                       "input (of everything only); an incremental one with all that it continues")
     made.add_argument("--user", action="append", metavar="USER", help="only this user's mailboxes (public/: public "
@@ -71,6 +74,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--over", action="store_true", help="add what is missing to mailboxes that are there; nothing "
                       "that they have is changed")
     made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -16,11 +16,10 @@ from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check
 from store.partition.partition import Partition
 from store.store import Store
-from store.tables.quotatable import readable
 from store.values import Finding
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.cli.output import print_json
+from tools.cli.output import print_json, size
 from tools.cli.progressbar import bar
 from tools.commands import check_spark
 from tools.commands.user import note_on_keys
@@ -43,6 +42,7 @@ def add(parser: Parsers) -> None:
                       help="octets a second, such as 50M; 0: as many as it can")
     made.add_argument("--from", type=_place, dest="place", metavar="PLACE", help="where an earlier scrub was stopped")
     made.add_argument("--sweep", action="store_true", help="remove the files that nobody knows")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -102,13 +102,13 @@ def scrub_store(invocation: Invocation) -> int:
             for folder in scrub_all(partitions, pace, found, first=number, sweep=arguments.sweep, stop=stop):
                 for finding in folder.findings if not arguments.json else ():
                     _print(finding)
-                tell(found.folders, readable(pace.octets))
+                tell(found.folders, size(pace.octets))
     files, octets, stopped, findings = found.files, pace.octets, found.stopped, found.findings
     if arguments.json:
         print_json({"files": files, "octets": octets, "stopped": stopped,
                     "findings": [attrs.asdict(finding) for finding in findings]})
     else:
-        print(f"{files} files, {octets} octets: {len(findings) or 'nothing'} wrong")
+        print(f"{files} files, {size(octets)}: {len(findings) or 'nothing'} wrong")
     if stopped is not None:
         print(f"onecopy: stopped; --from {stopped} goes on from there", file=sys.stderr)
         raise KeyboardInterrupt

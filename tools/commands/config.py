@@ -8,9 +8,9 @@ from typing import Any
 from store.partition import processes as process_registry
 from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.options import table
+from tools.cli.options import SECTIONS, table
 from tools.cli.output import print_json, print_table
-from tools.exits import Failure
+from tools.exits import Failure, did_you_mean
 from tools.server.process.reloadable import is_reloaded
 
 RELOAD_TIME = 30.0      # seconds that processes have to read everything again
@@ -19,7 +19,9 @@ LOOK = 0.05
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
-    made = parser("config show", show, "print every option, its value, and where it came from", settings=True)
+    made = parser("config show", show, "print options, their values, and where these came from", settings=True)
+    made.add_argument("names", nargs="*", metavar="OPTION", help="an option, such as imap.port, or a section, such as "
+                      "imap; default: all")
     made.add_argument("--json", action="store_true")
     made = parser("config diff", diff, "print the options that differ from their defaults; exit status 1 if some do",
                   settings=True)
@@ -34,9 +36,13 @@ def add(parser: Parsers) -> None:
 
 def show(invocation: Invocation) -> int:
     """onecopy config show"""
-    config, options = invocation.config, table()
+    config, options, names = invocation.config, table(), invocation.arguments.names
+    for name in names:
+        if name not in options and name not in SECTIONS:
+            raise Failure(f"{name}: there is no such option{did_you_mean(name, (*SECTIONS, *options))}")
     rows = [{"option": name, "value": options[name].show(value), "origin": config.origins[name]}
-            for name, value in config.values.items()]
+            for name, value in config.values.items()
+            if not names or name in names or options[name].section in names]
     if invocation.arguments.json:
         print_json({row["option"]: {"value": row["value"], "origin": row["origin"]} for row in rows})
     else:

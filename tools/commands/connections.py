@@ -39,6 +39,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--all", action="store_true", help="with --end and without any filter: all of them")
     made.add_argument("--dry-run", action="store_true", help="with --end: only show which would be ended")
     made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -108,7 +109,8 @@ def _print(rows: list[dict[str, Any]], *, json: bool) -> None:
     shown = [{**row, "since": span(now - row["since"]), "idle": span(row["idle"]), "logged_in": (
         None if row["logged_in"] is None else span(now - row["logged_in"])),
         **{name: row[name] or None for name in ("user", "proxy", "client", "mailbox")}} for row in rows]
-    print_table(shown, [name for name in COLUMNS if name not in OPTIONAL or any(row[name] for row in rows)])
+    print_table(shown, [name for name in COLUMNS if name not in OPTIONAL or any(row[name] for row in rows)],
+                sizes=("received", "sent"))
 
 
 def span(seconds: float) -> str:

@@ -1,15 +1,23 @@
 """onecopy deliver, path, hashdir"""
 
+import os
+import pwd
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import BinaryIO
 
+from lmtp import noting
+from lmtp.refusals import refusal
+from lmtp.replies import Reply
 from store import offload
 from store.accounts.base import Account, delivery_problem
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
+from store.deliverylog import FileDeliveryLog
 from store.errors import Problem, StoreError
+from store.partition.staged import Staged
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox
@@ -18,11 +26,14 @@ from tools.exits import Failure
 from tools.transfer.sourcevalues import crlf
 
 READ_OCTETS = 128 * 1024
+DELIVERIES = "deliver"              # begins the names of the files of the delivery log
+OK = Reply(250, "2.1.5", ("Delivered",))
 
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("deliver", deliver, "deliver the message on standard input; it is stored once for all users")
+    made.set_defaults(run_by=os.getuid())       # before root acts as the owner of the store
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--mailbox", default="INBOX", metavar="NAME", help="default: INBOX")
     made.add_argument("-q", "--ignore-quota", action="store_true", help="deliver also to users over quota")
@@ -41,24 +52,26 @@ def deliver(invocation: Invocation) -> int:
     """onecopy deliver"""
     arguments = invocation.arguments
     status, rows = 0, []
-    with invocation.store() as opened:
+    with invocation.store() as opened, _noted(opened, arguments.run_by) as envelope:
         targets: dict[int, Target] = {}
+        addresses: dict[int, str] = {}
         for user in arguments.users:
             try:
                 user_id = _open_account(opened, user, ignore_quota=arguments.ignore_quota).user
                 entry = mailbox(opened, user_id, arguments.mailbox)
                 targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota)
+                addresses.setdefault(entry.id, user)
             except StoreError as error:
+                noting.refused(opened.delivery_log, envelope, (user,), refusal(error), noting.why(error))
                 print(f"onecopy: {user}: {error.public}", file=sys.stderr)
                 status = 1
         if not targets:
             return status
-        outcomes = _deliver(opened, list(targets.values()), arguments.raw)
-        for outcome, target in zip(outcomes, targets.values(), strict=True):
+        for user, outcome in _deliver(opened, targets, addresses, envelope, raw=arguments.raw):
             if isinstance(outcome, Delivered):
                 rows.append({"user": outcome.entry.name.owner, "mailbox": outcome.entry.name.path, "uid": outcome.uid})
             elif isinstance(outcome, StoreError):
-                print(f"onecopy: {target.entry.name.owner}: {outcome.public}", file=sys.stderr)
+                print(f"onecopy: {user}: {outcome.public}", file=sys.stderr)
                 status = 1
     if arguments.json:
         print_json(rows)
@@ -66,6 +79,25 @@ def deliver(invocation: Invocation) -> int:
         for row in rows:
             print(f"{row['user']} {row['mailbox']} {row['uid']}")
     return status
+
+
+@contextmanager
+def _noted(opened: Store, run_by: int) -> Iterator[noting.Envelope]:
+    """What becomes of the message comes into the delivery log, as what relays bring; by whom the command was run, too.
+    """
+    opened.delivery_log = FileDeliveryLog(opened.root, DELIVERIES, lambda: (
+        opened.settings.journal_size, opened.settings.journal_time), goes_on=True)
+    try:
+        yield noting.Envelope("", f"onecopy deliver, run by {_name_of(run_by)}", None)
+    finally:
+        opened.delivery_log.close()
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _open_account(opened: Store, address: str, *, ignore_quota: bool) -> Account:
@@ -77,20 +109,41 @@ def _open_account(opened: Store, address: str, *, ignore_quota: bool) -> Account
     return user
 
 
-def _deliver(opened: Store, targets: list[Target], raw: bool) -> list[Outcome]:
+def _deliver(opened: Store, targets: Mapping[int, Target], addresses: Mapping[int, str], envelope: noting.Envelope, *,
+             raw: bool) -> Iterator[tuple[str, Outcome]]:
+    """Take the message on standard input; the owner of each mailbox, and what became of it there. Raises Failure when
+    there is no message."""
     if sys.stdin is None:
         raise Failure("no message: standard input is closed")
-    staged = opened.stage(targets[0].entry)
+    where = list(targets.values())
+    staged = opened.stage(where[0].entry)
     try:
-        source = sys.stdin.buffer
+        _receive(staged, raw=raw)
+        outcomes = offload.now(durable.deliver(opened, staged, where))
+    except StoreError as error:
+        noting.refused(opened.delivery_log, envelope, tuple(addresses.values()), refusal(error), noting.why(error))
+        raise
+    replies = [refusal(outcome) if isinstance(outcome, StoreError) else OK for outcome in outcomes]
+    ids = [target.entry.id for target in where]
+    noting.message(opened.delivery_log, envelope, staged, ids, list(addresses.values()), replies,
+                   dict(zip(ids, outcomes, strict=True)))
+    yield from zip((str(target.entry.name.owner) for target in where), outcomes, strict=True)
+
+
+def _receive(staged: Staged, *, raw: bool) -> None:
+    """Raises StoreError TOO_BIG, DISK_FULL; Failure when there is nothing."""
+    source, empty = sys.stdin.buffer, True
+    try:
         for chunk in _octets(source) if raw else with_crlf(_octets(source)):
+            empty = empty and not chunk.strip(b"\r\n")
             staged.write(chunk)
             if staged.full:
                 staged.spill()
+        if empty:
+            raise Failure("no message: there is nothing on standard input")
     except BaseException:
         staged.abort()
         raise
-    return offload.now(durable.deliver(opened, staged, targets))
 
 
 def _octets(source: BinaryIO) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from store.mailboxes import firstuse
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox_name
-from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.cli.progressbar import bar
 from tools.exits import Failure
 
@@ -40,6 +40,7 @@ def add(parser: Parsers) -> None:
                       help="only what rules of that name do; can be repeated")
     made.add_argument("--at", type=_days, default=0, metavar="DAYS",
                       help="with --dry-run: what would go so many days from now")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("expire rules", show_rules, "list the rules, and where they come from; exit status 1 if a file of "
                   "rules has faults")
@@ -57,6 +58,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--none", action="store_true", help="have none")
     made.add_argument("--dry-run", action="store_true", help="only say what is wrong with them")
     made = parser("expire last", show_last, "show what the last round of the server has done, and when the next one is")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -135,7 +137,7 @@ def _print(arguments: Any, record: rounds.Record, reported: list[Reported]) -> N
     for problem, times in record.problems.items():
         print(f"onecopy: {problem}" + (f" ({times} mailboxes)" if times > 1 else ""), file=sys.stderr)
     verb = "would go" if arguments.dry_run else "have gone, or were reported"
-    print(f"{record.mailboxes} mailboxes; {facts['messages']} messages, {facts['octets']} octets {verb}")
+    print(f"{record.mailboxes} mailboxes; {facts['messages']} messages, {size(facts['octets'])} {verb}")
 
 
 def _print_counters(facts: dict[str, Any]) -> None:

@@ -12,14 +12,13 @@ from store.accounts.networks import LOCAL
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store
-from store.tables.quotatable import readable
 from store.users import decisions, explanation, loginfacts
 from store.users.origins import know, origins
 from tools.cli.controlclient import ask_all
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
 from tools.cli.options import duration
-from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import span
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
@@ -39,6 +38,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--refused", action="store_true", help="only what was refused, for now or for good")
     made.add_argument("--since", type=typed(duration), metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("explain access", access, "which entries, groups and rules give a user each right on a mailbox, or "
                                             "deny it")
@@ -50,6 +50,7 @@ def add(parser: Parsers) -> None:
                                           "come from, what fills them, what helps; exit status 1 if mail is refused "
                                           "now")
     made.add_argument("user", metavar="USER", help="a user or address")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("explain login", login, "why a user cannot log in, or had to wait: status, access rules, earlier "
                                           "failures, and which logins were refused; exit status 1 if nobody could log "
@@ -99,7 +100,7 @@ def _with_fates(store: Store, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_decision(found: dict[str, Any]) -> None:
-    what = f"message {found['message_id'] or '(no Message-ID)'}, {readable(found['size'])}," if "size" in found else (
+    what = f"message {found['message_id'] or '(no Message-ID)'}, {size(found['size'])}," if "size" in found else (
         "a recipient" if found["kind"] == "recipient" else "a message")
     print(f"{found['time']}  {what} from <{found['from']}> by {found['peer'] or 'unknown'}"
           + (f", id {found['id']}" if found.get("id") else ""))
@@ -187,9 +188,9 @@ def _print_quota(found: explanation.Quota, origin: str) -> None:
     for root in found.roots:
         row = _root_row(root, origin if root.root == found.user else "")
         most = f"limit {root.message_limit}" if root.message_limit else "no limit"
-        limit = "no limit" if root.octet_limit is None else f"limit {readable(root.octet_limit)}"
+        limit = "no limit" if root.octet_limit is None else f"limit {size(root.octet_limit)}"
         facts = {"root": root.root, "mail": root.verdict if root.verdict.startswith("refused") else "is taken",
-                 "used": f"{readable(root.charged)}, {limit}", "per_cent": root.per_cent,
+                 "used": f"{size(root.charged)}, {limit}", "per_cent": root.per_cent,
                  "messages": f"{root.use.messages}, {most}",
                  "limit_from": row["origin"], "first_refused": row["refused_since"],
                  "refused_for_good_from": row["refused_for_good_from"]}
@@ -198,14 +199,14 @@ def _print_quota(found: explanation.Quota, origin: str) -> None:
             print(f"what comes is refused with 452 4.2.2, and the relay tries again; in "
                   f"{span(root.refused_for_good - time.time())} it will be refused with 552 5.2.2 and go back")
         print()
-    print_table([{**row, "octets": readable(row["octets"])} for row in found.mailboxes if row["messages"]],
+    print_table([{**row, "octets": size(row["octets"])} for row in found.mailboxes if row["messages"]],
                 ("mailbox", "root", "octets", "messages", "deleted"))
     if found.largest:
         print("\nthe largest messages:")
-        print_table([{**row, "octets": readable(row["octets"]), "received": when(row["received"]),
+        print_table([{**row, "octets": size(row["octets"]), "received": when(row["received"]),
                       "uid": str(row["uid"])} for row in found.largest], ("mailbox", "uid", "octets", "received"))
     if found.waiting[1]:
-        print(f"\n{found.waiting[1]} expunged messages of {readable(found.waiting[0])} can be restored until the "
+        print(f"\n{found.waiting[1]} expunged messages of {size(found.waiting[0])} can be restored until the "
               "purge; they do not count")
     for line in found.advice:
         print(f"\n{line}")

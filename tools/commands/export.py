@@ -29,6 +29,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--crlf", action="store_true", help="end lines with CRLF in the files, as here; default: LF")
     made.add_argument("--uids", action="store_true", help="X-UID and X-IMAPbase in mbox files")
     made.add_argument("--dry-run", action="store_true", help="only say what would be written, and where")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

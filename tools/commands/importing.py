@@ -115,6 +115,7 @@ def _common(made: argparse.ArgumentParser) -> None:
                       help="what POP3 clients know the messages of INBOX by there, as in pop3.uidl_format "
                            "(%%08Xu%%08Xv: Dovecot); it is kept with the messages")
     made.add_argument("--dry-run", action="store_true", help="only say what would come")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from rich.filesize import decimal
 
 from store.delivery.batch import in_threads
 from store.mailboxes import placement
@@ -14,7 +13,7 @@ from store.partitions import volumes
 from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, each
-from tools.cli.output import print_json, print_table, printable
+from tools.cli.output import print_json, print_table, printable, size
 from tools.cli.richtable import console
 from tools.exits import Failure
 
@@ -28,10 +27,12 @@ def add(parser: Parsers) -> None:
     made.add_argument("name", metavar="NAME")
     made.add_argument("--path", type=Path, metavar="FOLDER", help="an empty folder on another volume")
     made = parser("partition list", list_partitions, "list the partitions, and what is on them")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("partition drain", drain, "move all mailboxes to other partitions; can be cut off and done again")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--to", metavar="OTHER", help="to this one; default: whichever has the most free space")
+    made.add_argument("--bytes", action="store_true")
     made = parser("partition remove", remove, "remove a partition without mailboxes, while no server runs")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--yes", action="store_true", help="do not ask")
@@ -89,7 +90,7 @@ def move_owners(store: Store, owners: Sequence[str], to: Callable[[], str]) -> i
             done = move_owner(store, shown[name], volumes.named(store, to()).name, side_by_side=in_threads,
                               progress=lambda so_far: tell(name, so_far))
             print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
-                  f"({decimal(done.octets)})", flush=True)
+                  f"({size(done.octets)})", flush=True)
 
         return each(list(shown), work)
 
@@ -105,6 +106,6 @@ def progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
         def tell(name: str, so_far: Moved) -> None:
             seen[name] = None
             status.update(f"{len(seen)} of {users}: {printable(name)}: {so_far.messages} messages, "
-                          f"{decimal(so_far.octets)} copied")
+                          f"{size(so_far.octets)} copied")
 
         yield tell

@@ -24,6 +24,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--partition", metavar="NAME", help="only there")
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -27,6 +27,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("quota show", show_quota, "show use and limits, of one or of all")
     made.add_argument("root", metavar="ROOT", nargs="?", help=f"{ROOT}; a USER's MAILBOXes with limits are shown too")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("quota set", set_quota, "set limits of a user, of a mailbox and those below it, or of a domain")
     made.add_argument("root", metavar="ROOT", help=ROOT)
@@ -39,6 +40,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("root", metavar="ROOT", help="USER/MAILBOX, public/MAILBOX or @DOMAIN")
     made.add_argument("--json", action="store_true")
     made = parser("quota check", check_quota, "list those who have reached the warning threshold; status 1 if any has")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

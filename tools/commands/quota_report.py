@@ -20,6 +20,7 @@ def add(parser: Parsers) -> None:
     made = parser("quota report", REPORT, "what users, mailboxes, domains, partitions and back ends hold, by Spark; "
                   "exit status 1 if the sums are not the octets of the message files")
     form = made.add_mutually_exclusive_group()
+    made.add_argument("--bytes", action="store_true")
     form.add_argument("--json", action="store_true")
     form.add_argument("--csv", action="store_true", help="print comma-separated values, for spreadsheets")
     made.add_argument("--by", choices=LEVELS, default="users", help="what a line of the table or of --csv is (users)")

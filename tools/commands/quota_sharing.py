@@ -18,6 +18,7 @@ def add(parser: Parsers) -> None:
     made = parser("quota sharing", show_sharing, "show who holds how much, and what of it others hold as well")
     made.add_argument("user", metavar="USER", nargs="?", help="this user, or this user's mailboxes, alone")
     made.add_argument("--by", choices=tuple(LEVELS), default="user", help="a line for each of these (user)")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -34,7 +35,7 @@ def show_sharing(invocation: Invocation) -> int:
         print_json(rows)
     else:
         waiting = ("waiting",) if level == "partition" else ()
-        print_table(rows, (level, *FIGURES, *waiting))
+        print_table(rows, (level, *FIGURES, *waiting), sizes=waiting)
     return 0
 
 

@@ -9,7 +9,7 @@ from store.mailboxes.joining import SMALLEST, Joined, figures, join
 from store.store import Store
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.cli.output import print_json, print_table
+from tools.cli.output import print_json, print_table, size
 from tools.cli.progressbar import bar
 from tools.exits import Failure
 
@@ -22,8 +22,9 @@ def add(parser: Parsers) -> None:
     made.add_argument("--check", "--dry-run", action="store_true", help="only say what there is")
     made.add_argument("--equal", action="store_true", help="only files that are equal octet for octet")
     made.add_argument("--partition", metavar="NAME", help="of the others, only those on this partition")
-    made.add_argument("--smallest", type=typed(options.size), default=SMALLEST, metavar="OCTETS",
+    made.add_argument("--smallest", type=typed(options.size), default=SMALLEST, metavar="SIZE",
                       help=f"what a message has to have below its head to be joined with others ({SMALLEST})")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -46,7 +47,7 @@ def relink_store(invocation: Invocation) -> int:
                     "by": {why: attrs.asdict(each) for why, each in found.items()}, "partitions": rows})
     else:
         _print_relinked(arguments, found, rows)
-        print(f"{doubles} files, {octets} octets {'could be' if arguments.check else 'were'} saved")
+        print(f"{doubles} files, {size(octets)} {'could be' if arguments.check else 'were'} saved")
     return int(bool(arguments.check and (doubles or any(row["contents"] for row in rows))))
 
 
@@ -68,7 +69,7 @@ def _print_relinked(arguments: Any, found: dict[str, Relinked], rows: list[dict[
     texts = {"partition": "also on another partition", "trace": "also as a content with its trace header",
              "staging": "left in staging/"}
     for why, each in found.items():
-        print(f"{texts[why]}: {each.doubles} files, {each.octets} octets"
+        print(f"{texts[why]}: {each.doubles} files, {size(each.octets)}"
               + (f"; {each.skipped} were left" if each.skipped else ""))
     if arguments.equal:
         return

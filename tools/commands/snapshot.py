@@ -21,7 +21,7 @@ from store.snapshots.writefreeze import frozen_for
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import owner
-from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.cli.progressbar import changing_bar
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
@@ -39,8 +39,10 @@ def add(parser: Parsers) -> None:
     made.add_argument("--freeze-time", type=typed(options.duration), metavar="TIME",
                       help="the command may take so long (store.freeze_time); then it is ended, and the store goes on")
     made.add_argument("--no-verify", action="store_true", help="do not read it again")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("snapshot list", list_all, "the snapshots that there are, the newest first")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("snapshot verify", verify, "compare the files of snapshots with their digests, and recover and read "
                                              "a copy; exit status 1 if one is not good")
@@ -66,6 +68,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("snapshots", nargs="+", metavar="SNAPSHOT", help="by their names in the list")
     made.add_argument("--force", action="store_true", help="also the newest")
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made.add_argument("--yes", action="store_true", help="do not ask")
 
@@ -90,7 +93,7 @@ def create(invocation: Invocation) -> int:
     if arguments.json:
         print_json({**_facts(made), "seconds": round(took, 3)})
     else:
-        print(f"{made.name}: {made.size} octets, the store as it was at {when(made.manifest.moment)}")
+        print(f"{made.name}: {size(made.size)}, the store as it was at {when(made.manifest.moment)}")
     return 0
 
 
@@ -241,5 +244,5 @@ def remove(invocation: Invocation) -> int:
         print_json([{"snapshot": each.name, "octets": each.size, "removed": not arguments.dry_run} for each in going])
     else:
         for each in going:
-            print(f"{each.name}: {each.size} octets {'would be ' if arguments.dry_run else ''}removed")
+            print(f"{each.name}: {size(each.size)} {'would be ' if arguments.dry_run else ''}removed")
     return 0

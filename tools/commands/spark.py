@@ -23,6 +23,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--moves", type=_number, default=20, metavar="N", help="moves that are shown (20)")
     made.add_argument("--near", action="store_true",
                       help="read all messages, and find those that only differ in fields at their heads")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     add_options(made)
     made = parser("spark shell", SHELL, "a Python prompt with the store's tables in a Spark session")

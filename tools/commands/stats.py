@@ -4,9 +4,8 @@ import sys
 import time
 from typing import Any
 
-from store.tables.quotatable import readable
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import span
 from tools.server.control.figures import gather
 from tools.server.control.metrics import exposition, stored
@@ -21,6 +20,7 @@ def add(parser: Parsers) -> None:
                                   "doing, with advice; exit status 1 if there is some")
     made.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
     form = made.add_mutually_exclusive_group()
+    made.add_argument("--bytes", action="store_true")
     form.add_argument("--json", action="store_true")
     form.add_argument("--prometheus", action="store_true", help="print metrics as Prometheus reads them; exit status 0")
 
@@ -48,16 +48,16 @@ def stats(invocation: Invocation) -> int:
 def _print(found: dict[str, Any]) -> None:
     now = time.time()
     print_table([{
-        "environment": name, "cache": readable(env["cache"]), "hit_rate": "-" if env["hit_rate"] is None else
-        f"{env['hit_rate']} %", "tables": readable(env["tables"]), "logs": readable(env["logs"]),
-        "written": readable(env["log_octets"]), "transactions": env["transactions"], "lock_waits": env["lock_waits"],
+        "environment": name, "cache": size(env["cache"]), "hit_rate": "-" if env["hit_rate"] is None else
+        f"{env['hit_rate']} %", "tables": size(env["tables"]), "logs": size(env["logs"]),
+        "written": size(env["log_octets"]), "transactions": env["transactions"], "lock_waits": env["lock_waits"],
         "deadlocks": env["deadlocks"], "checkpoint": f"{span(now - env['checkpoint'])} ago"}
         for name, env in found["environments"].items()],
         ("environment", "cache", "hit_rate", "tables", "logs", "written", "transactions", "lock_waits", "deadlocks",
          "checkpoint"))
     print()
     print_table([{
-        "partition": name, "free": readable(volume["free"]), "full": f"{volume['per_cent']} %",
+        "partition": name, "free": size(volume["free"]), "full": f"{volume['per_cent']} %",
         "snapshots": found["snapshots"][name]["count"], "newest": None if not found["snapshots"][name]["newest"] else
         f"{span(now - found['snapshots'][name]['newest'])} ago"} for name, volume in found["partitions"].items()],
         ("partition", "free", "full", "snapshots", "newest"))
@@ -75,7 +75,7 @@ def _print_processes(processes: list[dict[str, Any]], now: float) -> None:
         print("no server runs")
         return
     print_table([{"process": each["process"], "pid": str(each["pid"]), "up": span(now - each["started"]),
-                  "memory": readable(each["memory"]), "server": name, "open": counted["open"],
+                  "memory": size(each["memory"]), "server": name, "open": counted["open"],
                   "connections": counted.get("connections", 0), "logins": counted.get("logins", 0),
                   "turned_away": counted.get("connections turned away", 0), "failed_logins": each["failed_logins"]}
                  for each in processes for name, counted in (each["servers"] or {"-": {"open": 0}}).items()],

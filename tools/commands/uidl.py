@@ -25,6 +25,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     made = parser("uidl list", show, "show the unique-ids of the messages in a user's INBOX")
     made.add_argument("user", metavar="USER")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -14,28 +14,34 @@ from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 
+UNDELETE = ("bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
+            "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: snapshot "
+            "restore")
+
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
-    made = parser("mailbox undelete", undelete, "restore the mailbox that was last deleted under a name")
+    made = parser("mailbox undelete", undelete, "bring back a whole mailbox that was deleted, the last one of "
+                  "that name, until the purge (store.purge_delay); single messages: onecopy undelete")
     made.add_argument("user", metavar="USER", help="public/ for a public mailbox")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--as", dest="name", metavar="NAME", help="under another name")
     made.add_argument("--dry-run", action="store_true", help="only say what would be restored")
     made.add_argument("--json", action="store_true")
-    made = parser("user undelete", undelete_users, "restore users who were removed, also those who have been "
+    made = parser("user undelete", undelete_users, "bring back users who were removed, also those who have been "
                   "forgotten (store.user_delay) as long as their mailboxes are kept: account, mailboxes, "
-                  "subscriptions, limits, and rights to others' mailboxes")
+                  "subscriptions, limits, and rights to others' mailboxes; who there is: user list --removed")
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--dry-run", action="store_true", help="only say what would be restored")
     made.add_argument("--json", action="store_true")
-    made = parser("undelete", undelete_expunged, "restore messages that were expunged from a mailbox")
+    made = parser("undelete", undelete_expunged, UNDELETE)
     made.add_argument("user", metavar="USER")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--since", type=_time, default=0, metavar="TIME",
                       help="expunged since then: 2026-01-31, 2026-01-31T12:00, with or without a zone")
     made.add_argument("--uid", type=int, nargs="+", metavar="UID", help="only those that had these UIDs")
     made.add_argument("--list", "--dry-run", action="store_true", help="only say what there is")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -1,4 +1,4 @@
-"""onecopy user add|set|scram|domain|rename|remove|restore"""
+"""onecopy user add|set|scram|domain|rename|remove"""
 
 import argparse
 import getpass
@@ -73,12 +73,12 @@ def add(parser: Parsers) -> None:
     made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
     made.add_argument("old", metavar="OLD")
     made.add_argument("new", metavar="NEW")
-    made = parser("user remove", remove_users, "remove users and, after a delay (store.user_delay), all their mail")
+    made = parser("user remove", remove_users, "remove users: no login and no mail from now on, and after a delay "
+                  "(store.user_delay) all their mail goes; user undelete brings them back until then, and for "
+                  "store.purge_delay after it")
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--now", action="store_true", help="at once; mailboxes can still be restored one by one")
     made.add_argument("--yes", action="store_true", help="do not ask")
-    made = parser("user restore", restore_users, "have removed users back, as they were")
-    made.add_argument("users", nargs="+", metavar="USER")
 
 
 def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
@@ -267,12 +267,6 @@ def _own_name(store: Store, address: str) -> str:
     if user != store.directory.user_id(address):
         raise StoreError(Problem.NO_USER, f"{address} is an alias of {user}: give the user's own name")
     return user
-
-
-def restore_users(invocation: Invocation) -> int:
-    """onecopy user restore"""
-    with invocation.store() as store:
-        return each(invocation.arguments.users, lambda user: lifecycle.restore_user(store, account(store, user).user))
 
 
 def rename_user(invocation: Invocation) -> int:

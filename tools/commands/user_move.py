@@ -2,14 +2,13 @@
 
 from contextlib import closing
 
-from rich.filesize import decimal
-
 from store.partitions import volumes
 from store.store import Store
 from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import require_movable, send
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
+from tools.cli.output import size
 from tools.commands.partitions import move_owners, progress
 from tools.exits import Failure
 from tools.server.control.backendlink import Place
@@ -24,6 +23,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--to", metavar="PARTITION|HOST", required=True,
                       help="a partition of this store, or one of the back ends in exchange.peers")
     made.add_argument("--dry-run", action="store_true", help="to a back end: say what would be moved, and move nothing")
+    made.add_argument("--bytes", action="store_true")
 
 
 def move_users(invocation: Invocation) -> int:
@@ -66,7 +66,7 @@ def _move(store: Store, users: list[str], to: str, place: Place) -> int:
             gone = send(store, user, to, lambda: place.connect(to), lambda so_far: tell(user, so_far))
             done = gone.moved
             print(f"{user}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files sent "
-                  f"({decimal(done.octets)}), held for {gone.held:.2f} s", flush=True)
+                  f"({size(done.octets)}), held for {gone.held:.2f} s", flush=True)
 
         return each(users, work)
 
@@ -76,7 +76,7 @@ def _count(store: Store, users: list[str], to: str, place: Place) -> int:
         require_movable(store, user, to)
         with closing(place.connect(to)) as peer:
             mailboxes, messages, files, octets = MailboxSender(store, user, to, peer).count()
-        print(f"{user}: {mailboxes} mailboxes, {messages} messages; {files} files to send ({decimal(octets)})",
+        print(f"{user}: {mailboxes} mailboxes, {messages} messages; {files} files to send ({size(octets)})",
               flush=True)
 
     return each(users, work)

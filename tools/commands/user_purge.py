@@ -32,6 +32,7 @@ def add(parser: Parsers) -> None:
                       help=f"do nothing if more users than that seem to be gone ({SHARE})")
     made.add_argument("--force", action="store_true", help="even then")
     made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

@@ -14,6 +14,7 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 

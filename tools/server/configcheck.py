@@ -76,7 +76,7 @@ def _root(config: Config) -> Iterator[Finding]:
         yield Finding("root", True, str(failure))
         return
     if not is_store(root):
-        yield Finding("root", True, f"there is no store in {root} (onecopy init makes one)")
+        yield _no_store(root)
         return
     owner, mode = root.stat().st_uid, stat.S_IMODE(root.stat().st_mode)
     wanted = config.settings("workers", Workers).user
@@ -84,7 +84,7 @@ def _root(config: Config) -> Iterator[Finding]:
         expected = pwd.getpwnam(wanted).pw_uid if wanted else owner if os.geteuid() == ROOT else os.geteuid()
     except KeyError:
         return                                  # see `_user`
-    if owner != expected:
+    if owner != expected and (wanted or expected != 0):      # root may check what a service of another user runs with
         yield Finding("root", True, f"{root} belongs to {_user_name(owner)}, and the processes run as "
                                     f"{_user_name(expected)}")
     for part in ("mboxlist", "run"):
@@ -95,6 +95,19 @@ def _root(config: Config) -> Iterator[Finding]:
     place = str(config.values["store.default_partition"])
     if place != LEAST_USED and not (root / "partitions" / place).exists():
         yield Finding("store.default_partition", True, f"there is no partition {place}")
+
+
+def _no_store(root: Path) -> Finding:
+    """That is as it should be before the first start, if one can be made there."""
+    above = next(folder for folder in root.parents if folder.exists())
+    if root.exists() and not root.is_dir():
+        return Finding("root", True, f"{root} is no folder")
+    if any(path.is_file() for path in (root / "partitions").rglob("*")):
+        return Finding("root", True, f"there is mail in {root / 'partitions'}, and no list of mailboxes: onecopy "
+                                     "reconstruct --all makes one")
+    if not os.access(root if root.exists() else above, os.W_OK):
+        return Finding("root", True, f"there is no store in {root}, and this user cannot make one there")
+    return Finding("root", False, f"there is no store in {root} yet: onecopy serve --create makes one, or onecopy init")
 
 
 def _user_name(uid: int) -> str:
@@ -222,8 +235,8 @@ def _ports(config: Config) -> Iterator[Finding]:
         if running:
             if not answers:
                 yield Finding(option, True, f"the server runs and does not answer on {address} port {port}: restart it")
-        elif problem := _cannot_bind(address, port):
-            yield Finding(option, True, f"{address} port {port}: {problem}")
+        elif found := _cannot_bind(address, port):
+            yield Finding(option, found[1], f"{address} port {port}: {found[0]}")
     if not seen and not any(config.values[f"lmtp.{name}"] for name in ("socket", "guaranteed_socket", "verify_socket")):
         yield Finding("imap.port", True, "there is nothing to serve: all ports are 0")
 
@@ -245,7 +258,8 @@ def _answers(address: str, port: int) -> bool:
     return True
 
 
-def _cannot_bind(address: str, port: int) -> str:
+def _cannot_bind(address: str, port: int) -> tuple[str, bool] | None:
+    """Why not, and whether the server could not either."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             "0.0.0.0" if address == "*" else address, port, type=socket.SOCK_STREAM)[0]
@@ -254,9 +268,10 @@ def _cannot_bind(address: str, port: int) -> str:
             probe.bind(where)
     except OSError as error:
         if error.errno == errno.EACCES and os.geteuid() != 0:
-            return "only root may open it: let root start the server, and set workers.user"
-        return error.strerror or str(error)
-    return ""
+            return ("this user may not open it; the server can if root starts it and workers.user is set, or with "
+                    "CAP_NET_BIND_SERVICE, which docs/deploy/onecopy.service gives it"), False
+        return error.strerror or str(error), True
+    return None
 
 
 # What does not go together

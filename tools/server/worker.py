@@ -77,7 +77,7 @@ def _end_broken() -> None:
 
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    sharedsyncs.attach(opened, threads)
+    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
     opened.directory.share(Remembered.at(worker_config.counts))
     news = NewsSocket(opened.root, opened.news)

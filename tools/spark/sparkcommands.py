@@ -127,7 +127,7 @@ def _print_sharing(found: Any) -> None:
                 "user", "store", "partition", "to_store", "to_partition", "octets", "freed", "added", "saved"))):
         if rows:
             print(f"\n{title}:")
-            print_table(rows, columns)
+            print_table(rows, columns, sizes=("added",))
     if found.near is not None:
         print()
         print_facts({"messages that differ only in fields at their heads": found.near["messages"],

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mboxlist import privatefiles
+from store.filelock import temporary
 from tools.cli.richtable import console
 from tools.exits import Failure
 from tools.spark.java import java_home
@@ -78,7 +79,7 @@ def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None =
     Raises Failure when Spark or Java is missing, or the master does not answer.
     """
     require()
-    with privatefiles.temporary_folder("onecopy-spark-") as work:
+    with temporary("spark") as work:
         spark = _begin(name, master, settings or {}, level, work)
         try:
             yield spark

@@ -18,7 +18,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, subscribing, uidllist
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
-from store.migration.uidvalidity import adopt, rewind
+from store.migration.uidvalidity import adopt, may_adopt, rewind
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import new_mailbox
@@ -87,6 +87,7 @@ class MailImport:
     warn: Warn
     choices: Choices = Choices()
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
+    made: int = field(default=0, init=False)        # mailboxes that would have been made in a dry run
 
     def all(self) -> Iterator[Imported]:
         """One mailbox after the other; what is wrong with one stops no other. Raises StoreError DISK_FULL and the like,
@@ -129,10 +130,14 @@ class MailImport:
         mails = self.source.mails(box, self.warn)
         result.there = len(mails)
         entry = self.store.mailboxes.find(name)
-        if entry is None and not self.choices.dry_run:
-            entry = self._make(name, box)
-        elif entry is not None and box.uidvalidity not in (0, entry.uidvalidity) and not self.choices.dry_run:
-            entry = adopt(self.store, entry, box.uidvalidity)
+        if entry is None:
+            self._require_room()
+            entry = None if self.choices.dry_run else self._make(name, box)
+        elif entry is not None and box.uidvalidity not in (0, entry.uidvalidity):
+            if not self.choices.dry_run:
+                entry = adopt(self.store, entry, box.uidvalidity)
+            elif may_adopt(self.store, entry, box.uidvalidity):
+                entry = None            # it would be as one that is made
         work = _MailboxImport(self, box, entry, result)
         work.add_missing(mails)
         if entry is not None and not self.choices.dry_run:
@@ -144,11 +149,15 @@ class MailImport:
         """An empty mailbox, with the UIDVALIDITY that it has there if that can be."""
         used = {entry.special_use for entry in self.store.names(self.owner)}
         use = box.special_use if box.special_use not in used else None
-        if len(self.store.names(self.owner)) >= self.store.settings.mailbox_limit:
-            raise StoreError(Problem.LIMIT, "There are too many mailboxes")
         LiveLoader(self.store.partition(self.partition), self.store).load([
             new_mailbox(name, uidvalidity=box.uidvalidity, special_use=use)])
         return self.store.entry(name)
+
+    def _require_room(self) -> None:
+        """Raises StoreError LIMIT where the owner cannot have one more."""
+        if len(self.store.names(self.owner)) + self.made >= self.store.settings.mailbox_limit:
+            raise StoreError(Problem.LIMIT, "There are too many mailboxes")
+        self.made += self.choices.dry_run
 
     def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
         """Rights of others; Dovecot says user=, group= and authenticated."""
@@ -198,7 +207,7 @@ class _MailboxImport:
         left = self._left(left)
         self._tell(len(mails) - len(left), len(mails))
         if self.dry_run:
-            self._count(left, here)
+            self._count(mails, left, here)
         else:
             self._import(left, here, len(mails))
         self.result.removed = len(self.gone)
@@ -220,19 +229,38 @@ class _MailboxImport:
         vanished = set(uids.tolist()) if uids is not None else set()
         return {mail for mail in mails if mail.uid in vanished}
 
-    def _count(self, left: Sequence[Mail], here: Here) -> None:
-        """What would come."""
-        for mail, data in self._contents(left) if len(here) else ():
+    def _count(self, mails: Sequence[Mail], left: Sequence[Mail], here: Here) -> None:
+        """What would come, and what would be here then."""
+        sizes = {mail: mail.size for mail in left if mail.size >= 0 and not len(here)}      # and need not be read
+        for mail, data in self._contents([mail for mail in left if mail not in sizes]):
             digest, size = hashlib.blake2b(digest_size=MID_OCTETS), 0
-            for octets in data:
-                digest.update(octets)
-                size += len(octets)
+            try:
+                for octets in data:
+                    digest.update(octets)
+                    size += len(octets)
+            except OSError as error:
+                self.job.warn(f"{mail.where}: {error.strerror or error}")
+                continue
             uid = here.by_content(mail, digest.digest(), size)
             if uid:
                 self.pairs[mail] = uid
-        coming = self._left(left)
-        self.result.brought = len(coming)
-        self.result.octets = sum(max(mail.size, 0) for mail in coming)
+            else:
+                sizes[mail] = size
+        rows = len(here) + len(self.pairs)
+        for mail in self._left(mails):
+            if mail in sizes and sizes[mail] <= self.store.settings.message_limit:
+                self.result.brought += 1
+                self.result.octets += sizes[mail]
+                continue
+            if mail in sizes:
+                self._warn_too_big(mail)
+            self.result.missing += 1
+            self.job.warn(f"{mail.where}: missing here")
+        self.result.here, self.result.only_here = rows + self.result.brought, len(here)
+
+    def _warn_too_big(self, mail: Mail) -> None:
+        self.job.warn(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
+                      "(store.message_limit)")
 
     def _contents(self, mails: Sequence[Mail]) -> Iterator[tuple[Mail, Iterable[bytes]]]:
         return self.job.source.read(self.box, mails, self.job.warn)
@@ -253,6 +281,7 @@ class _MailboxImport:
                         self.pairs[mail] = uid
                     else:
                         known[mail] = found
+                        self.result.octets += found.size
                     self._tell(1, total)
                 contents.keep()
                 self._add(contents, known)
@@ -276,15 +305,13 @@ class _MailboxImport:
             if error.problem is Problem.CORRUPT:
                 self.job.warn(f"{mail.where}: {error}")
             elif error.problem is Problem.TOO_BIG:
-                self.job.warn(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
-                                 f"(store.message_limit)")
+                self._warn_too_big(mail)
             else:
                 raise
             return None
         except OSError as error:            # of the source: those of the store are StoreErrors
             self.job.warn(f"{mail.where}: {error.strerror or error}")
             return None
-        self.result.octets += size
         return messageimport.Known(digest, size, mail.received, mail.flags, mail.uid if self.keeps else 0)
 
     def _add(self, contents: messageimport.Contents, known: dict[Mail, messageimport.Known]) -> None:

@@ -1,5 +1,6 @@
 """The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
 
+import errno
 import os
 import random
 import shutil
@@ -23,17 +24,77 @@ def opened(folder, broken=lambda: None):
     return Env(folder, cache=1 << 20, locks=1000, recover=True, broken=broken)
 
 
-def test_what_is_flushed_survives_and_what_is_not_may_not(tmp_path):
+def test_what_is_committed_survives_its_process_and_what_is_not_does_not(tmp_path):
     env = opened(tmp_path / "one")
     table = env.table("t.db")
     transact(env, lambda txn: table.put(b"a", b"flushed", txn))
     env.flush()
-    transact(env, lambda txn: table.put(b"b", b"in memory", txn))
+    transact(env, lambda txn: table.put(b"b", b"committed", txn))
+    under_way = env.begin()
+    table.put(b"c", b"in memory", under_way)
     shutil.copytree(tmp_path / "one", tmp_path / "two")         # as a killed process leaves it
+    under_way.abort()
     env.close()
     env = opened(tmp_path / "two")
-    assert dict(env.table("t.db").scan()) == {b"a": b"flushed"}
+    assert dict(env.table("t.db").scan()) == {b"a": b"flushed", b"b": b"committed"}
     env.close()
+
+
+def test_a_commit_leaves_nothing_but_a_sync_of_the_newest_file(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    assert env.unsynced() is None                               # the file's name may not be on disk: a whole flush
+    env.flush()
+    env.flush()                                                 # the first one has made a file beside the log
+    transact(env, lambda txn: table.put(b"a", b"to be found in the log", txn))
+    found = env.unsynced()
+    assert os.readlink(f"/proc/self/fd/{found.handle}") == str(tmp_path / "env" / "log.0000000001")
+    assert b"to be found in the log" in (tmp_path / "env" / "log.0000000001").read_bytes()
+    env.synced(found)
+    while env.log_end()[0] == 1:                                # the next file has a name of its own
+        transact(env, lambda txn: table.put(b"a", os.urandom(100_000), txn))
+    assert env.unsynced() is None
+    env.flush()
+    assert os.readlink(f"/proc/self/fd/{env.unsynced().handle}") == str(tmp_path / "env" / "log.0000000002")
+    env.close()
+
+
+def test_what_is_in_memory_only_is_not_said_to_be_in_the_log(tmp_path):
+    """A killed process leaves there what others had not committed, and of a write that it was at only a part: that is
+    no damage, as long as nobody has said that it was on disk."""
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    env.flush()
+    env.flush()
+    for number in range(5):
+        transact(env, lambda txn, number=number: table.put(b"%d" % number, b"committed", txn))
+        committed = env.log_end()[1]
+        under_way = env.begin()
+        table.put(b"x%d" % number, b"in memory" * 50, under_way)
+        env.synced(env.unsynced())
+        under_way.commit()
+        killed = tmp_path / f"killed{number}"
+        shutil.copytree(tmp_path / "env", killed)
+        with (killed / "log.0000000001").open("r+b") as log:
+            log.seek(committed + 100)
+            log.write(bytes(env.log_end()[1] - committed - 100))
+        again = opened(killed)                                  # raises LogCut if something is said to be missing
+        assert b"%d" % number in dict(again.table("t.db").scan())
+        again.close()
+    env.close()
+
+
+def test_a_sync_that_failed_breaks_the_environment(tmp_path):
+    seen = []
+    env = opened(tmp_path / "env", lambda: seen.append("broken"))
+    env.flush()
+    env.flush()
+    found = env.unsynced()
+    with pytest.raises(OSError, match="lost"):
+        env.synced(found, OSError(errno.EIO, "lost"))
+    assert seen == ["broken"] and env.unsynced() is None
+    with pytest.raises(OSError, match="has failed"):
+        env.flush()
 
 
 def test_many_values_are_those_that_are_got_one_by_one(tmp_path):

@@ -73,6 +73,8 @@ def fill(store: Store) -> None:
     for number in range(30, 34):
         deliver(store, text(number), SENT, flags=Flags(Flag.SEEN | Flag.ANSWERED, ("$Forwarded", "project")))
     deliver(store, text(3, 150), SENT)              # an old message without its trace header
+    for number in (1, 3, 4):                        # and with that of another delivery
+        deliver(store, text(number, number * 50), SENT, "user/bob/INBOX", trace=TRACE + b"X-Again: 1\r\n")
     inbox, news = store.entry(MailboxName.parse(INBOX)), store.entry(MailboxName.parse(NEWS))
     expunge_some(store, INBOX, range(5, 9))
     change_flags(store, inbox, [1, 2], FlagAction.ADD, Flags(Flag.FLAGGED, ("later",)))
@@ -343,7 +345,7 @@ def test_a_dry_run_changes_nothing(full: Store, empty: Store, tmp_path: Path) ->
     path = tmp_path / "archive"
     written(full, path)
     done = restored(empty, path, dry_run=True)
-    assert (done.mailboxes, done.messages, done.findings) == (4, 91, [])
+    assert (done.mailboxes, done.messages, done.findings) == (4, 97, [])
     assert facts(empty) == {} and users(empty)[0] == {} and files(empty) == 0
 
 

@@ -53,10 +53,12 @@ def read(store, user="alice", at=-1):
 def test_one_file_for_all_recipients_and_deliveries(store):
     outcomes = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     assert [outcome.uid for outcome in outcomes] == [1, 1]
-    deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <a@example.org>\r\nReceived: from elsewhere\r\n")
+    other = b"Return-Path: <a@example.org>\r\nReceived: from elsewhere\r\n"
+    deliver(store, BODY, "user/bob/INBOX", trace=other)
     assert len(files(store)) == 1
     assert files(store)[0].read_bytes() == TRACE + BODY
-    assert read(store, "alice") == read(store, "bob") == TRACE + BODY
+    assert read(store, "alice") == read(store, "bob", 0) == TRACE + BODY
+    assert read(store, "bob", 1) == other + BODY
     row = store.open_mailbox(inbox(store)).rows[0]
     assert (int(row["size"]), int(row["header_length"])) == (len(TRACE + BODY), 0)
 
@@ -95,10 +97,12 @@ def test_an_appended_message_has_no_trace_header(store):
 
 
 def test_another_senders_address_is_not_shown(store):
+    """Each delivery has its own trace fields, and nobody those of another."""
     deliver(store, BODY, "user/alice/INBOX", trace=b"Return-Path: <list+alice@example.org>\r\n")
     deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <list+bob@example.org>\r\n")
     assert len(files(store)) == 1
-    assert read(store, "bob") == BODY
+    assert read(store, "alice") == b"Return-Path: <list+alice@example.org>\r\n" + BODY
+    assert read(store, "bob") == b"Return-Path: <list+bob@example.org>\r\n" + BODY
 
 
 def test_a_target_over_quota_is_refused_alone(store):
@@ -180,8 +184,7 @@ def test_users_of_two_partitions_have_a_file_on_each(store):
     deliver(store, BODY, "user/alice/INBOX", trace=b"Return-Path: <another-and-longer@example.org>\r\n")
     targets = "user/alice/INBOX", "user/carol/INBOX", "user/bob/INBOX"
     assert [outcome.uid for outcome in deliver(store, BODY, *targets, trace=TRACE)] == [2, 1, 1]
-    assert read(store, "carol") == TRACE + BODY
-    assert read(store, "bob") == BODY
+    assert read(store, "carol") == read(store, "bob") == TRACE + BODY
     for partition in store.partitions.values():
         assert len(list(partition.files.folder.glob("?/??/*"))) == 1
         partition.files.drop_staged_names()

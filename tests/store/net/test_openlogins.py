@@ -248,6 +248,25 @@ def test_in_the_middle_of_a_command(place):
     assert place.store.status(entry).messages == 0
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_nobody_waits_for_who_changes_a_row(place, aborted):
+    """A change that is not committed is none yet: sessions go on meanwhile, and the event loop with them."""
+    store, wire = place.store, place.connect("imap")
+    row = store.directory.user("alice")
+    txn = store.mailboxes.env.begin()
+    store.directory.write(evolve(row, account=evolve(row.account, status=Status.DISABLED)), txn)
+    place.clock.advance(LOOK)
+    wire.send(b"b NOOP\r\n")
+    assert b"b OK" in wire.received()
+    if aborted:
+        txn.abort()
+    else:
+        txn.commit()
+    place.clock.advance(LOOK)
+    wire.send(b"c NOOP\r\n")
+    assert (b"* BYE [CONTACTADMIN]" in wire.received()) is not aborted
+
+
 def test_pop3_removes_nothing_at_a_quit_that_comes_too_late(quiet):
     deliver(quiet.store, b"a: b\r\n\r\nhi\r\n", "user/alice/INBOX")
     wire = quiet.connect("pop3")
@@ -387,7 +406,7 @@ def test_who_has_no_row_here_is_known_by_what_is_said(place, monkeypatch):
     login, = OpenLogins.of(place.store)._all
     place.without_news()
     place.store.directory.remove("alice")
-    login._rows = frozenset()
+    login._rowless = frozenset(["alice"])
     place.with_news()
     outside, logins = Outside(place.store, monkeypatch), OpenLogins.of(place.store)
     for answer, ends in ((Account("alice", "", credential=login.admitted.own.credential), False), (None, True)):

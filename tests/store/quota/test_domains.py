@@ -113,7 +113,7 @@ def test_what_is_too_big_for_a_domain_is_refused_for_good(store):
 
 # Fair shares
 
-def test_fair_shares_are_held_against_the_limit(tmp_path):
+def test_fair_shares_are_accounted_and_held_against_no_limit(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_charge="fair"))
     for number in range(4):
         deliver(store, body(number), "user/alice/INBOX", "user/bob/INBOX")
@@ -121,9 +121,9 @@ def test_fair_shares_are_held_against_the_limit(tmp_path):
     assert problem(store, 200, number=50) is Problem.OVER_QUOTA
     assert reckon(store, "primary") == 2
     assert (roots.quota(store, "alice").discount, roots.quota(store, "bob").discount) == (200, 200)
-    assert roots.quota(store, "alice").per_cent(store.settings) == 50
-    assert problem(store, 201, number=51) is Problem.OVER_QUOTA
-    assert problem(store, 200, number=52) is None
+    assert roots.quota(store, "alice").accounted(store.settings).per_cent(store.settings) == 50
+    assert roots.quota(store, "alice").per_cent(store.settings) == 100
+    assert problem(store, 1, number=51) is Problem.OVER_QUOTA
     remove(store, store.entry(MailboxName("bob", "INBOX")), [1, 2, 3, 4])
     reckon(store, "primary")
     assert (roots.quota(store, "alice").discount, roots.quota(store, "bob").discount) == (0, 0)

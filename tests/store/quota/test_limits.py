@@ -15,7 +15,8 @@ from store.errors import Problem
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.quota import roots
-from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, readable, root_key
+from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, root_key
+from store.values import readable
 from tests.store.quota.quotas import BODY, DAY, NOW, admit, body, fill, make, problem, refusal, set_clock, use
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 

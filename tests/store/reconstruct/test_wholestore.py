@@ -16,7 +16,9 @@ from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import visible
 from store.mailboxes.copymessages import copy_messages
 from store.opening import open_store
+from store.partition.marks import IN_PLACE, SCRATCH, is_half_made
 from store.rebuild.salvagedusers import salvage_users
+from store.reconstruct import wholestore
 from store.reconstruct.wholestore import rebuild
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
@@ -350,4 +352,41 @@ def test_rights_and_annotations_that_nobody_could_have_set_are_left_out(root):
     assert set(store.mailboxes.annotations.of(entry.id)) == {("/shared/a", "", b"x"), ("/private/a", "alice", b"x")}
     assert [each.name for each in visible(store, "bob") if each.id == entry.id] == [entry.name]
     assert check(store) == []
+    store.close()
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nobody expects it."""
+
+
+@pytest.mark.parametrize("by_plan", [True, False])
+@pytest.mark.parametrize("removed", range(3))
+def test_who_is_killed_while_clearing_what_was_cut_off_goes_on(root, faults, by_plan, removed):
+    """A rebuild was cut off, with or without a plan; what removes its databases is killed, too."""
+    left = [removed]
+    faults.fail(wholestore, "write_user_area", Killed)
+    with pytest.raises(Killed):
+        rebuilt(root)
+    faults.mend()
+    if by_plan:                         # which has its list beside, and no note before all is in its place
+        (root / SCRATCH / IN_PLACE).unlink()
+        (root / "mboxlist").rename(root / SCRATCH / "mboxlist")
+    assert is_half_made(root)
+
+    def is_last(*_, **__):
+        left[0] -= 1
+        return left[0] < 0
+
+    faults.fail(shutil, "rmtree", Killed, is_last)
+    try:
+        rebuilt(root)
+    except Killed:
+        pass
+    faults.mend()
+    if not is_half_made(root):          # only what is left of the folder for it could not be removed
+        shutil.rmtree(root / SCRATCH)
+        lose_databases(root)
+    assert rebuilt(root).findings == []
+    store = open_store(root, SMALL)
+    assert uids(store, "user/alice/INBOX") == list(range(1, 71)) and check(store) == []
     store.close()

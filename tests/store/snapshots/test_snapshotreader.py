@@ -42,7 +42,7 @@ def fill(store):
     deliver(store, BODIES[0], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE, received=InternalDate(10**9, 60))
     deliver(store, BODIES[1], "user/alice/INBOX")
     deliver(store, BODIES[2], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE, header=b"Delivered-To: {}\r\n")
-    deliver(store, BODIES[0], "user/alice/INBOX", trace=TRACE.replace(b"<a@", b"<b@"))     # whose trace is not shown
+    deliver(store, BODIES[0], "user/alice/INBOX", trace=TRACE.replace(b"<a@", b"<b@"))     # beside the file
     change_flags(store, store.entry(name()), [2, 3], FlagAction.ADD, Flags(Flag.FLAGGED, ("$Junk",)))
 
 
@@ -125,14 +125,15 @@ def test_header_fields_are_those_of_then_though_their_numbers_are_of_others_now(
             partition.private_headers._table.delete(key, txn.handle)
 
     partition.transact(made_anew)
-    deliver(store, BODIES[3], "user/bob/INBOX", header=b"Delivered-To: another\r\n")
+    for number in range(3):
+        deliver(store, BODIES[3], "user/bob/INBOX", header=b"Delivered-To: another%d\r\n" % number)
     if moved:
         volumes.add(store, "second")
         partitionmove.move_owner(store, "alice", "second")
     with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         assert mailbox.rows["head"].tolist() == [0, 0, 1,
-                                                 0] and partition.private_headers.find(1) != snapshot.partition(
+                                                 3] and partition.private_headers.find(1) != snapshot.partition(
             "primary").private_headers.find(1)
         assert contents(snapshot, mailbox) == before
         target = namespace.create_mailbox(store, name("Back"))

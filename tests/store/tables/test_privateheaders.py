@@ -53,10 +53,11 @@ def test_with_and_without_in_one_delivery(store):
 
 
 def test_a_message_without_the_first_ones_trace_header(store):
-    """Fields of one's own, and no part of the file's trace header."""
+    """Fields of one's own, those of its own delivery, and no part of the file's trace header."""
     deliver(store, BODY, ALICE, trace=TRACE, header=TO)
-    deliver(store, BODY, BOB, trace=b"Return-Path: <b@example.org>\r\n", header=TO)
-    assert texts(store, BOB) == [to(BOB) + BODY]
+    own = b"Return-Path: <b@example.org>\r\n"
+    deliver(store, BODY, BOB, trace=own, header=TO)
+    assert texts(store, BOB) == [to(BOB) + own + BODY]
     assert files(store) == [TRACE + BODY]
 
 

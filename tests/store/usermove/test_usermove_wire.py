@@ -1,5 +1,6 @@
 """What back ends say to each other, octet by octet; and callers who say other things."""
 
+import errno
 import json
 import socket
 import struct
@@ -16,6 +17,7 @@ from store.usermove import messageformat
 from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
 from store.usermove.peer import refusal_of, said_of
+from store.usermove.receivemailboxes import Arrival
 from store.usermove.responder import Session
 from store.usermove.targetside import IncomingMoves
 from tests.support.stores.movepair import LIMIT, ONE, TWO, Plain, make_back_end
@@ -261,6 +263,19 @@ def test_what_the_store_refuses_is_told(there):
         encode({"op": "begin", "user": "../x", "move": "1", "partition": ""}),
         encode({"op": "activate", "user": "alice", "move": "2"}), encode({"op": "drop", "user": "nobody", "move": "2"}),
         encode({"op": "confirm", "user": "nobody", "move": "2"}))] == ["USER_EXISTS", "BAD_NAME", "GONE", None, None]
+
+
+@pytest.mark.parametrize(("code", "problem"), [(errno.EIO, "UNAVAILABLE"), (errno.ENOSPC, "DISK_FULL")])
+def test_a_disk_that_fails_is_told_and_ends_nothing(there, monkeypatch, code, problem):
+    failed = []
+
+    def expect(self, mailboxes):
+        if not failed:
+            failed.append(mailboxes)
+            raise OSError(code, "the disk says no")
+
+    monkeypatch.setattr(Arrival, "expect", expect)
+    assert [answer.fields.get("error") for answer in converse(there, BEGIN, EXPECT, EXPECT)] == [None, problem, None]
 
 
 def test_a_file_that_is_not_what_its_digest_says_is_refused(there):

@@ -35,7 +35,7 @@ WORDS = {
     "import cyrus": ["alice"], "spark sql": ["SELECT"], "spark export": ["x"],
     "spark generate": ["x", "--messages", "1", "--users", "1"], "explain message": ["--recipient", "alice"],
     "explain access": ["alice", "bob", "x"], "explain quota": ["alice"], "explain login": ["alice"],
-    "completion": ["bash"], "directory flush": [],
+    "mailbox subscribe": ["alice", "x"], "mailbox unsubscribe": ["alice", "x"],
 }
 ACTING = [each for each in registry.COMMANDS if not each.stays_root]
 

@@ -44,7 +44,7 @@ def bash(scripts: Path, *words: str, names: str = "") -> list[str]:
 
 @pytest.mark.parametrize(("words", "offered"), [
     (["us"], ["user"]),
-    (["user", "re"], ["rename", "remove", "restore"]),
+    (["user", "re"], ["rename", "remove"]),
     (["user", "show", "--j"], ["--json"]),
     (["user", "set", "--status", "in"], ["inactive"]),
     (["connections", "--protocol", ""], ["imap", "pop3", "lmtp", "front", "verification"]),
@@ -125,7 +125,7 @@ def test_fish_takes_the_script_and_offers_the_same(scripts: Path) -> None:
         return [found.split("\t")[0] for found in done.stdout.splitlines()]
 
     assert offered("onecopy us") == ["user"]
-    assert offered("onecopy user re") == ["remove", "rename", "restore"]
+    assert offered("onecopy user re") == ["remove", "rename"]
     assert offered("onecopy user set --status in") == ["inactive"]
     assert offered("onecopy user show I") == ["Is completion users"]
     assert offered("onecopy mailbox info --root /mail alice I") == ["Is completion mailboxes alice --root /mail"]

@@ -1,6 +1,9 @@
 """`onecopy config check` names what would not work, and nothing else; which options are taken over at a reload."""
 
+import errno
 import json
+import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -169,8 +172,55 @@ def test_other_hosts_are_asked_only_online(quiet: Program) -> None:
     assert found(quiet, *words, "--online") == {("directory.uris", True), ("front.smtp_server", True)}
 
 
-def test_no_store_and_unknown_options(bare: Program, tmp_path: Path) -> None:
-    assert ("root", True) in found(bare)
+@pytest.fixture
+def ports(quiet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those below 1024, as the user whom a service runs as would try them; who may write to nothing of root's."""
+    real = socket.socket.bind
+
+    def bind(self: socket.socket, address: tuple[str, int]) -> None:
+        if address[1] < 1024:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        real(self, address)
+
+    monkeypatch.setattr(socket.socket, "bind", bind)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for server, port in (("IMAP", "143"), ("POP3", "110"), ("LMTP", "24")):
+        monkeypatch.setenv(f"ONECOPY_{server}_PORT", port)
+
+
+def test_before_the_first_start(quiet: Program, ports: None, tmp_path: Path) -> None:
+    """By hand, as the service's user: systemd gives the service its ports, and --create makes the store."""
+    missing = {("root", False)} | {(f"{name}.port", False) for name in ("imap", "pop3", "lmtp")}
+    quiet.root = tmp_path / "later" / "store"
+    assert found(quiet, status=0) == missing
+    assert not quiet.root.exists()
+    quiet.root.parent.mkdir()
+    (quiet.root / "lost+found").mkdir(parents=True)     # of a volume of its own
+    assert found(quiet, status=0) == missing
+    for path in (quiet.root / "partitions/primary/messages/0/00/ab", quiet.root):
+        if path == quiet.root:
+            shutil.rmtree(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        assert ("root", True) in found(quiet)
+
+
+def test_a_store_that_cannot_be_made(quiet: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    quiet.root = tmp_path / "store-to-be"
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and real(path, mode))
+    assert ("root", True) in found(quiet)
+
+
+def test_root_looks_at_what_another_user_runs(quiet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of systemd names the user; the configuration need not."""
+    os.chown(quiet.root, 12345, 12345)
+    assert found(quiet, status=0) == set()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert ("root", True) in found(quiet)
+
+
+def test_unknown_options(bare: Program, tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("[imap]\nprot = 1\nhost = 2\n")
     said = bare.refused("config", "check", "--config", "other.toml", status=2)
     assert said.endswith("imap.host, imap.prot: there is no such option")

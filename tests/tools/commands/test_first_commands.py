@@ -222,7 +222,7 @@ def test_beside_a_server(onecopy: Program) -> None:
 
 
 def test_help_needs_no_store(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["serve", "--help"]) == 0
+    assert program.main(["serve", "--help-all"]) == 0
     assert "--imap-tls-port" in capsys.readouterr().out
     assert program.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("onecopy ")

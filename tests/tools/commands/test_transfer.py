@@ -26,6 +26,23 @@ def test_in_and_out(onecopy: Program, tmp_path: Path) -> None:
     onecopy("check")
 
 
+def test_a_dry_run_says_what_the_run_does(onecopy: Program, tmp_path: Path) -> None:
+    """Of a Dovecot's Maildir, for a user who has INBOX already, as everybody who has logged in."""
+    folder = tmp_path / "Maildir"
+    for part in ("cur", "new", "tmp"):
+        (folder / part).mkdir(parents=True)
+    (folder / "dovecot-uidlist").write_bytes(b"3 V1700000000 N99 Gabc\n5 :1.a\n8 :2.b\n")
+    for name, octets in (("1.a:2,S", b"Subject: one\n\none\n"), ("2.b:2,", b"Subject: two\n\ntwo lines\n\n")):
+        (folder / "cur" / name).write_bytes(octets)
+    words = "import", "maildir", "alice", str(folder)
+    dry = onecopy.json(*words, "--dry-run")
+    assert dry == onecopy.json(*words)
+    row, = dry["mailboxes"]                             # type: ignore[call-overload,index]
+    assert (row["uids"], row["brought"], row["here"]) == ("kept", 2, 2) and row["octets"] > 30
+    assert onecopy.json(*words, "--dry-run") == onecopy.json(*words)        # nothing to bring
+    onecopy("check")
+
+
 def test_what_is_wrong_is_one_line(onecopy: Program, tmp_path: Path) -> None:
     assert onecopy.refused("import", "mbox", "alice", "nowhere", status=2) == "nowhere: there is nothing of that name"
     assert onecopy.refused("import", "imap", "alice", status=2).startswith("which server?")

@@ -318,7 +318,7 @@ def test_discounts_are_those_of_the_store(tmp_path):
     store = fill(tmp_path / "store")
     reckon(store, "primary")
     settings = attrs.evolve(store.settings, quota_charge="fair")
-    assert [quotaroots.quota(store, root).charged(settings) for root in ("alice", "alice/Archive", "bob",
+    assert [quotaroots.quota(store, root).accounted(settings).octets for root in ("alice", "alice/Archive", "bob",
                                                                          "carol@b.org")] == [
         102, 48, 65, 34]
     store.close()

@@ -9,7 +9,7 @@ from attrs import asdict
 from mboxlist.engine.kv import Env
 from mboxlist.engine.statistics import Statistics
 from store.store import Store
-from store.tables.quotatable import readable
+from store.values import readable
 from tools.cli.controlclient import ask_all
 
 GOOD = 95.0             # per cent of pages that are found in a cache that is large enough

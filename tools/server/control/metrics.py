@@ -1,5 +1,6 @@
 """What `onecopy stats` gathers, in the text format that Prometheus reads (version 0.0.4)."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -38,7 +39,9 @@ def stored(store: Store) -> dict[str, Any]:
 
 def exposition(found: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     """The whole text."""
-    return "".join(_lines(metric) for metric in (*_of_files(files), *_of_tasks(found["processes"]),
+    written = _one("written_timestamp_seconds", "gauge", "When this text was written: of a file that is left it is old",
+                   time.time())
+    return "".join(_lines(metric) for metric in (written, *_of_files(files), *_of_tasks(found["processes"]),
                                                  *_of_processes(found["processes"]), *_of_store(found))
                    if metric.values)
 

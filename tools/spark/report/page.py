@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
-from store.tables.quotatable import readable
+from store.values import readable
 from tools.spark.report.charts import Bar, bars, columns
 
 Row = Mapping[str, Any]

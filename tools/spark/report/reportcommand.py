@@ -10,9 +10,8 @@ from mboxlist import privatefiles
 from store.errors import StoreError
 from store.expiry.rulebook import Source
 from store.settings import Settings
-from store.tables.quotatable import readable
 from tools.cli.invocation import Invocation
-from tools.cli.output import print_facts, print_json, print_table
+from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
 from tools.spark.report import drift, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
@@ -133,8 +132,8 @@ def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[st
 def _what_if(arguments: Any, found: Read, made: dict[str, Any], terms: Terms) -> dict[str, Any] | None:
     terms_tried = [f"messages were removed: {rule}" for rule in (*arguments.expire, *arguments.expire_rules)]
     if arguments.default_quota is not None:
-        size = readable(arguments.default_quota) if arguments.default_quota else "none"
-        terms_tried.append(f"the default quota were {size}")
+        limit = size(arguments.default_quota) if arguments.default_quota else "none"
+        terms_tried.append(f"the default quota were {limit}")
     if arguments.charging is not None:
         terms_tried.append(f"the {arguments.charging} size were charged" if arguments.charging == "logical"
                     else "fair shares were charged")
@@ -167,16 +166,16 @@ def _print_table(level: str, made: dict[str, Any]) -> None:
     rows, totals = made[level], made["totals"]
     stores = ("store",) if len(made["stores"]) > 1 or level == "stores" else ()
     growth = ("growth",) if level == "users" and made["since"] is not None else ()
-    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth))
+    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth), sizes=("limit", "growth", "waiting"))
     if len(rows) > SHOWN:
         print(f"... and {len(rows) - SHOWN} more (--json and --csv have all)")
     print()
     facts: dict[str, object] = {
         "users": totals["users"], "messages": f"{totals['messages']} in {totals['files']} files",
-        "as users see it": f"{totals['logical']} octets",
-        "fair shares": f"{totals['fair_share']} octets",
-        "waits for the purge": f"{totals['waiting']} octets in {totals['waiting_files']} files",
-        "message files": f"{totals['file_octets']} octets",
+        "as users see it": size(totals["logical"]),
+        "fair shares": size(totals["fair_share"]),
+        "waits for the purge": f"{size(totals['waiting'])} in {totals['waiting_files']} files",
+        "message files": size(totals["file_octets"]),
         "over quota": totals["over"], "at the warning": totals["warned"], "in grace": totals["in_grace"],
         "idle": totals["idle"], "counters that drifted": totals["drifted"]}
     for name in ("fixed", "notified"):
@@ -193,5 +192,5 @@ def _print_what_if(found: dict[str, Any]) -> None:
     print(f"\nWhat if {'; '.join(found['terms'])}")
     print_table([{"": name.replace("_", " "), "today": found["today"][name], "then": found["then"][name]}
                  for name in found["today"]], ("", "today", "then"))
-    print_facts({"freed": f"{found['freed']} octets", "over then": found["over_then"] or None,
+    print_facts({"freed": size(found["freed"]), "over then": found["over_then"] or None,
                  "over no more": found["over_no_more"] or None})

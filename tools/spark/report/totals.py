@@ -202,13 +202,13 @@ def _uses(mailboxes: pa.Table, settings: Settings) -> dict[tuple[str, str], tupl
 
 
 def _fullness(use: QuotaUse, settings: Settings) -> Row:
-    """What the store says of a root: what is charged, how full it is, and whether that is too much."""
+    """What the accounts say of a root: what is charged, how full it is, and whether that is too much."""
     octets, messages = use.limits(settings)
-    charged = use.charged(settings)
-    return {"octets": use.octets, "messages": use.messages, "charged": charged, "limit": octets,
-            "message_limit": messages, "per_cent": use.per_cent(settings),
-            "over": octets is not None and charged > octets or messages is not None and use.messages > messages,
-            "warned": use.deserves_warning(settings)}
+    charged = use.accounted(settings)
+    return {"octets": use.octets, "messages": use.messages, "charged": charged.octets, "limit": octets,
+            "message_limit": messages, "per_cent": charged.per_cent(settings),
+            "over": octets is not None and charged.octets > octets or messages is not None and use.messages > messages,
+            "warned": charged.deserves_warning(settings)}
 
 
 def _known(root: str, use: QuotaUse, settings: Settings, live: Live | None) -> Row:

@@ -1,15 +1,14 @@
 """onecopy check --engine spark"""
 
 import contextlib
-import shutil
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from mboxlist import privatefiles
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.filelock import scratch
 from store.partition.marks import is_down
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_json
@@ -32,8 +31,7 @@ def verify_store(invocation: Invocation) -> int:
         raise Failure("the databases are lost: `onecopy reconstruct --all` rebuilds them")
     with contextlib.ExitStack() as stack:
         if arguments.plan is None:
-            folder = privatefiles.new_folder(".plan-", root)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = stack.enter_context(scratch(root, "plan"))
         else:
             folder = arguments.plan
         engine, each = _engine(invocation, stack)

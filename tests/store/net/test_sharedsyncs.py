@@ -1,0 +1,150 @@
+"""Syncs that the kernel does: what is answered, and when; what is shared; what fails."""
+
+import errno
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from mboxlist.names import MailboxName
+from store.delivery import durable
+from store.delivery.commit import Target
+from store.delivery.durability import durability_of
+from store.errors import Problem, StoreError
+from store.mailboxes.flagchanges import change_flags
+from store.net import sharedsyncs
+from store.net.sharedsyncs import KernelSyncs
+from store.net.threads import ReactorThreads
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores.stores import SMALL, deliver, make_store
+
+INBOX = MailboxName("alice", "INBOX")
+
+
+class Reactor:
+    """Reads what it was given when it is told to."""
+
+    def addReader(self, reader: KernelSyncs) -> None:
+        self.reader = reader
+
+    def run_until(self, done: "Deferred[None]") -> None:
+        while not done.called:
+            select.select([self.reader.fileno()], [], [])
+            self.reader.doRead()
+
+
+class InHand(KernelSyncs):
+    """Syncs that end when the test says so: each with its file and its Deferred."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, Deferred[None]]] = []
+
+    def sync(self, handle: int) -> "Deferred[None]":
+        done: Deferred[None] = Deferred()
+        self.begun.append((os.readlink(f"/proc/self/fd/{handle}"), done))
+        return done
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Store, InHand]]:
+    """A store whose syncs are in our hand, and which has files ready; threads have their own way back."""
+    store = make_store(tmp_path / "store", settings=evolve(SMALL, sync="everything"))
+    deliver(store, b"Subject: first\r\n\r\n", str(INBOX))
+    store.partitions["primary"].make_ready()
+    store.partitions["primary"].flush()
+    threads, kernel = ReactorThreads(lambda call, *arguments: call(*arguments)), InHand()
+    sharedsyncs.attach(store, threads, kernel)
+    yield store, kernel
+    threads.stop()
+    store.close()
+
+
+def test_the_kernel_syncs(tmp_path: Path) -> None:
+    reactor = Reactor()
+    kernel = KernelSyncs(reactor)
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"x")
+        file.flush()
+        done = kernel.sync(file.fileno())
+        reactor.run_until(done)
+    assert done.result is None
+
+
+def test_what_the_kernel_cannot_sync_fails() -> None:
+    reader, writer = os.pipe()
+    kernel = KernelSyncs(Reactor())
+    done = kernel.sync(writer)                                          # fdatasync(2): EINVAL
+    seen: list[OSError] = []
+    done.addErrback(lambda failure: seen.append(failure.value))
+    os.close(reader)
+    os.close(writer)
+    assert [error.errno for error in seen] == [errno.EINVAL]
+
+
+def test_more_than_the_kernel_takes_wait_for_their_turn(tmp_path: Path) -> None:
+    reactor = Reactor()
+    kernel = KernelSyncs(reactor, most=2)
+    with (tmp_path / "file").open("wb") as file:
+        all_of_them = [kernel.sync(file.fileno()) for _ in range(9)]
+    for done in all_of_them:                                            # also with the file closed by its owner
+        reactor.run_until(done)
+    assert [done.result for done in all_of_them] == [None] * 9
+
+
+def test_a_change_is_answered_when_the_log_is_on_disk(served: tuple[Store, InHand]) -> None:
+    store, kernel = served
+    entry = store.entry(INBOX)
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    first = ensureDeferred(durable.flushed(store, entry))
+    (path, done), = kernel.begun
+    assert "/index/log." in path and not first.called
+    change_flags(store, entry, [1], FlagAction.REMOVE, Flags(Flag.SEEN))
+    others = [ensureDeferred(durable.flushed(store, entry)) for _ in range(3)]
+    assert len(kernel.begun) == 1                                       # which may not hold what came since
+    done.callback(None)
+    assert first.called and not any(other.called for other in others) and len(kernel.begun) == 2
+    kernel.begun[1][1].callback(None)
+    assert all(other.called for other in others)
+
+
+def test_a_delivery_syncs_its_file_then_the_log(served: tuple[Store, InHand]) -> None:
+    store, kernel = served
+    staged = store.stage(store.entry(INBOX))
+    staged.write(b"Subject: second\r\n\r\nText\r\n")
+    answer = ensureDeferred(durable.deliver(store, staged, [Target(store.entry(INBOX))]))
+    (path, done), = kernel.begun
+    assert "/staging/" in path and Path(path).read_bytes() == b"Subject: second\r\n\r\nText\r\n"
+    assert len(store.open_mailbox(store.entry(INBOX)).rows) == 1
+    done.callback(None)
+    assert "/index/log." in kernel.begun[1][0] and not answer.called
+    kernel.begun[1][1].callback(None)
+    assert answer.called
+
+
+def test_a_file_that_cannot_be_synced_is_refused(served: tuple[Store, InHand]) -> None:
+    store, kernel = served
+    staged = store.stage(store.entry(INBOX))
+    staged.write(b"Subject: second\r\n\r\nText\r\n")
+    refused: list[object] = []
+    ensureDeferred(durable.deliver(store, staged, [Target(store.entry(INBOX))])).addCallback(refused.extend)
+    kernel.begun[0][1].errback(OSError(errno.ENOSPC, "no room"))
+    outcome, = refused
+    assert isinstance(outcome, StoreError) and outcome.problem is Problem.DISK_FULL
+    assert len(store.open_mailbox(store.entry(INBOX)).rows) == 1 and len(kernel.begun) == 1
+
+
+def test_a_log_that_cannot_be_synced_ends_the_process(served: tuple[Store, InHand]) -> None:
+    store, kernel = served
+    partition = store.partitions["primary"]
+    broken: list[bool] = []
+    partition.env.broken = lambda: broken.append(True)
+    failed: list[BaseException] = []
+    durability_of(store).log(partition).addErrback(lambda failure: failed.append(failure.value))  # type: ignore[attr-defined]
+    kernel.begun[0][1].errback(OSError(errno.EIO, "lost"))
+    assert broken == [True] and isinstance(failed[0], StoreError) and failed[0].problem is Problem.UNAVAILABLE
+    partition.env._failed = False                                       # so that the store can be closed

@@ -1,0 +1,102 @@
+"""docs/deploy/alerts.yml, tried by Prometheus's own promtool: no rule fires on a new store or on one that is well, and
+each fires when it should."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from store.store import Store
+from tests.support import ROOT
+from tests.support.stores.stores import make_store
+from tools.server.control.figures import gather
+from tools.server.control.metrics import exposition, stored
+
+PROMTOOL = Path(sys.prefix) / "unpacked/prometheus/usr/bin/promtool"
+RULES = ROOT / "docs/deploy/alerts.yml"
+BEFORE = 720                # samples, one every ten minutes: 5 days, in which there is no store
+HOUR, DAY = 6, 144          # samples
+SECONDS = 600 * BEFORE      # when the store is made, as promtool's clock has it, which begins at 0
+
+TASK = 'onecopy_task_last_run_timestamp_seconds{process="keeper",task="purge"}'
+NEW: Mapping[str, str] = {
+    "onecopy_processes": "2", "onecopy_snapshot_newest_timestamp_seconds": "0",
+    "onecopy_snapshot_failed_timestamp_seconds": "0", "onecopy_recovery_last_timestamp_seconds": "0",
+    TASK: "0",
+    'onecopy_task_failing_items{process="keeper",task="purge"}': "0", "onecopy_written_timestamp_seconds": "now",
+    'onecopy_partition_free_bytes{partition="primary"}': "90",
+    'onecopy_partition_used_bytes{partition="primary"}': "10"}
+WELL = {**NEW, TASK: "now", "onecopy_snapshot_newest_timestamp_seconds": "now"}
+
+
+def fires(changes: Mapping[str, str], after: int, folder: Path) -> set[str]:
+    """Which alerts do when a store has had these values for so many samples. "now": at each sample the time of it;
+    "-N": since N samples before the store was made."""
+    def samples(value: str) -> str:
+        if value == "now":
+            return f"{SECONDS}+600x{after}"
+        return f"{SECONDS + 600 * int(value) if value.startswith('-') else value}x{after}"
+
+    series = [{"series": name, "values": f"_x{BEFORE} {samples(value)}"} for name, value in changes.items()]
+    names = re.findall(r"alert: (\w+)", RULES.read_text())
+    found = set()
+    test = {"rule_files": [str(RULES)], "evaluation_interval": "10m", "tests": [{
+        "interval": "10m", "input_series": series, "alert_rule_test": [
+            {"eval_time": f"{10 * (BEFORE + after)}m", "alertname": name, "exp_alerts": []} for name in names]}]}
+    (folder / "test.yml").write_text(json.dumps(test))          # JSON is YAML
+    done = subprocess.run([PROMTOOL, "test", "rules", folder / "test.yml"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    for name in names:
+        if f"alertname: {name}," in done.stderr:
+            found.add(name)
+    assert bool(found) == bool(done.returncode), done.stderr
+    return found
+
+
+def test_the_rules_can_be_read() -> None:
+    done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", RULES], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert "10 rules found" in done.stdout
+
+
+@pytest.mark.parametrize(("values", "after"), [(NEW, 1), (NEW, HOUR), (WELL, HOUR), (WELL, 3 * DAY)])
+def test_nothing_fires(values: dict[str, str], after: int, tmp_path: Path) -> None:
+    assert fires(values, after, tmp_path) == set()
+
+
+@pytest.mark.parametrize(("values", "after", "alert"), [
+    ({**WELL, "onecopy_written_timestamp_seconds": "-0"}, 4, "MetricsAreOld"),
+    ({}, 4, "MetricsAreOld"),
+    ({**WELL, "onecopy_processes": "0"}, 2, "NoServer"),
+    ({**WELL, "onecopy_snapshot_newest_timestamp_seconds": f"-{3 * DAY}"}, 2, "NoFreshSnapshot"),
+    ({**WELL, "onecopy_snapshot_newest_timestamp_seconds": "0"}, 3 * DAY, "NoSnapshotYet"),
+    ({**WELL, "onecopy_snapshot_failed_timestamp_seconds": "-2"}, 2, "SnapshotFailed"),
+    ({**WELL, 'onecopy_task_failing_items{task="purge"}': "3"}, 2 * HOUR, "HousekeepingFails"),
+    ({**WELL, TASK: f"-{2 * HOUR}"}, 2, "HousekeepingStands"),
+    ({**WELL, TASK: "0"}, 3 * HOUR, "HousekeepingNeverBegan"),
+    ({**WELL, "onecopy_recovery_last_timestamp_seconds": "-2"}, 2, "StoreWasDamaged"),
+    ({**WELL, 'onecopy_partition_free_bytes{partition="primary"}': "1"}, 3, "VolumeNearlyFull"),
+])
+def test_it_fires(values: dict[str, str], after: int, alert: str, tmp_path: Path) -> None:
+    assert fires(values, after, tmp_path) == {alert}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return make_store(tmp_path / "store")
+
+
+def test_the_rules_are_about_metrics_that_there_are(store: Store) -> None:
+    """Those of a server that runs are in the description; the text of a store tells the others."""
+    said = exposition(gather(store), stored(store))
+    store.close()
+    table = (ROOT / "docs/administration.md").read_text()
+    for name in set(re.findall(r"onecopy_\w+", RULES.read_text())):
+        assert f"\n{name}" in said or f"`{name.removeprefix('onecopy_')}`" in table, name
+    there = {name.partition("{")[0] for name in NEW}
+    assert there >= {name for name in re.findall(r"onecopy_\w+", RULES.read_text())}
