@@ -34,6 +34,7 @@ class Client:
         self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
         self.failed_logins = 0
         self.client = ""                        # what the client says it is (RFC 2971), for administrators
+        self.ending = "server error"            # why the session ended
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.reading = CommandReader(stream, settings, clock)
 
@@ -117,7 +118,7 @@ class Client:
 
     def log_out(self) -> None:
         """Nobody is logged in any more; another may (RFC 8437)."""
-        log.info("%s: %s logged out", self.stream.id, self.user)
+        self.stream.tell_end("imap", self.user, "unauthenticate")
         self.leave()
         self.stream.leave()
         self.end_login()

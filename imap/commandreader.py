@@ -91,5 +91,7 @@ class CommandReader:
             await self._stream.breathe()
 
     def _allowed(self, time: float) -> float:
-        """So many seconds, or what is left until the client must have logged in."""
-        return time if self._login_by is None else min(time, max(0.0, self._login_by - self._clock.seconds()))
+        """So many seconds; before login those of a step, or what is left until the client must have logged in."""
+        if self._login_by is None:
+            return time
+        return min(time, self._settings.early_time, max(0.0, self._login_by - self._clock.seconds()))

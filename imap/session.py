@@ -29,6 +29,8 @@ from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store import offload
+from store.accounts import refusallines
+from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError
 from store.mailboxes import authorization as rights
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 QUICK = 1000                # messages that are gone through without a thread
 QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
+ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
+                            b"RENAME"))     # where it is told to the log that somebody lacks the right
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
 HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
 
@@ -88,7 +92,12 @@ class Session(Client):
         """Talk until one side has had enough. Raises ConnectionLost."""
         try:
             await self._converse()
+        except ConnectionLost:
+            self.ending = "connection lost"
+            raise
         finally:
+            if self.user:
+                self.stream.tell_end("imap", self.user, self.ending)
             self.leave()
             self.forget_message()
             self.end_login()
@@ -99,17 +108,24 @@ class Session(Client):
             self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
             while self.state is not State.LOGOUT:
                 await self._command()
+            self.ending = "logout"
         except Stopping:
             own = self.stream.farewell
             last = (farewell(self.login.ended) if self.login is not None and self.login.ended is not None else
                     Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE"))
+            self.ending = last.public
             self.stream.write(responses.bye(last.public, last.code))
         except TimedOut:
+            self.ending = "idle"
+            if not self.user:
+                self.authenticator.turned.at_admission("imap", self.stream.peer, "", NO_LOGIN)
             self.stream.write(responses.bye("Idle for too long"))
         except LimitReached as limit:
+            self.ending = limit.public
             self.authenticator.turned.at_admission("imap", self.stream.peer, self.user or limit.user, limit.public)
             self.stream.write(responses.bye(limit.public, b"LIMIT"))
         except Farewell as last:
+            self.ending = last.public
             log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)
             self.stream.write(responses.bye(last.public, last.code))
 
@@ -199,16 +215,23 @@ class Session(Client):
         try:
             return await work
         except Refused as refused:
+            self._tell_right(head, refused.code == b"NOPERM", refused.public)
             return Reply(refused.public, refused.code, refused.status)
         except SyntaxProblem as problem:
             return Reply(problem.public, problem.code, problem.status)
         except StoreError as error:
+            self._tell_right(head, error.problem is Problem.NO_PERMISSION, str(error))
             return self.refusal(error)
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
         except Exception:
             log.exception("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"))
             return Reply(BROKEN[1], BROKEN[0], NO)
+
+    def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
+        if lacking and head.name in ADMINISTRATION:
+            refusallines.refused(refusallines.RIGHT, self.stream.peer, self.user, "imap",
+                                 f"{head.name.decode('ascii')}: {why}")
 
     def refusal(self, error: StoreError, *, as_target: bool = False) -> Reply:
         """The reply to a command that the store refused; `as_target`: the mailbox was to receive messages."""

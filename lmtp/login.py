@@ -1,11 +1,11 @@
 """AUTH: a relay logs in (RFC 4954)."""
 
 import binascii
-import logging
 
 from lmtp import replies
 from lmtp.replies import Reply
 from lmtp.wire import Auth
+from store.accounts import refusallines
 from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
 from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
@@ -15,8 +15,6 @@ from store.store import Store
 from store.values import Secret
 
 LINE_LIMIT = 12288      # RFC 4954 §4
-
-log = logging.getLogger(__name__)
 
 
 class _GivenUp(Exception):
@@ -62,10 +60,11 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
     except _GivenUp as reason:
         return None, reason.reply
     except StoreError as error:
-        log.warning("%s: AUTH: %s", stream.id, error)
         failed = error.problem in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED)
         return None, replies.AUTH_FAILED if failed else replies.AUTH_UNAVAILABLE
     if admitted.account.user not in users:
+        refusallines.refused(refusallines.LOGIN, stream.peer, admitted.account.user, "lmtp",
+                             "the user is none of lmtp.auth_users")
         return None, replies.AUTH_FAILED
     return admitted, replies.AUTHENTICATED
 

@@ -35,6 +35,7 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
+from store.accounts import refusallines
 from store.errors import StoreError
 from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
@@ -126,7 +127,7 @@ class Session:
             self._found_trust = None
         lost = self._stream.secure and self._trust is Trust.STRANGER and not self._listener.access.auth_users
         if lost or self._trust is Trust.REFUSED:
-            log.warning("%s: %s may not deliver and is rejected", self._stream.id, self._peer)
+            refusallines.refused(refusallines.ADDRESS, self._peer, "", "lmtp", "not in lmtp.networks")
             noting.refused(self._listener.store.delivery_log, noting.Envelope("", self._peer, None), (),
                            replies.REFUSED,
                            "the client may not deliver here: lmtp.networks")

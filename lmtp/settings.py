@@ -54,7 +54,7 @@ class Settings(AdmissionSettings):
                                  "chunks that are accepted do not count", validator=ge(100))
     swallow_limit: int = setting(4 << 30, "octets of a refused message that are read and dropped before the connection "
                                  "is ended", type="size")
-    login_time: int = setting(120, "time that a client has to show that it may deliver, if its address does not",
+    login_time: int = setting(60, "time that a client has to show that it may deliver, if its address does not",
                               type="duration")
     command_time: int = setting(   # RFC 5321 §4.5.3.2.7
         300, "time between two commands before the connection is ended", type="duration")

@@ -22,6 +22,7 @@ from lmtp.refusals import refusal
 from lmtp.replies import Reply
 from lmtp.session import Listener
 from lmtp.smtppaths import Address, PathProblem, path
+from store.accounts import refusallines
 from store.errors import StoreError
 from store.net.linestates import LineTooLong, Stopping
 from store.net.stream import Stream
@@ -133,7 +134,7 @@ class Verification:
         """
         stream = self._stream
         if self._listener.access.trust(stream.peer) not in (Trust.RELAY, Trust.TRUSTED):
-            log.warning("%s: %s may not ask about recipients and is rejected", stream.id, stream.peer)
+            refusallines.refused(refusallines.ADDRESS, stream.peer, "", "verification", "not in lmtp.networks")
             return
         stream.admit()
         try:

@@ -1,6 +1,5 @@
 """USER and PASS, and AUTH: RFC 1939 §7, RFC 5034."""
 
-import logging
 from collections.abc import Awaitable, Callable
 
 from attrs import define
@@ -12,14 +11,12 @@ from pop3.settings import Settings
 from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
 from store.accounts.mechanisms import Malformed
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
 from store.values import Secret
-
-log = logging.getLogger(__name__)
 
 
 class _GivenUp(Exception):
@@ -107,14 +104,13 @@ class Login:
         try:
             admitted = await login
         except StoreError as error:
-            if CODES[error.problem] != "AUTH":
+            if CODES[error.problem] != "AUTH" and error.problem is not Problem.LIMIT:
                 raise
-            self._refused(name, error)
+            self._refused(error)
             return
         await self._enter(admitted)
 
-    def _refused(self, name: str, error: StoreError) -> None:
-        log.info("%s: login of %r from %s refused: %s", self._stream.id, name, self._stream.peer, error)
+    def _refused(self, error: StoreError) -> None:
         self._failed += 1
         if self._failed >= self._settings.login_attempts:
             raise Farewell(replies.TOO_MANY_LOGINS)

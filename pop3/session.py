@@ -18,6 +18,7 @@ from pop3.states import COMMANDS, Farewell, State
 from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
+from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import Problem, StoreError
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
@@ -56,6 +57,7 @@ class Session:
         self._maildrop: Maildrop | None = None
         self._bad_commands = 0
         self._open = True
+        self._ending = "server error"           # why the session ended
         self._utf8 = False                      # the client has said UTF8 (RFC 6856 §2.1)
         self._login = Login(stream, listener.store, self._settings, self._say, self._refuse, self._line, self._enter)
         self._actions: dict[type[wire.Command], Callable[[Any], Awaitable[None]]] = {
@@ -70,6 +72,12 @@ class Session:
         """Talk until one side has had enough. Raises ConnectionLost, TimedOut."""
         try:
             await self._converse()
+        except ConnectionLost:
+            self._ending = "connection lost"
+            raise
+        except TimedOut:
+            self._ending = "idle"
+            raise
         finally:
             if self._held is not None:
                 self._held.leave()
@@ -83,16 +91,22 @@ class Session:
                 await self._command()
                 await self._output.relieve()
                 await self._stream.breathe()
+            self._ending = "logout"
         except Stopping:
             own = self._stream.farewell
             ended = self._held.ended if self._held is not None else None
+            self._ending = ended.public if ended else own or "server stop"
             self._say(_ended(ended) if ended else refused(own, "SYS/TEMP") if own else replies.STOPPING)
         except LimitReached as limit:
+            self._ending = limit.public
             turned = Authenticator.of(self._listener.store).turned
             turned.at_admission("pop", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
-            log.info("%s: rejected: %s", self._stream.id, last.reply.decode("ascii").rstrip())
+            self._ending = last.reply.decode("ascii").rstrip().removeprefix("-ERR ")
+            if last.reply == replies.TOO_SLOW_LOGIN:
+                Authenticator.of(self._listener.store).turned.at_admission("pop", self._stream.peer, "", NO_LOGIN)
+            log.info("%s: rejected: %s", self._stream.id, self._ending)
             self._say(last.reply)
 
     def describe(self) -> dict[str, str]:
@@ -233,6 +247,7 @@ class Session:
             self._say(ok(f"{message.size} octets"))
             await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
+        self._stream.acts["read"] += 1
 
     async def _top(self, command: wire.Top) -> None:
         row = self._drop.row(command.number)
@@ -244,6 +259,7 @@ class Session:
 
     async def _dele(self, command: wire.Dele) -> None:
         self._drop.delete(command.number)
+        self._stream.acts["deleted"] += 1
         self._say(replies.MARKED)
 
     async def _noop(self, command: wire.Noop) -> None:
@@ -251,6 +267,7 @@ class Session:
 
     async def _rset(self, command: wire.Rset) -> None:
         self._drop.reset()
+        self._stream.acts["deleted"] = 0
         self._say(ok(f"maildrop has {self._drop.summary()}"))
 
     async def _last(self, command: wire.Last) -> None:
@@ -258,10 +275,12 @@ class Session:
 
     async def _quit(self, command: wire.Quit) -> None:
         self._open = False
-        if self._state is State.TRANSACTION and not await update(self._listener.store, self._settings, self._drop,
-                                                                 self._who):
-            self._say(replies.NOT_REMOVED)
-            return
+        if self._state is State.TRANSACTION:
+            removed = await update(self._listener.store, self._settings, self._drop, self._who)
+            if removed is None:
+                self._say(replies.NOT_REMOVED)
+                return
+            self._stream.acts["expunged"] += removed
         self._say(replies.BYE)
 
     def _open_message(self, row: Any) -> MessageFile:
@@ -316,7 +335,7 @@ class Session:
         try:
             if left <= 0:
                 raise TimedOut
-            return await self._stream.line(limit, left, idle=idle)
+            return await self._stream.line(limit, min(left, self._settings.early_time), idle=idle)
         except TimedOut:
             raise Farewell(replies.TOO_SLOW_LOGIN) from None
 
@@ -337,7 +356,7 @@ class Session:
                 mark_seen(self._listener.store, drop, self._who)
         finally:
             self._listener.admission.leave(drop)
-        log.info("%s has left", self._who)
+            self._stream.tell_end("pop", self._user, self._ending)
 
 
 def _ended(ended: StoreError) -> bytes:

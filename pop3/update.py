@@ -18,8 +18,8 @@ from store.values import Flag, FlagAction, Flags
 log = logging.getLogger(__name__)
 
 
-async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> bool:
-    """Remove what is marked as deleted, on disk when this returns; False when that failed.
+async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> int | None:
+    """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed.
 
     With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
     others have expunged meanwhile are gone, which is what was asked for.
@@ -30,10 +30,10 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         others += drop.expired
     uids = sorted({*asked, *others}) if others else asked
     if not uids:
-        return True
+        return 0
     if not _may(store, drop, "te"):
         log.info("%s: QUIT: the user may not delete", who)
-        return False
+        return None
     try:
         if _are_many(uids, EXPUNGE_UNITS):
             entry = drop.mailbox.entry
@@ -43,13 +43,13 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         await durable.flushed(store, drop.mailbox.entry)
     except StoreError as error:
         log.warning("%s: QUIT: %s", who, error)
-        return False
+        return None
     except Exception:
         log.exception("%s: QUIT failed", who)
-        return False
+        return None
     log.info("%s has deleted %s%s", who, counted(len(asked)), f", and {len(uids) - len(asked)} by policy" if others
              else "")
-    return True
+    return len(uids)
 
 
 def mark_seen(store: Store, drop: Maildrop, who: str) -> None:

@@ -22,7 +22,10 @@ rm -f request.pem extensions openssl.log
 
 printf 'secret\n' >directory
 printf 'secret\n' >directory-write
+# What nginx must say when it asks the front, and the line with which it does.
+openssl rand -base64 32 >front
+sed 's/.*/auth_http_header Auth-Key "&";/' front >onecopy-secret.conf
 # Read by the users that the containers run as.
 chmod 755 . tls
-chmod 644 tls/* directory directory-write
+chmod 644 tls/* directory directory-write front onecopy-secret.conf
 chmod 600 ca.key

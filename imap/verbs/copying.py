@@ -55,6 +55,7 @@ async def copy(session: Session, command: Copy) -> Reply:
         code = b""                              # RFC 4315 §3
     if not command.remove:
         return Reply(f"{name} completed", code)
+    session.stream.acts["expunged"] += len(uids)
     # Before the numbers of what was moved go: RFC 6851 §4.3.
     if code:
         session.stream.write(responses.ok(None, "Moved", code))

@@ -100,6 +100,7 @@ class _Fetching:
     batch: int = field(init=False)
     _needs_cache: bool = field(init=False)
     _sets_seen: bool = field(init=False)
+    _reads: bool = field(init=False)                            # more than headers, from its beginning
     _quick: Quick | None = field(init=False)
     _held: int = field(init=False, default=0)                   # octets of files since others were last let in
 
@@ -108,6 +109,7 @@ class _Fetching:
         self.sections = tuple(item for item in self.command.items if isinstance(item, Section | Binary))
         may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
         self._sets_seen = may_set and any(one.sets_seen for one in self.sections)
+        self._reads = any(_is_read(one) for one in self.sections)
         self._quick = Quick.of(self.sections)
         listed = self._quick is not None and bool(self._quick.of_record)
         self._needs_cache = listed or any(item in _CACHED_ITEMS for item in self.items) or any(
@@ -249,6 +251,8 @@ class _Fetching:
 
     async def _send_sections(self, positions: Positions, rows: Rows, cached: _Records | None, newly: Positions) -> None:
         heads = self._heads(positions, rows, cached)
+        if self._reads:
+            self.session.stream.acts["read"] += len(rows)
         if len(newly):      # what the client must hear of a message that this has made \Seen (RFC 7162 §3.2.4)
             wanted = (Item.UID, Item.FLAGS, Item.MODSEQ) if b"CONDSTORE" in self.session.enabled else (Item.FLAGS,)
             forms, columns = self._columns(rows[newly], (), [item for item in wanted if item not in self.items])
@@ -381,3 +385,10 @@ def _nothing(one: Section | Binary) -> bytes:
 
 def _separator(head: bytes) -> bytes:
     return b"" if head.endswith(b"(") else b" "
+
+
+def _is_read(one: Section | Binary) -> bool:
+    """Whether a message counts as read whose client asks for that: more than its header, and from the beginning."""
+    if one.partial is not None and one.partial[0]:
+        return False
+    return not one.size if isinstance(one, Binary) else one.part in (Part.ALL, Part.TEXT)

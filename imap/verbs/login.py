@@ -71,10 +71,9 @@ def _failed(session: Session, error: StoreError) -> Reply:
     if isinstance(error, Elsewhere) and session.refers_logins:
         log.info("%s: %s", session.stream.id, error)
         return Reply("Your mail is on another server", referrals.to_home(error.account), responses.NO)
-    if error.problem not in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED):
+    if error.problem not in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED, Problem.LIMIT):
         return session.refusal(error)
     session.failed_logins += 1
-    log.warning("%s: a login from %s failed: %s", session.stream.id, session.stream.peer, error)
     text = "The user name or the password is wrong" if error.problem is Problem.BAD_LOGIN else error.public
     reply = Reply(text, code(error), responses.NO)
     if session.failed_logins < session.settings.login_attempts:

@@ -42,6 +42,7 @@ async def delete(session: Session, command: Delete) -> Reply:
         session.leave()
     await session.patiently(offload.run(session.store, "names", lambda: deletion.delete_mailbox(session.store,
                                                                                                 entry.name)))
+    session.stream.acts["removed"] += 1
     _tell_name(session, name, command.mailbox, [b"\\NonExistent"])
     return Reply("DELETE completed")
 

@@ -120,5 +120,6 @@ async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint3
         return
     gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
         session.store, entry, uids))
+    session.stream.acts["expunged"] += len(gone)
     if gone:
         await durable.flushed(session.store, entry)

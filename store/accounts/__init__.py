@@ -15,15 +15,17 @@ what each status means for mail, `Status.may_log_in` for logins.
 Passwords are scrypt hashes (16 MiB, some 40 ms), checked in a thread, for an unknown user as for a wrong password.
 Beside the hash a password has the keys of SCRAM (10,000 rounds); unknown users get a salt that is always the same. A
 password that was found right is remembered for five minutes as a digest under a key of this start of the server, shared
-by its processes (`passwordcache`, `sharedcache`), so that a client that comes every minute does not cost a hash each
-time. It is forgotten when the user's row changes; a changed password is another key. In memory a password is a
-`Secret`, which does not print.
+by its processes (`passwordcache`, `throttle.sharedcache`), so that a client that comes every minute does not cost a
+hash each time. It is forgotten when the user's row changes; a changed password is another key. In memory a password is
+a `Secret`, which does not print.
 
-Failed logins slow down by address and by user (`slowdown`), but not a user where the user has logged in before. The
-delay comes before the password is looked at, so that it tells nothing. Two logins of an address are looked at at a
-time; the others wait in line without a thread. Rules of access (`accessrules`, Sun's form) are checked last, after
-authentication.
+Failed logins slow down by user, address and network, over all processes (the room `throttle`), but not a user where the
+user has logged in before. The delay comes before the password is looked at, so that it tells nothing. Two logins of an
+address are looked at at a time; the others wait in line without a thread. What is refused is a line of the log in a
+fixed form (`refusallines`), and a note for `onecopy explain login` (`rejectedlogins`). Rules of access (`accessrules`,
+Sun's form) are checked last, after authentication.
 
-Each process writes its own part of a shared memory (`sharedcounts`, a count-min sketch under a secret key) and adds up
-the others' without a lock, so two that look at the same moment may both let the last one in.
+How many connections there are each process writes to its own part of a shared memory (`throttle.sharedcounts`, a
+count-min sketch under a secret key); it adds up the others' without a lock, so two that look at the same moment may
+both let the last one in.
 """

@@ -16,7 +16,7 @@ from store.accounts.domainrows import DomainRules
 from store.accounts.passwordcache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, credential, kept_keys, scram_keys, verify_password, without_keys
 from store.accounts.sasl.scram import Keys
-from store.accounts.sharedcache import Remembered
+from store.accounts.throttle.sharedcache import Remembered
 from store.addresses import canonical, canonical_domain
 from store.errors import NotAtOnce, Problem, StoreError
 from store.problems import problems

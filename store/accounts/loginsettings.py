@@ -10,7 +10,7 @@ from store.accounts.accessrules import Rules
 from store.accounts.mechanisms import MECHANISMS, Wanted
 from store.accounts.networks import Networks
 from store.accounts.sasl.scram import HASHES, PLUS
-from store.accounts.slowdown import Scale
+from store.accounts.throttle.slowdown import Scale
 from store.values import setting
 
 
@@ -57,11 +57,14 @@ class Settings:
                                  "digest in memory; 0: not", type="duration", validator=ge(0))
     slow_first: float = setting(1.0, "what a login waits after too many failed ones; doubled with each further one; 0: "
                                 "nothing", type="duration", validator=ge(0))
-    slow_longest: float = setting(30.0, "what a login waits at most", type="duration", validator=ge(0))
+    slow_longest: float = setting(30.0, "what a login waits at most; those that would wait longer are refused",
+                                  type="duration", validator=ge(0))
     slow_half_life: float = setting(600.0, "time after which a failed login counts half", type="duration",
                                     validator=ge(1))
     slow_free_address: int = setting(10, "failed logins from an address that cost nothing", validator=ge(0))
     slow_free_user: int = setting(3, "failed logins of a user that cost nothing", validator=ge(0))
+    slow_free_network: int = setting(50, "failed logins from a network (/24 of IPv4, /48 of IPv6) that cost nothing",
+                                     validator=ge(0))
     slow_exclude: tuple[str, ...] = setting(("local", "127.0.0.0/8", "::1"),
         "addresses and networks of whose failed logins only the users count, such as those of webmail",
         check=Networks.parse)
@@ -121,4 +124,4 @@ class Settings:
     def scale(self) -> Scale:
         """How failed logins slow down."""
         return Scale(self.slow_first, self.slow_longest, self.slow_half_life, self.slow_free_address,
-                     self.slow_free_user)
+                     self.slow_free_user, self.slow_free_network)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from store.accounts.sharedcache import Remembered
+from store.accounts.throttle.sharedcache import Remembered
 from store.values import Secret
 
 LIFETIME = 300.0            # seconds

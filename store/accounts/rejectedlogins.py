@@ -1,15 +1,20 @@
-"""Logins that were refused or kept waiting, noted for those who ask later (`onecopy explain login`): who, from where,
-and why; never a password.
+"""Logins that were refused or kept waiting: who, from where, and why; never a password.
+
+What is refused is a line of the log at once (`refusallines`), and noted for those who ask later (`onecopy explain
+login`), with a better reason.
 
 What is the same within one writing of the journal is one note with a count, and only so many different ones are noted
 in that time: who tries many names from many places fills neither the memory nor the disk.
 """
 
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from store.accounts import refusallines
 from store.deliverylog import DeliveryLog, short
 from store.errors import Problem, StoreError
 
@@ -18,6 +23,14 @@ if TYPE_CHECKING:
 
 KIND = "login"
 MOST = 200                  # different notes between two writings
+NO_LOGIN = "no login in time"
+WRONG = "wrong name or password"
+AGAIN = "the same wrong password again"
+QUIET = 1.0                 # seconds in which the same limit, hit from the same address, is one line of the log
+MOST_QUIET = 2000           # addresses and limits of which that is known
+
+_KINDS = {Problem.BAD_LOGIN: refusallines.LOGIN, Problem.NOT_AUTHORIZED: refusallines.LOGIN,
+          Problem.LIMIT: refusallines.SLOWED}
 
 _Key = tuple[str, str, str, Problem | None, str]
 
@@ -28,10 +41,20 @@ class RejectedLogins:
 
     delivery_log: DeliveryLog
     directory: "BuiltinDirectory"
+    clock: Callable[[], float] = time.monotonic
+    _quiet: dict[tuple[str, str, str, str], int] = field(factory=dict, init=False)  # since `_looked`, not yet told of
+    _looked: float = field(default=0.0, init=False)
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
-    def refused(self, service: str, peer: str, user: str, error: StoreError) -> None:
-        """A login as that user id ("": it is not known whose) has been refused."""
+    def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False) -> None:
+        """A login as that user id ("": it is not known whose) has been refused; `again`: as it was before."""
+        if again:
+            kind, reason = refusallines.REPEATED, AGAIN
+        else:
+            kind = _KINDS.get(error.problem, refusallines.UNAVAILABLE)
+            public = error.public if error.problem is not Problem.BAD_LOGIN else WRONG
+            reason = f"{public}: {error.detail}" if error.detail else public
+        refusallines.refused(kind, peer, user, service, reason)
         self._note(service, peer, user, error.problem, error.detail or error.public)
 
     def waits(self, service: str, peer: str, user: str, seconds: float) -> None:
@@ -40,8 +63,22 @@ class RejectedLogins:
                                               "failed before (login.slow_first)")
 
     def at_admission(self, service: str, peer: str, user: str, why: str) -> None:
-        """A connection has been ended by a limit."""
+        """A connection has been ended by a limit. What crowds hit is one line in a while, with how often it was."""
+        now, key = self.clock(), (service, peer, user, why)
+        if now - self._looked >= QUIET or len(self._quiet) >= MOST_QUIET:
+            self._tell_rest(now)
+        if key in self._quiet:
+            self._quiet[key] += 1
+        elif len(self._quiet) < MOST_QUIET:
+            self._quiet[key] = 0
+            refusallines.refused(refusallines.LIMIT, peer, user, service, why)
         self._note(service, peer, user, Problem.LIMIT, why)
+
+    def _tell_rest(self, now: float) -> None:
+        quiet, self._quiet, self._looked = self._quiet, {}, now
+        for (service, peer, user, why), times in quiet.items():
+            if times:
+                refusallines.refused(refusallines.LIMIT, peer, user, service, why, times)
 
     def _note(self, service: str, peer: str, user: str, problem: Problem | None, why: str) -> None:
         key = service, peer, user, problem, why

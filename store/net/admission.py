@@ -1,19 +1,17 @@
 """Admission control of a server, which all its listeners share: what it asks of every connection of any protocol."""
 
-import logging
 import math
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import define, field, frozen
 from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 from store.net.limits import ConnectionLimits
 from store.values import setting
-
-log = logging.getLogger(__name__)
 
 MINUTE = 60.0               # seconds in which `command_rate` counts
 
@@ -37,6 +35,11 @@ class LoginAdmissionSettings(AdmissionSettings):
     """And about those of servers that users log in to."""
 
     connections_per_user: int = setting(100, "connections at a time of one user; 0: any number", validator=ge(0))
+    early_connections: int = setting(10, "connections at a time that have not logged in from one address from which "
+                                     "nobody has logged in before; login.slow_exclude and login.proxy_networks are not "
+                                     "counted; 0: as many as connections_per_address", validator=ge(0))
+    early_time: float = setting(30.0, "time that a client has for each step before login: the TLS handshake, a line",
+                                type="duration", validator=ge(1))
     early_octets: int = setting(64 << 10, "octets that a client may send before it has logged in, under TLS those "
                                 "within; 0: any number", type="size", validator=ge(0))
     command_rate: int = setting(600_000, "lines that a client may send in a minute; 0: any number", validator=ge(0))
@@ -45,17 +48,16 @@ class LoginAdmissionSettings(AdmissionSettings):
 @define(eq=False)
 class AdmissionControl:
     """Counts what is there. `early_octets`: what a client may send before it has logged in, 0: anything;
-    `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `refused`: connections
-    that are being sent away."""
+    `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `familiar`: whether
+    somebody has logged in from an address before. `refused`: connections that are being sent away."""
 
     limits: ConnectionLimits
     early_octets: int = 0
     command_rate: float = math.inf
     draining: bool = False
+    familiar: Callable[[str], bool] = lambda peer: False
     refused: set[object] = field(factory=set, init=False)
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
-    _logged: float = field(default=-math.inf, init=False)   # when one of them was last logged,
-    _unlogged: int = field(default=0, init=False)           # and how many were not
 
     @classmethod
     def from_settings(cls, server: str, settings: AdmissionSettings, shared: Counts | None = None
@@ -65,26 +67,17 @@ class AdmissionControl:
                                   server, shared)
         if not isinstance(settings, LoginAdmissionSettings):
             return cls(limits)
-        limits.per_user = settings.connections_per_user
+        limits.per_user, limits.early = settings.connections_per_user, settings.early_connections
         return cls(limits, settings.early_octets, settings.command_rate or math.inf)
 
     def follow(self, settings: AdmissionSettings) -> None:
         """Have the limits of these settings from now on; what is open stays."""
         self.limits.total, self.limits.per_address = settings.connections, settings.connections_per_address
         if isinstance(settings, LoginAdmissionSettings):
-            self.limits.per_user = settings.connections_per_user
+            self.limits.per_user, self.limits.early = settings.connections_per_user, settings.early_connections
             self.early_octets, self.command_rate = settings.early_octets, settings.command_rate or math.inf
 
     @classmethod
     def open_to_all(cls) -> "AdmissionControl":
         """Without limits."""
         return cls(ConnectionLimits(1 << 62, 1 << 62))
-
-    def tell(self, now: float, connection: str, peer: str, refused: str) -> None:
-        """Log a refusal, but not each of very many."""
-        if now - self._logged < 1:
-            self._unlogged += 1
-            return
-        others = f" (and so were {self._unlogged} others)" if self._unlogged else ""
-        self._logged, self._unlogged = now, 0
-        log.warning("%s: %s is rejected: %s%s", connection, peer, refused.lower(), others)

@@ -25,15 +25,15 @@ from store.accounts.mechanisms import (
     FindNamed,
     Proved,
     Question,
-    Turn,
 )
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
 from store.accounts.sasl.scram import PLUS
-from store.accounts.slowdown import SlowDown
+from store.accounts.throttle.loginmemory import LoginMemory
+from store.accounts.throttle.slowdown import NOWHERE, Place, SlowDown, Turn
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
-from store.net.limits import NETWORK_BITS, is_this_host, network_of
+from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost
 from store.net.stream import Stream
 from store.store import Store
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2                 # logins from one address that are looked at; others wait in line
 PATIENCE = 60.0             # seconds in which their turn must come
+LOOK = 1.0                  # seconds after which one that waits looks whether its user has become known where it is
 
 Talk = Callable[[bytes], Awaitable[Secret]]     # says a challenge, and reads the response
 
@@ -61,12 +62,10 @@ class Elsewhere(StoreError):
 
 @frozen
 class Behind:
-    """A client for which a proxy asks on a connection of its own: where it is, whether it speaks TLS there, and for how
-    many seconds the proxy has kept it waiting."""
+    """A client for which a proxy asks on a connection of its own: where it is, and whether it speaks TLS there."""
 
     peer: str
     secure: bool
-    waited: float = 0.0
 
 
 @frozen
@@ -86,11 +85,6 @@ class Caller:
     def peer(self) -> str:
         """Where the client is."""
         return self.stream.peer if self.behind is None else self.behind.peer
-
-    @property
-    def waited(self) -> float:
-        """Seconds that it has been kept waiting already."""
-        return 0.0 if self.behind is None else self.behind.waited
 
 
 @frozen
@@ -118,28 +112,29 @@ class Admitted:
 
 @define(eq=False)
 class Authenticator:
-    """Shared by all servers of a process, so that failed logins count together."""
+    """Shared by all servers of a process. `memory`: what all processes know of logins."""
 
     store: Store
     settings: Settings
+    memory: LoginMemory = field(factory=LoginMemory.private)
     slow: SlowDown = field(init=False)
     _tokens: Tokens = field(init=False)
     _lines: "dict[tuple[str, str], _Line]" = field(factory=dict, init=False)
     _excluded: Networks = field(init=False)
     _proxies: Networks = field(init=False)
     _offered: frozenset[str] = field(init=False)
-    address: Callable[[str], str] = field(init=False)
+    place: Callable[[str], Place] = field(init=False)   # of a peer, as failed logins count by it
     failed: int = field(default=0, init=False)      # logins since the start
     turned: RejectedLogins = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
-        self.slow = SlowDown(settings.scale)
+        self.slow = SlowDown(settings.scale, self.memory)
         self.turned = RejectedLogins(self.store.refusals, self.store.directory)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
         self._offered = settings.offered
-        self.address = lru_cache(maxsize=10_000)(self._address)
+        self.place = lru_cache(maxsize=10_000)(self._place)
         self.store.directory.remember_for(settings.remember_time)
 
     def follow(self, settings: Settings) -> None:
@@ -147,7 +142,8 @@ class Authenticator:
         slow, turned = self.slow, self.turned
         self.settings = settings
         self.__attrs_post_init__()
-        self.slow, self.slow.scale, self.turned = slow, settings.scale, turned
+        self.slow, self.turned = slow, turned
+        slow.follow(settings.scale)
 
     @classmethod
     def of(cls, store: Store) -> "Authenticator":
@@ -165,6 +161,10 @@ class Authenticator:
     def believes(self, stream: Stream) -> bool:
         """Whether the peer is a proxy that may say for whom it connects."""
         return not stream.proxy and stream.peer in self._proxies
+
+    def is_familiar(self, peer: str) -> bool:
+        """Whether an address is one of ours, or somebody has logged in from it before."""
+        return peer in self._excluded or peer in self._proxies or self.slow.former.has(self.place(peer).address, "")
 
     def takes_passwords(self, caller: Caller) -> bool:
         """Whether a name and a password are taken without SASL: where PLAIN or LOGIN is."""
@@ -229,9 +229,8 @@ class Authenticator:
             finally:
                 exchange.close()
 
-    def _address(self, peer: str) -> str:
-        """The peer's as failed logins count by it; "" if they do not."""
-        return "" if peer in self._excluded else network_of(peer, NETWORK_BITS, otherwise=peer)
+    def _place(self, peer: str) -> Place:
+        return NOWHERE if peer in self._excluded else Place.of(peer)
 
     async def check_token(self, token: Secret) -> Account:
         """The account of the one to whom a token was given. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
@@ -328,9 +327,9 @@ class Authenticator:
             del self._lines[key]
 
 
-def attach(store: Store, settings: Settings) -> None:
-    """Have all logins of this process obey these settings."""
-    store.owned.put(Authenticator, Authenticator(store, settings))
+def attach(store: Store, settings: Settings, memory: LoginMemory | None = None) -> None:
+    """Have all logins of this process obey these settings, and share that memory with other processes."""
+    store.owned.put(Authenticator, Authenticator(store, settings, memory or LoginMemory.private()))
     if settings.oauth_lacks:
         log.error("no token is taken, and OAUTHBEARER and XOAUTH2 are not offered: set %s", settings.oauth_lacks)
     if store.directory.has_keys and settings.kept_keys:
@@ -381,14 +380,16 @@ class _Attempt:
 
     _authenticator: Authenticator
     _caller: Caller
-    _address: str = field(init=False)
+    _place: Place = field(init=False)
     _user: str = ""                             # whoever the client says to be
-    _counted: bool = False
-    _noted: bool = False
+    _shown: Secret | None = None                # a password or token by which it may be the same login again
+    _turn: Turn | None = None                   # what it counts under
+    _looked_at: bool = False
+    _refused: bool = False
     _key: tuple[str, str] | None = None         # of the line in which it has its turn
 
     def __attrs_post_init__(self) -> None:
-        self._address = self._authenticator.address(self._caller.peer)
+        self._place = self._authenticator.place(self._caller.peer)
 
     def __enter__(self) -> None:
         pass
@@ -396,18 +397,24 @@ class _Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, StoreError):
             self.refused(error)
+        elif self._turn is not None and not self._looked_at:
+            self._authenticator.slow.release(self._turn)
         self.pass_on()
 
     def refused(self, error: StoreError) -> None:
         """It has failed, though the client may yet have something to say."""
-        if not self._noted:
-            self._noted = True
-            caller = self._caller
-            self._authenticator.turned.refused(caller.service, caller.peer, self._user, error)
-        if error.problem is Problem.BAD_LOGIN and not self._counted:
-            self._counted = True
-            self._authenticator.failed += 1
-            self._authenticator.slow.failed(self._address, self._user)
+        if self._refused:
+            return
+        self._refused = True
+        authenticator, caller, turn = self._authenticator, self._caller, self._turn
+        guess = True
+        if error.problem is Problem.BAD_LOGIN:
+            authenticator.failed += 1
+            if turn is not None:
+                guess = authenticator.slow.failed(turn, self._shown)
+        elif turn is not None:
+            authenticator.slow.release(turn)
+        authenticator.turned.refused(caller.service, caller.peer, self._user, error, again=not guess)
 
     def pass_on(self) -> None:
         """The next one's turn: nobody waits for what a client says."""
@@ -417,8 +424,9 @@ class _Attempt:
 
     async def admit(self, proved: Proved, mechanism: str) -> Admitted:
         """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
-        self._authenticator.slow.succeeded(self._address, proved.account.user)
-        self._user = self._user or proved.account.user
+        slow, user = self._authenticator.slow, proved.account.user
+        slow.succeeded(self._turn or slow.untaken(self._place), user)
+        self._user = self._user or user
         return await self._authenticator.authorize(proved, self._caller, mechanism)
 
     async def answer(self, question: Question) -> Any:
@@ -429,29 +437,39 @@ class _Attempt:
         if isinstance(question, FindKeys):          # what they tell, anybody may know
             return await offload.change(store, lambda: store.directory.find_keys(question.user, question.mechanism))
         await self._wait(question.user)
-        if isinstance(question, Turn):
+        self._looked_at = True
+        if isinstance(question, sasl.Turn):
             return None
         if isinstance(question, CheckToken):
+            self._shown = question.token
             return await self._authenticator.check_token(question.token)
-        kind = "doubtful" if self._authenticator.slow.doubtful(self._address, self._user) else "directory"
+        self._shown = question.password
+        kind = "doubtful" if self._turn is not None and self._turn.doubtful else "directory"
         return await account_that_logs_in(store, question.user, question.password, kind)
 
     async def _wait(self, name: str) -> None:
-        """For a turn, and for as long as earlier failures want."""
+        """For as long as earlier failures want, and for a turn."""
         authenticator, stream = self._authenticator, self._caller.stream
         self._user = authenticator.store.directory.user_id(name) if name else ""
-        if not self._address and not self._user:        # a token, by way of an address that does not count
+        if not self._place.address and not self._user:      # a token, by way of an address that does not count
             return
-        key = authenticator.slow.key(self._address, self._user)
+        self._turn = turn = authenticator.slow.take(self._place, self._user)
+        if turn.wait > 0:
+            log.debug("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, turn.wait)
+            authenticator.turned.waits(self._caller.service, self._caller.peer, self._user, turn.wait)
+            await self._pause(turn)
+        key = authenticator.slow.line(self._place, self._user)
         self._key = key
         await authenticator.line(key).enter(stream)
-        delay = authenticator.slow.delay(self._address, self._user) - self._caller.waited
-        if delay > 0:
-            log.info("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, delay)
-            authenticator.turned.waits(self._caller.service, self._caller.peer, self._user, delay)
-            await stream.pause(delay)
         if stream.lost:
             raise ConnectionLost
+
+    async def _pause(self, turn: Turn) -> None:
+        slow = self._authenticator.slow
+        end = slow.clock() + turn.wait
+        stranger = not slow.knows(turn.place, turn.user)
+        while (left := end - slow.clock()) > 0 and not (stranger and slow.knows(turn.place, turn.user)):
+            await self._caller.stream.pause(min(left, LOOK))
 
 
 async def account_that_logs_in(store: Store, login: str, password: Secret, kind: str = "directory") -> Account:

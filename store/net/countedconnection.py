@@ -1,15 +1,14 @@
 """A connection as admission control counts it: under its address, as its user's, by how much and how fast it sends."""
 
-import logging
 import os
+from collections import Counter
 
 from twisted.internet.protocol import Protocol
 
+from store.accounts import refusallines
 from store.net.admission import MINUTE, AdmissionControl
-from store.net.limits import TOO_MANY_OF_USER
+from store.net.limits import TOO_MANY_EARLY, TOO_MANY_OF_USER
 from store.net.linestates import Clock, LimitReached, Stopping
-
-log = logging.getLogger(__name__)
 
 TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
 MOST_REFUSED = 200          # connections of a server that hear why they are refused, at a time
@@ -23,10 +22,14 @@ class Counted(Protocol):
         self._admission = admission
         self._clock = clock
         self._admitted = False                          # counted, under its address
+        self._counted_early = False                     # and there as one that has not logged in
         self._user: str | None = None                   # and as this user's
         self._early = admission.early_octets                 # how much of that is left; 0: no limit (any more)
         self._lines, self._since = 0, 0.0               # since when so many lines have come
         self.entered_at = 0.0                           # when somebody logged in
+        self.received = self.sent = 0                   # octets, under TLS those within
+        self.acts: Counter[str] = Counter()             # what its user has done: see `tell_end`
+        self._before = (0, 0)                           # octets of the users before
         self.number, self.id = number, f"{os.getpid():x}-{number:x}"
         self.peer = ""
         self.proxy = ""                                 # the proxy that has told us of `peer`
@@ -40,6 +43,10 @@ class Counted(Protocol):
         """See `Stream`."""
         raise NotImplementedError
 
+    def flush(self) -> None:
+        """See `Stream`."""
+        raise NotImplementedError
+
     def admit(self) -> None:
         """Count the connection, before anything is said. Raises LimitReached, Stopping."""
         if self.stopping:
@@ -49,19 +56,36 @@ class Counted(Protocol):
 
     def _count(self) -> None:
         admission = self._admission
-        refused = admission.limits.refusal(self.peer)
+        refused = self._refusal()
         admission.counted["connections turned away" if refused else "connections"] += 1
         if refused:
-            admission.tell(self._clock.seconds(), self.id, self.peer, refused)
             admission.refused.add(self)
             if len(admission.refused) > MOST_REFUSED:      # they take no notice: under TLS they may linger
                 self.abort()
             raise LimitReached(refused)
         self._admitted = True
 
+    def _refusal(self) -> str:
+        """Count the connection, and give ""; or why not."""
+        admission = self._admission
+        if (refused := admission.limits.refusal(self.peer)) or not admission.limits.early or admission.familiar(
+                self.peer):
+            return refused
+        if not admission.limits.admit_early(self.peer):
+            admission.limits.release(self.peer)
+            return TOO_MANY_EARLY
+        self._counted_early = True
+        return ""
+
+    def _no_longer_early(self) -> None:
+        if self._counted_early:
+            self._counted_early = False
+            self._admission.limits.release_early(self.peer)
+
     def introduce(self, peer: str) -> None:
         """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
         self._admitted = False
+        self._no_longer_early()
         self._admission.limits.release(self.peer)
         self.proxy, self.peer = self.peer, peer
         self._count()
@@ -71,10 +95,19 @@ class Counted(Protocol):
         if self._admission.draining:
             raise Stopping
         if not self._admission.limits.admit_user(user):
-            log.warning("%s: %s is rejected: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
             raise LimitReached(TOO_MANY_OF_USER, user)
+        self._no_longer_early()
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._admission.counted["logins"] += 1
+
+    def tell_end(self, service: str, user: str, reason: str) -> None:
+        """The session of a user is over: one line of the log. What comes after it counts anew."""
+        self.flush()
+        acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
+        self.acts, self._before = Counter(), (self.received, self.sent)
+        refusallines.ended(self.peer, user, service, {
+            "seconds": round(self._clock.seconds() - self.entered_at), "received": received, "sent": sent,
+            **{name: acts[name] for name in ("read", "deleted", "expunged", "removed")}}, reason)
 
     def leave(self) -> None:
         """Nobody is logged in any more."""
@@ -108,6 +141,7 @@ class Counted(Protocol):
         admission.refused.discard(self)
         if self._admitted:
             self._admitted = False
+            self._no_longer_early()
             admission.limits.release(self.peer)
         if self._user is not None:
             admission.limits.release_user(self._user)

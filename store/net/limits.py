@@ -4,12 +4,13 @@ import ipaddress
 
 from attrs import define, field
 
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 
 NETWORK_BITS = 64       # of an IPv6 address: a customer has as many addresses below that as it likes
 
 TOO_MANY = "Too many connections"
 TOO_MANY_HERE = "Too many connections from your address"
+TOO_MANY_EARLY = "Too many connections from your address that have not logged in"
 TOO_MANY_OF_USER = "Too many connections of this user"
 
 
@@ -27,9 +28,11 @@ class ConnectionLimits:
     network_bits: int = NETWORK_BITS
     server: str = ""
     shared: Counts | None = field(default=None, eq=False)
+    early: int = 0              # before login, from an address that nobody has logged in from; 0: any number
     open: int = field(default=0, init=False)
     _by_address: dict[str, int] = field(factory=dict, init=False)
     _by_user: dict[str, int] = field(factory=dict, init=False)
+    _early: dict[str, int] = field(factory=dict, init=False)
 
     def refusal(self, address: str) -> str:
         """Count a connection from `address`, and give ""; or say why not, in words for the client: then it must not be
@@ -55,6 +58,21 @@ class ConnectionLimits:
         network = self._network(address)
         if network:
             self._count(self._by_address, "a", network, -1)
+
+    def admit_early(self, address: str) -> bool:
+        """Count a connection before login, unless there are too many of that address; then it must not be released."""
+        network = self._network(address)
+        if self.early and network and self._early.get(network, 0) + self._others("e", network) >= self.early:
+            return False
+        if network:
+            self._count(self._early, "e", network, 1)
+        return True
+
+    def release_early(self, address: str) -> None:
+        """One of them has logged in, or has ended."""
+        network = self._network(address)
+        if network:
+            self._count(self._early, "e", network, -1)
 
     def admit_user(self, user: str) -> bool:
         """Count a connection of `user`, unless there are too many; then it must not be released."""

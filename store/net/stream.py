@@ -19,6 +19,7 @@ from twisted.internet.protocol import Factory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from store.accounts import refusallines
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
 from store.net.linestates import KEPT, Clock, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
@@ -64,7 +65,6 @@ class Stream(Waits):
         self._woken = False
         self._session: Session | None = None
         self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
-        self.received = self.sent = 0                   # octets, under TLS those within
         self.local = ""
         self.secure = self._handshaking = factory.implicit_tls
 
@@ -288,7 +288,9 @@ class Stream(Waits):
         self._session = self._factory.start(self)
         try:
             await self._session.run()
-        except (ConnectionLost, TimedOut, Stopping, LimitReached) as reason:
+        except LimitReached as limit:               # of a server whose sessions do not say so
+            refusallines.refused(refusallines.LIMIT, self.peer, limit.user, self._admission.limits.server, limit.public)
+        except (ConnectionLost, TimedOut, Stopping) as reason:
             log.debug("%s ended: %s", self.id, type(reason).__name__)
         self.close()
 

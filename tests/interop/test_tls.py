@@ -97,4 +97,5 @@ def test_a_proxy_header_of_somebody_who_is_no_proxy_ends_the_connection(server: 
         except ConnectionResetError:
             pass
     line, = (line for line in server.log.read_text()[len(before):].splitlines() if "PROXY" in line)
-    assert "127.0.0.1 is rejected: a PROXY header, and no proxy_networks name that address" in line
+    assert "refused: proxy address=127.0.0.1 " in line
+    assert "a PROXY header, and no proxy_networks name that address" in line

@@ -13,6 +13,7 @@ from tests.support.clients.pop3 import Pop3
 from tests.support.processes import wait
 from tests.support.stores import messages
 from tools.benchmarks import benchserver
+from tools.benchmarks.sharingtime import auc
 from tools.exits import Failure
 
 pytestmark = pytest.mark.long
@@ -69,3 +70,17 @@ def test_a_server_that_cannot_start(tmp_path: Path) -> None:
     finally:
         benchserver.run([*noted, "down"])
     assert list(tmp_path.glob("onecopy-bench-*")) == []
+
+
+@pytest.mark.parametrize(("known", "new", "found"), [
+    ([1, 2], [3, 4], 1), ([3, 4], [1, 2], 0), ([1, 1], [1, 1], 0.5), ([1, 3], [2, 4], 0.75), ([2], [2, 3], 0.75)])
+def test_how_surely_one_tells(known: list[float], new: list[float], found: float) -> None:
+    assert auc(known, new) == found
+
+
+def test_whether_time_tells_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert benchserver.run(["sharing", "--tries", "8", "--dir", str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["conceal_sharing"], row["way"], row["tries"]) for row in rows] == [
+        ("clients", "APPEND", 8), ("clients", "MULTIAPPEND", 2), ("clients", "LMTP", 8)]
+    assert list(tmp_path.iterdir()) == []

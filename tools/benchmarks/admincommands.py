@@ -47,7 +47,7 @@ from store.delivery.commit import Target
 from store.opening import open_store
 from store.settings import Settings
 from store.values import InternalDate
-from tools.benchmarks.benchserver import USER, make_users
+from tools.benchmarks.temporaryserver import USER, make_users
 from tools.cli.output import print_json, print_table
 from tools.cli.storeaccess import init
 

@@ -2,38 +2,21 @@
 
 import argparse
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from mboxlist import privatefiles
-from store import VERSION
-from store.accounts.passwords import hash_password
-from store.opening import PRIMARY, open_store
-from store.settings import CONCEALED, SYNC_LEVELS, Settings
-from store.users.newuser import add_user
-from store.values import Secret
+from store.settings import CONCEALED, SYNC_LEVELS
+from tools.benchmarks import bystander, sharingtime
 from tools.benchmarks import sizing as bench_sizing
+from tools.benchmarks.temporaryserver import is_running, make_users, server_ports, start, stop
 from tools.cli import program
 from tools.cli.storeaccess import init
 from tools.exits import Failure
 
 STATE = Path(__file__).resolve().parents[2] / "var" / "bench.json"
-SERVERS = ("imap", "pop3", "lmtp")
-ADDRESS = "127.0.0.1"
-USER, PASSWORD = "bench%04d", "secret"
-START_TIME = 120.0      # seconds until it must answer
-STOP_TIME = 30.0        # seconds until it must have ended
-CHECK = 0.02
-THREADS = 8
 
 
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -96,7 +79,7 @@ def up(place: Path, workers: int, users: int, parent: Path | None, options: list
     root = folder / "store"
     init(root)
     make_users(root, users)
-    ports = dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
+    ports = server_ports()
     state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": workers, "users": users,
              "options": options, "pid": 0}
     return start(place, state)
@@ -120,89 +103,6 @@ def down(place: Path) -> None:
         place.unlink(missing_ok=True)
 
 
-def make_users(root: Path, count: int) -> None:
-    """Quickly: they share one password hash, as each costs tens of milliseconds, and side by side they share syncs."""
-    password = hash_password(Secret(PASSWORD.encode()))
-    store = open_store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
-    try:
-        with ThreadPoolExecutor(THREADS) as threads:
-            for _ in threads.map(lambda number: add_user(store, USER % number, password), range(count)):
-                pass
-    finally:
-        store.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((ADDRESS, 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Start the server, wait until it answers, and give the target. Raises Failure."""
-    command = [sys.executable, "-P", "-m", "tools.cli.program", "serve", "--root", state["root"]]
-    for server in SERVERS:
-        command += [f"--{server}-address", ADDRESS, f"--{server}-port", str(state["ports"][server])]
-    command += ["--imap-tls-port", "0", "--pop3-tls-port", "0", "--log-level", "warning"]
-    if state["workers"] > 1:
-        command += ["--workers-all", str(state["workers"])]
-    log = Path(state["folder"]) / "log"
-    with privatefiles.open_file(log, "ab") as output:
-        process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=output, start_new_session=True)
-    state["pid"] = process.pid
-    write_state(place, state)
-    deadline = time.monotonic() + START_TIME
-    for server in SERVERS:
-        while not answers(state["ports"][server]):
-            if process.poll() is not None:
-                raise Failure(f"the server has ended: {_last_line(log)} ({log})", 1)
-            if time.monotonic() > deadline:
-                raise Failure(f"the server does not answer: {log}", 1)
-            time.sleep(CHECK)
-    return target(state)
-
-
-def target(state: dict[str, Any]) -> dict[str, Any]:
-    """What a load generator needs to know."""
-    return {"name": "onecopy", "version": VERSION,
-            **{server: [ADDRESS, state["ports"][server]] for server in SERVERS},
-            "user": USER, "password": PASSWORD, "users": state["users"], "pid": state["pid"],
-            "data": str(Path(state["root"]) / "partitions" / PRIMARY), "root": state["root"]}
-
-
-def answers(port: int) -> bool:
-    """Whether a server says something to a new client."""
-    try:
-        with socket.create_connection((ADDRESS, port), timeout=5) as connection:
-            return bool(connection.recv(1))
-    except OSError:
-        return False
-
-
-def stop(state: dict[str, Any]) -> None:
-    """End the server, if it runs: cleanly if it can."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not is_running(state):
-            return
-        os.kill(state["pid"], number)
-        deadline = time.monotonic() + STOP_TIME
-        while is_running(state) and time.monotonic() < deadline:
-            time.sleep(CHECK)
-
-
-def is_running(state: dict[str, Any]) -> bool:
-    """Whether the process is there, and is the one that was started for that store."""
-    try:
-        words = privatefiles.read_named(f"/proc/{state['pid']}/cmdline").split(b"\0")
-    except OSError:
-        return False
-    return os.fsencode(state["root"]) in words
-
-
 def read_state(place: Path) -> dict[str, Any] | None:
     """What was started last."""
     try:
@@ -210,18 +110,6 @@ def read_state(place: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return found
-
-
-def write_state(place: Path, state: dict[str, Any]) -> None:
-    """For `restart` and `down`."""
-    privatefiles.make_folder(place.parent, exist_ok=True)
-    new = place.with_suffix(".new")
-    privatefiles.write(new, json.dumps(state))
-    new.replace(place)
-
-
-def _last_line(log: Path) -> str:
-    return next(iter(reversed(privatefiles.read_text(log, "replace").splitlines())), "it said nothing")
 
 
 def run(words: list[str]) -> int:
@@ -237,11 +125,9 @@ def run(words: list[str]) -> int:
         bench_sizing.run(arguments.dir, load, as_json=arguments.json)
         return 0
     if arguments.command == "bystander":
-        from tools.benchmarks import bystander  # here: it needs this module
         bystander.run(arguments.dir, arguments.messages, arguments.attack, as_json=arguments.json)
         return 0
     if arguments.command == "sharing":
-        from tools.benchmarks import sharingtime  # here: it needs this module
         sharingtime.run(arguments.dir, arguments.tries, arguments.size, arguments.conceal or CONCEALED[:1],
                         as_json=arguments.json)
         return 0

@@ -7,7 +7,6 @@ a user with the largest mailbox, the most mailboxes and hostile messages.
 
 import itertools
 import shutil
-import socket
 import statistics
 import subprocess
 import threading
@@ -28,13 +27,13 @@ from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
 from store.values import InternalDate
-from tools.benchmarks import benchserver
+from tools.benchmarks import temporaryserver
+from tools.benchmarks.benchclients import Client
 from tools.cli.output import print_json, print_table
 from tools.cli.storeaccess import init
 
 QUIET_SECONDS = 5.0
 ATTACK_SECONDS = 60.0           # an attack that takes longer is ended by closing its connection
-READ_OCTETS = 1 << 20
 ATTACKER, BYSTANDER = 0, 1      # numbers of the users
 BYSTANDERS_MESSAGES = 100
 BEAT_SECONDS = 0.02
@@ -71,43 +70,6 @@ class Felt:
         return 1000 * max(self.seconds)
 
 
-class Client:
-    """An IMAP connection that hides nothing and keeps nothing of what it is sent but the tagged line."""
-
-    def __init__(self, port: int, user: int) -> None:
-        self.socket = socket.create_connection((benchserver.ADDRESS, port), ATTACK_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._rest = b""
-        self._until(lambda line: True)
-        self.command(b"LOGIN %s %s" % ((benchserver.USER % user).encode(), benchserver.PASSWORD.encode()))
-
-    def command(self, *parts: bytes) -> bytes:
-        """Its tagged line. Raises OSError when the connection ends or nothing comes."""
-        for at, part in enumerate(parts):
-            self.socket.sendall((b"" if at else b"x ") + part + b"\r\n")
-            if at < len(parts) - 1:
-                line = self._until(lambda line: line.startswith((b"+", b"x ")))
-                if line.startswith(b"x "):
-                    return line
-        return self._until(lambda line: line.startswith(b"x "))
-
-    def close(self) -> None:
-        """End the connection."""
-        self.socket.close()
-
-    def _until(self, wanted: Callable[[bytes], bool]) -> bytes:
-        while True:
-            *lines, self._rest = self._rest.split(b"\n")
-            for at, line in enumerate(lines):
-                if wanted(line):
-                    self._rest = b"\n".join([*lines[at + 1:], self._rest])
-                    return line.rstrip(b"\r")
-            data = self.socket.recv(READ_OCTETS)
-            if not data:
-                raise ConnectionError("the server has ended the connection")
-            self._rest = self._rest[-READ_OCTETS:] + data
-
-
 def attacks(messages: int) -> list[Attack]:
     """Each command at the limits of `imap.wire.limits.Limits`."""
     patterns = b" ".join(b'"' + b"*a" * 60 + b'%db"' % number for number in range(256))
@@ -141,7 +103,7 @@ def attacks(messages: int) -> list[Attack]:
 
 def fill(store: Store, messages: int) -> None:
     """The mailboxes of attacker and bystander."""
-    attacker, bystander = benchserver.USER % ATTACKER, benchserver.USER % BYSTANDER
+    attacker, bystander = temporaryserver.USER % ATTACKER, temporaryserver.USER % BYSTANDER
     source = namespace.create_mailbox(store, MailboxName(attacker, "Source"))
     some = min(COPIED_AT_A_TIME, messages)
     _deliver(store, source, (SMALL % (number, number) for number in range(some)))
@@ -179,7 +141,7 @@ class Bystander:
     """Works in a thread of its own until it is stopped."""
 
     def __init__(self, port: int) -> None:
-        self._client = Client(port, BYSTANDER)
+        self._client = Client(port, temporaryserver.USER % BYSTANDER)
         self._seconds: list[float] = []
         self._due = time.perf_counter()             # the beat that it waits for
         self._stop = threading.Event()
@@ -233,7 +195,7 @@ def memory(pid: int) -> float:
 
 def attacked(port: int, pid: int, attack: Attack, bystander: Bystander) -> dict[str, Any]:
     """One row of the table."""
-    client = Client(port, ATTACKER)
+    client = Client(port, temporaryserver.USER % ATTACKER)
     try:
         for command in attack.before:
             client.command(command)
@@ -263,20 +225,20 @@ def run(parent: Path | None, messages: int, only: str | None, *, as_json: bool) 
     root = folder / "store"
     try:
         init(root)
-        benchserver.make_users(root, 2)
+        temporaryserver.make_users(root, 2)
         store = open_store(root, Settings(mailbox_limit=10_000), who="tools/bench")
         try:
             fill(store, messages)
         finally:
             store.close()
-        ports = dict(zip(benchserver.SERVERS, benchserver.free_ports(len(benchserver.SERVERS)), strict=True))
+        ports = temporaryserver.server_ports()
         state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": 1, "users": 2, "options": [],
                  "pid": 0}
-        started = benchserver.start(place, state)
+        started = temporaryserver.start(place, state)
         try:
             rows = measure(ports["imap"], started["pid"], messages, only)
         finally:
-            benchserver.stop(state)
+            temporaryserver.stop(state)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if as_json:

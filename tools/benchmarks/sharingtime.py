@@ -7,62 +7,20 @@ took less time than an unknown one: 0.5 tells nothing, 1 or 0 everything.
 
 import random
 import shutil
-import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.benchmarks import benchserver
-from tools.benchmarks.bystander import Client
+from mboxlist import privatefiles
+from tools.benchmarks import temporaryserver
+from tools.benchmarks.benchclients import Client, Relay
 from tools.cli.output import print_json, print_table
 from tools.cli.storeaccess import init
 
 STRANGER, ATTACKER = 0, 1       # numbers of the users
-READ_OCTETS = 1 << 16
 TOGETHER = 4                    # messages of one MULTIAPPEND
 Send = Callable[[Sequence[bytes]], None]
-
-
-class Relay:
-    """An LMTP connection."""
-
-    def __init__(self, port: int, user: int) -> None:
-        self._socket = socket.create_connection((benchserver.ADDRESS, port), 60)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._recipient = (benchserver.USER % user).encode()
-        self._answer()
-        self._ask(b"LHLO relay.example.org\r\n")
-
-    def begin(self) -> None:
-        """Up to DATA."""
-        self._ask(b"MAIL FROM:<a@example.org>\r\n")
-        self._ask(b"RCPT TO:<%b>\r\n" % self._recipient)
-        self._ask(b"DATA\r\n")
-
-    def message(self, texts: Sequence[bytes]) -> None:
-        """The octets, and the final dot. Raises ConnectionError when it is refused."""
-        answer = self._ask(b"".join(texts) + b".\r\n")
-        if not answer.startswith(b"250"):
-            raise ConnectionError(f"refused: {answer!r}")
-
-    def close(self) -> None:
-        """End the connection."""
-        self._socket.close()
-
-    def _ask(self, line: bytes) -> bytes:
-        self._socket.sendall(line)
-        return self._answer()
-
-    def _answer(self) -> bytes:
-        data = b""
-        while not data.endswith(b"\n") or data.splitlines()[-1][3:4] == b"-":
-            more = self._socket.recv(READ_OCTETS)
-            if not more:
-                raise ConnectionError("the server has ended the connection")
-            data += more
-        return data
 
 
 def append(client: Client, texts: Sequence[bytes]) -> None:
@@ -124,7 +82,7 @@ def measure(ports: dict[str, int], tries: int, size: int) -> list[dict[str, Any]
         texts = contents(count * together, size, number)
         groups = [texts[at:at + together] for at in range(0, len(texts), together)]
         known, new = groups[:count // 2], groups[count // 2:]
-        relay = Relay(ports["lmtp"], STRANGER)
+        relay = Relay(ports["lmtp"], temporaryserver.USER % STRANGER)
         for each in known:
             for text in each:
                 relay.begin()
@@ -132,11 +90,11 @@ def measure(ports: dict[str, int], tries: int, size: int) -> list[dict[str, Any]
         relay.close()
         time.sleep(1)
         if way == "LMTP":
-            relay = Relay(ports["lmtp"], ATTACKER)
+            relay = Relay(ports["lmtp"], temporaryserver.USER % ATTACKER)
             found = timed(known, new, relay.message, relay.begin, number)
             relay.close()
         else:
-            client = Client(ports["imap"], ATTACKER)
+            client = Client(ports["imap"], temporaryserver.USER % ATTACKER)
             found = timed(known, new, lambda texts, client=client: append(client, texts), lambda: None,  # type: ignore
                           number)
             client.close()
@@ -153,18 +111,18 @@ def run(parent: Path | None, tries: int, size: int, conceal: Sequence[str], *, a
     """Print the table, for each of these values of `store.conceal_sharing`."""
     rows: list[dict[str, Any]] = []
     for setting in conceal:
-        folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+        folder = privatefiles.new_folder("onecopy-bench-", parent)
         try:
             init(folder / "store")
-            benchserver.make_users(folder / "store", 2)
-            ports = dict(zip(benchserver.SERVERS, benchserver.free_ports(len(benchserver.SERVERS)), strict=True))
+            temporaryserver.make_users(folder / "store", 2)
+            ports = temporaryserver.server_ports()
             state = {"folder": str(folder), "root": str(folder / "store"), "ports": ports, "workers": 1, "users": 2,
                      "options": ["--store-conceal-sharing", setting], "pid": 0}
-            benchserver.start(folder / "bench.json", state)
+            temporaryserver.start(folder / "bench.json", state)
             try:
                 rows += [{"conceal_sharing": setting, **row} for row in measure(ports, tries, size)]
             finally:
-                benchserver.stop(state)
+                temporaryserver.stop(state)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:

@@ -20,7 +20,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from mboxlist import privatefiles
-from tools.benchmarks.benchserver import ADDRESS, PASSWORD, USER, free_ports, make_users
+from tools.benchmarks.temporaryserver import ADDRESS, PASSWORD, USER, free_ports, make_users
 from tools.cli.storeaccess import init
 
 USERS = 50

@@ -5,6 +5,7 @@ line (`--imap-port`), in rising precedence. An attribute's metadata may hold "he
 does not tell: "size" (64M), "duration" (30m), "mode" (0660).
 """
 
+import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -21,6 +22,7 @@ from tools.exits import Failure, did_you_mean
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
 FILE_NAME = "onecopy.toml"
+TYPED = "option:"           # begins the name under which argparse keeps one that was typed
 
 T = TypeVar("T")
 
@@ -336,6 +338,11 @@ def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | 
         take(_known(name), text, _known(name).flag)
     return Config(_Everything(values, lambda option: option.default), _Everything(origins, lambda option: "default"),
                   path, partial(load, given, environment, file, defaults))
+
+
+def given(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of the configuration that were typed."""
+    return {name.removeprefix(TYPED): value for name, value in vars(arguments).items() if name.startswith(TYPED)}
 
 
 def _known(name: str) -> Option:

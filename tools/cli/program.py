@@ -30,7 +30,6 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 WIDTH = 80                  # columns, where nothing is shown
 
 _HELP_WORDS = frozenset({"-h", "--help", "--help-all"})
-_OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
 
 # The help of arguments that mean the same everywhere, where a command gives none of its own.
@@ -141,7 +140,7 @@ def _options(words: frozenset[str], *, shown: bool) -> _Parser:
         show = whole or option is config.ROOT
         default = option.show(option.default)
         text = f"{option.help} ({default})" if default else option.help
-        group.add_argument(option.flag, dest=_OPTION + option.name, metavar="VALUE", default=argparse.SUPPRESS,
+        group.add_argument(option.flag, dest=config.TYPED + option.name, metavar="VALUE", default=argparse.SUPPRESS,
                            help=text.replace("%", "%%") if show else argparse.SUPPRESS)
     return parser
 
@@ -163,7 +162,7 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
     arguments, unknown = grown.top.parse_known_args(words)
     if unknown:
         arguments.parser.unknown(unknown)
-    return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
+    return Invocation(arguments, config.load(config.given(arguments), os.environ, arguments.config, defaults or {}))
 
 
 def _in_order(words: Sequence[str]) -> list[str]:
@@ -203,11 +202,6 @@ def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
 def every_parser() -> argparse.ArgumentParser:
     """The program's, with those of all commands below it, without the options of the configuration."""
     return _grown((), registry.every_module()).top
-
-
-def given(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options of the configuration that were typed."""
-    return {name.removeprefix(_OPTION): value for name, value in vars(arguments).items() if name.startswith(_OPTION)}
 
 
 def run(invocation: Invocation) -> int:

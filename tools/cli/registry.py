@@ -110,6 +110,9 @@ COMMANDS = (
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
                                         "1 if no server runs"),
+    Registered("logins", "connections",
+               "list the users, addresses and networks whose failed logins make the next ones "
+                                    "wait, or forget them; exit status 1 if no server runs"),
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),

@@ -8,7 +8,7 @@ from typing import Any
 from store.partition import processes as process_registry
 from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.options import SECTIONS, table
+from tools.cli.options import ROOT, SECTIONS, given, table
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure, did_you_mean
 from tools.server.process.reloadable import is_reloaded
@@ -92,6 +92,10 @@ def _running(invocation: Invocation) -> dict[str, dict[str, Any]]:
 
 def reload(invocation: Invocation) -> int:
     """onecopy config reload"""
+    typed = [table()[name].flag for name in given(invocation.arguments) if name != ROOT.name]
+    if typed:
+        raise Failure(f"{typed[0]} reaches no server: it reads its own sources again; put it into the file (onecopy "
+                      "config show says which)")
     before = _running(invocation)
     if invocation.arguments.dry_run:
         options = table()

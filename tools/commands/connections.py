@@ -1,12 +1,13 @@
-"""onecopy connections"""
+"""onecopy connections, onecopy logins"""
 
 import argparse
+import ipaddress
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from store.accounts.networks import Networks
+from store.accounts.networks import LOCAL, Networks
 from tools.cli.controlclient import ask_one, ask_pages, require_server
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
@@ -17,6 +18,7 @@ PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
 IDS_AT_A_TIME = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")
+FAILURES = ("kind", "name", "failures", "next_waits", "last")      # columns of `onecopy logins`
 OPTIONAL = ("proxy", "client")      # columns that are left out where nobody has anything in them
 
 
@@ -41,6 +43,14 @@ def add(parser: Parsers) -> None:
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
+    made = parser("logins", logins, "list the users, addresses and networks whose failed logins make the next ones "
+                                    "wait, or forget them; exit status 1 if no server runs")
+    made.add_argument("--user", metavar="USER", default="", help="only those of that user")
+    made.add_argument("--address", type=address_or_local, metavar="ADDRESS", default="",
+                      help="only those of that address, and of the network around it")
+    made.add_argument("--clear", action="store_true", help="forget them: the next login waits for nothing")
+    made.add_argument("--all", action="store_true", help="with --clear and without any filter: all of them")
+    made.add_argument("--json", action="store_true")
 
 
 def _networks(text: str) -> Networks:
@@ -51,7 +61,7 @@ def _networks(text: str) -> Networks:
 
 
 def connections(invocation: Invocation) -> int:
-    """onecopy connections"""
+    """onecopy connections, onecopy logins"""
     arguments, root = invocation.arguments, invocation.config.root
     filtered = any((arguments.ids, arguments.user, arguments.address, arguments.protocol, arguments.mailbox,
                     arguments.idle is not None))
@@ -111,6 +121,37 @@ def _print(rows: list[dict[str, Any]], *, json: bool) -> None:
         **{name: row[name] or None for name in ("user", "proxy", "client", "mailbox")}} for row in rows]
     print_table(shown, [name for name in COLUMNS if name not in OPTIONAL or any(row[name] for row in rows)],
                 sizes=("received", "sent"))
+
+
+def logins(invocation: Invocation) -> int:
+    """onecopy logins"""
+    arguments, root = invocation.arguments, invocation.config.root
+    if arguments.clear and not (arguments.user or arguments.address or arguments.all):
+        raise Failure("which ones? Give --user or --address, or --all")
+    require_server(root)
+    domain = str(invocation.config.values["store.default_domain"])
+    found = ask_one(root, "keeper", "logins", user=arguments.user.lower().removesuffix(f"@{domain}"),
+                    peer=arguments.address, clear=arguments.clear)
+    if found is None:
+        return 1
+    if arguments.json:
+        print_json(found)
+    elif arguments.clear:
+        print(f"forgotten: {found['count']}")
+    else:
+        print_table([{**row, "next_waits": span(row["wait"]) if row["wait"] else None, "last": span(row["last"])}
+                     for row in found["rows"]], FAILURES)
+        if found["count"] > len(found["rows"]):
+            print(f"and {found['count'] - len(found['rows'])} others")
+    return 0
+
+
+def address_or_local(text: str) -> str:
+    """What `Stream.peer` may be, as an argument."""
+    try:
+        return str(ipaddress.ip_address(text)) if text not in ("", LOCAL) else text
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address") from None
 
 
 def span(seconds: float) -> str:

@@ -1,25 +1,22 @@
 """onecopy explain message|access|quota|login"""
 
-import argparse
-import ipaddress
 import time
 from typing import Any
 
 import attrs
 
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.accounts.networks import LOCAL
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store
 from store.users import decisions, explanation, loginfacts
 from store.users.origins import know, origins
-from tools.cli.controlclient import ask_all
+from tools.cli.controlclient import ask_one, is_up
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
 from tools.cli.options import duration
 from tools.cli.output import print_facts, print_json, print_table, size, when
-from tools.commands.connections import span
+from tools.commands.connections import address_or_local, span
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 
@@ -56,18 +53,11 @@ def add(parser: Parsers) -> None:
                                           "failures, and which logins were refused; exit status 1 if nobody could log "
                                           "in as that user now (an outside directory: see onecopy directory test)")
     made.add_argument("user", metavar="USER", help="a user or address, or whatever the client says it is")
-    made.add_argument("--from", metavar="ADDRESS", type=_address, default="", dest="peer",
+    made.add_argument("--from", metavar="ADDRESS", type=address_or_local, default="", dest="peer",
                       help="from where: then the rule that decides is named, and only refusals from there")
     made.add_argument("--since", type=typed(duration), metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
-
-
-def _address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text)) if text not in ("", LOCAL) else text
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address") from None
 
 
 # Messages
@@ -232,17 +222,18 @@ def login(invocation: Invocation) -> int:
         since = time.time() - arguments.since if arguments.since is not None else 0.0
         noted = [{**each, "time": when(each["time"])} for each in decisions.of_logins(
             store, {user, store.directory.user_id(arguments.user)}, arguments.peer, since)]
-    delays = {name: answer["delay"] for name, answer in ask_all(
-        invocation.config.root, "slow", user=user, peer=arguments.peer).items() if answer["delay"]}
+    asked = ask_one(invocation.config.root, "keeper", "slow", user=user, peer=arguments.peer) if is_up(
+        invocation.config.root) else None
+    delay = asked["delay"] if asked else 0.0
     if arguments.json:
         print_json({"user": user, "problem": problem or None, "now": None if found is None else attrs.asdict(found),
-                    "delays": delays, "refusals": noted})
+                    "delay": delay, "refusals": noted})
     else:
-        _print_login(user, problem, found, delays, noted)
+        _print_login(user, problem, found, delay, noted)
     return 1 if problem or found is None or found.refused else 0
 
 
-def _print_login(user: str, problem: str, found: loginfacts.Login | None, delays: dict[str, float],
+def _print_login(user: str, problem: str, found: loginfacts.Login | None, delay: float,
                  noted: list[dict[str, Any]]) -> None:
     print_facts({"user": user, "problem": problem or None, "status": found.status if found is not None else None})
     if found is not None:
@@ -252,8 +243,9 @@ def _print_login(user: str, problem: str, found: loginfacts.Login | None, delays
                     ("service", "without_tls", "under_tls", "because"))
         for note in found.notes:
             print(f"\n{note}")
-    for name, delay in delays.items():
-        print(f"\nin process {name} the next login waits for {delay:g} s: others have failed (login.slow_first)")
+    if delay:
+        print(f"\nthe next login waits for {delay:g} s: others have failed (login.slow_first); `onecopy logins` shows "
+              "and clears them")
     print("\nrefused, or made to wait:" if noted else "\nno login is known to have been refused (store.journal_time; "
                                                       "what has just happened is noted within a second)")
     for each in noted:

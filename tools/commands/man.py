@@ -20,14 +20,23 @@ def add(parser: Parsers) -> None:
     made.add_argument("page", metavar="PAGE", nargs="?",
                       help="such as onecopy-user or onecopy.toml; to a pipe it goes as it is written, for man -l -; "
                            "default: list the pages")
+    made.add_argument("--markdown", type=Path, metavar="FOLDER",
+                      help="write pages of all commands and options in Markdown, as docs/reference has them, into this "
+                           "folder")
     made.add_argument("--to", type=Path, metavar="FOLDER",
                       help="write all into man1 and man5 of this folder, such as /usr/local/share/man")
 
 
 def man(invocation: Invocation) -> int:
     """onecopy man"""
-    arguments, found = invocation.arguments, manpages.pages(
-        commandtree.tree(), {name for name in options.table() if is_reloaded(name)})
+    arguments, reloaded = invocation.arguments, {name for name in options.table() if is_reloaded(name)}
+    if arguments.markdown is not None:
+        for name, text in manpages.reference(commandtree.tree(), reloaded).items():
+            privatefiles.make_folder(arguments.markdown, parents=True, exist_ok=True)
+            privatefiles.write(arguments.markdown / name, text)
+            privatefiles.share(arguments.markdown / name, 0o644, FOR_ALL)
+        return 0
+    found = manpages.pages(commandtree.tree(), reloaded)
     if arguments.to is not None:
         for name, text in found.items():
             folder = arguments.to / f"man{name[-1]}"

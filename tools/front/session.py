@@ -1,22 +1,22 @@
 """What nginx's mail proxy asks of each login (`auth_http`): may this client in, and where does its mail lie?
 
 The password is checked by the authenticator as that of any login, for the client's own address: what slows guessing
-down, the rules of access and the memory of good passwords are those of all servers. The proxy waits out a penalty for
-us (Auth-Wait), which then counts as waited for, once. The user's own password opens the back end, too.
+down, the rules of access and the memory of good passwords are those of all servers. The proxy waits for us
+(Auth-Wait) what the next attempt would have to wait. The user's own password opens the back end, too.
 """
 
 import hmac
 import ipaddress
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 import imap.refusals
 import pop3.refusals
+from store.accounts import refusallines
 from store.accounts.base import Account
 from store.accounts.networks import Networks
 from store.errors import Problem, StoreError
@@ -35,38 +35,16 @@ log = logging.getLogger(__name__)
 
 SERVICES = {"imap": "imap", "pop3": "pop", "smtp": "smtp"}      # nginx's words, and those of the rules of access
 LONGEST_NAME, LONGEST_PASSWORD = 1024, 1024                     # octets
-MOST_PENALTIES = 10_000     # that are remembered; who is forgotten waits again
-
-
-@define(eq=False)
-class Penalties:
-    """What clients were told to wait at the proxy. It counts once, and only as far as it has passed."""
-
-    _clock: Callable[[], float]
-    _penalties: "OrderedDict[tuple[str, str], tuple[float, float]]" = field(factory=OrderedDict, init=False)
-
-    def tell(self, peer: str, user: str, seconds: float) -> None:
-        """The proxy keeps the client waiting."""
-        self._penalties[peer, user] = self._clock(), seconds
-        self._penalties.move_to_end((peer, user))
-        if len(self._penalties) > MOST_PENALTIES:
-            self._penalties.popitem(last=False)
-
-    def served(self, peer: str, user: str) -> float:
-        """Seconds that a client has waited for the attempt that it makes now."""
-        when, seconds = self._penalties.pop((peer, user), (0.0, 0.0))
-        return min(seconds, self._clock() - when)
 
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a process share. `secret`: what proxies must send, if anything."""
+    """What all sessions of a process share. `secret`: what proxies must send."""
 
     store: Store
     settings: Settings
     clock: Callable[[], float]
     hosts: Hosts
-    penalties: Penalties
     secret: bytes
     networks: Networks
 
@@ -115,7 +93,7 @@ class Session:
         """Read the question, and answer it. Raises ConnectionLost, TimedOut, LimitReached, Stopping."""
         stream = self._stream
         if stream.peer not in self._listener.networks:
-            log.warning("%s: %s may not ask who logs in and is rejected", stream.id, stream.peer)
+            refusallines.refused(refusallines.ADDRESS, stream.peer, "", "front", "not in front.networks")
             stream.write(answer(403))
             return
         stream.admit()
@@ -152,9 +130,9 @@ class Session:
         """Raises BadRequest, ConnectionLost, Stopping."""
         if request.method != "GET":
             return answer(405, [("Allow", "GET")])
-        secret = self._listener.secret
-        if secret and not hmac.compare_digest(request.fields.get("auth-key", "").encode("latin-1"), secret):
-            log.warning("%s: %s does not know the secret and is rejected", self._stream.id, self._stream.peer)
+        if not hmac.compare_digest(request.fields.get("auth-key", "").encode("latin-1"), self._listener.secret):
+            refusallines.refused(refusallines.ADDRESS, self._stream.peer, "", "front",
+                                 "no Auth-Key, or another one than in front.secret_file")
             return answer(403)
         question = Question.parse(request)
         user = _name(question.user)
@@ -172,16 +150,23 @@ class Session:
         listener = self._listener
         authenticator = Authenticator.of(listener.store)
         private = question.secure or self._settings.plaintext_login or is_this_host(question.peer)
-        waited = listener.penalties.served(question.peer, listener.store.directory.user_id(user) if user else "")
-        behind = Behind(question.peer, question.secure, waited)
+        behind = Behind(question.peer, question.secure)
         caller = Caller(self._stream, SERVICES[question.protocol], private, anywhere=True, behind=behind)
-        if question.method != "plain":          # what others send instead of the password, no back end could take
-            raise StoreError(Problem.NOT_AUTHORIZED, "Log in by LOGIN or PLAIN", f"method {question.method!r}")
-        if not authenticator.takes_passwords(caller):
-            raise StoreError(Problem.NOT_AUTHORIZED, "Passwords are taken only under TLS")
-        if not user or not 0 < len(question.password.reveal()) <= LONGEST_PASSWORD:
-            raise StoreError(Problem.BAD_LOGIN)
+        error = self._not_asked(question, user, passwords=authenticator.takes_passwords(caller))
+        if error is not None:
+            authenticator.turned.refused(caller.service, caller.peer, user, error)
+            raise error
         return (await authenticator.password(caller, user, question.password)).account
+
+    def _not_asked(self, question: Question, user: str, *, passwords: bool) -> StoreError | None:
+        """Why a login is refused of which nobody asks the directory."""
+        if question.method != "plain":          # what others send instead of the password, no back end could take
+            return StoreError(Problem.NOT_AUTHORIZED, "Log in by LOGIN or PLAIN", f"method {question.method!r}")
+        if not passwords:
+            return StoreError(Problem.NOT_AUTHORIZED, "Passwords are taken only under TLS")
+        if not user or not 0 < len(question.password.reveal()) <= LONGEST_PASSWORD:
+            return StoreError(Problem.BAD_LOGIN)
+        return None
 
     async def _place(self, protocol: str, account: Account) -> tuple[str, int]:
         """Where the proxy is to connect for that account. Raises StoreError UNAVAILABLE, NOT_AUTHORIZED."""
@@ -202,8 +187,8 @@ class Session:
     def _refusal(self, question: Question, user: str, error: StoreError) -> bytes:
         """The words and the code are those that a back end would say."""
         at_fault = error.problem in imap.refusals.OUR_FAULT
-        log.log(logging.ERROR if at_fault else logging.WARNING, "%s: a login (%s) from %s failed: %s", self._stream.id,
-                question.protocol, question.peer, error)
+        if at_fault:
+            log.error("%s: a login (%s) from %s failed: %s", self._stream.id, question.protocol, question.peer, error)
         fields = [("Auth-Status", _words(question.protocol, error))]
         if question.protocol == "smtp":
             fields.append(("Auth-Error-Code", "454 4.7.0" if at_fault else "535 5.7.8"))
@@ -216,10 +201,7 @@ class Session:
         listener = self._listener
         authenticator = Authenticator.of(listener.store)
         name = listener.store.directory.user_id(user) if user else ""
-        delay = math.ceil(authenticator.slow.delay(authenticator.address(peer), name))
-        if delay:
-            listener.penalties.tell(peer, name, delay)
-        return max(1, delay)
+        return max(1, math.ceil(authenticator.slow.delay(authenticator.place(peer), name)))
 
 
 def _name(octets: bytes) -> str:

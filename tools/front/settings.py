@@ -24,7 +24,7 @@ class Settings:
     networks: tuple[str, ...] = setting(("127.0.0.0/8", "::1"), "addresses and networks of the proxies that may ask",
                                         check=Networks.parse)
     secret_file: Path | None = setting(None, "file whose first line they must send as Auth-Key (auth_http_header "
-                                       "Auth-Key ...); default: no secret")
+                                       "Auth-Key ...); default: front-secret in the store, which the first start makes")
     hosts: tuple[str, ...] = setting((), "back ends that the system's resolver does not know, or that have ports of "
                                      "their own: NAME=ADDRESS, NAME=ADDRESS:IMAP-PORT:POP3-PORT, [ADDRESS] for IPv6",
                                      check=parse_hosts)

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from store.accounts import sharedcache, sharedcounts
-from store.accounts.sharedcounts import Place
+from store.accounts.throttle import sharedcounts
+from store.accounts.throttle.loginmemory import LoginMemory
+from store.accounts.throttle.sharedcounts import Place
 from store.errors import StoreError
 from store.partition import processes as process_registry
 from tools.cli.later import Later
@@ -98,12 +99,14 @@ class Supervisor:
     _counts: int = field(default=-1, init=False)            # what all processes count together: see `Place`
     _parts: int = field(default=0, init=False)
     _key: str = field(default="", init=False, repr=False)
+    _logins: LoginMemory = field(init=False)                # outlives the processes
     _tickets: TicketKeys = field(init=False)
 
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
         claim = _claim(self.config.root)
         self._wake = _signals_to_pipe()
+        self._logins = LoginMemory.shared()
         self._tickets = TicketKeys.shared(self.config.settings("tls", Tls))
         try:
             while True:
@@ -154,18 +157,18 @@ class Supervisor:
     def _count_again(self, processes: int) -> None:
         if self._counts >= 0:
             os.close(self._counts)
-        self._counts, self._parts, self._key = sharedcounts.make(processes,
-                                                                 sharedcache.OCTETS), processes, sharedcounts.new_key()
+        self._counts, self._parts, self._key = sharedcounts.make(processes), processes, sharedcounts.new_key()
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
                 or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
-        worker_config = WorkerConfig(name, keeper, mine, self.config, place, self._tickets, os.getpid())
+        worker_config = WorkerConfig(name, keeper, mine, self.config, place, self._logins, self._tickets, os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
-                partial(_worker, worker_config), [self._counts, *(each.socket.fileno() for each in mine)])
+                partial(_worker, worker_config), [self._counts, self._logins.handle, *(
+                    each.socket.fileno() for each in mine)])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
         log.debug("%s has been started: %d", name, process.pid)

@@ -10,15 +10,20 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.accounts.sharedcache import Remembered
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle import formerlogins
+from store.accounts.throttle.formerlogins import FormerLogins
+from store.accounts.throttle.sharedcache import Remembered
+from store.accounts.throttle.sharedcounts import Counts
+from store.housekeeping.tasks import Task
 from store.net import authentication, sharedsyncs
+from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
@@ -40,6 +45,7 @@ log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
+SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
 SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
 
@@ -78,14 +84,19 @@ def _end_broken() -> None:
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
-    authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
-    opened.directory.share(Remembered.at(worker_config.counts))
+    authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
+    opened.directory.share(Remembered.at(worker_config.logins))
+    former = Authenticator.of(opened).slow.former
+    if worker_config.keeper:
+        former.load(opened.root / formerlogins.FILE)
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    if worker_config.keeper:
+        more = [*more, _saving(former)]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
@@ -133,10 +144,24 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     reactor.run(installSignalHandlers=False)
     threads.stop()
     news.stop()
+    if worker_config.keeper:
+        _save(former, opened.root)
     opened.delivery_log.close()
     opened.refusals.close()
     if failed:
         raise failed[0]
+
+
+def _saving(former: FormerLogins) -> Task:
+    return Task("logins", SAVE_INTERVAL, lambda store: [formerlogins.FILE],
+                lambda store, file: int(former.save(store.root / file)))
+
+
+def _save(former: FormerLogins, root: Path) -> None:
+    try:
+        former.save(root / formerlogins.FILE)
+    except OSError as error:
+        log.warning("%s cannot be written: %s", root / formerlogins.FILE, error)
 
 
 def _on_signals(actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:

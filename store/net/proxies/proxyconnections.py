@@ -4,7 +4,6 @@ This is the outermost layer: the header comes also before TLS. From an address t
 connection, since it is a proxy that nobody named, or somebody who wants to be taken for another one.
 """
 
-import logging
 from typing import Any, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -21,12 +20,11 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from store.accounts import refusallines
 from store.accounts.networks import Networks
 from store.net.linestates import Clock
 from store.net.proxies.proxyheader import Header, is_begun, parse
 from store.net.stream import host
-
-log = logging.getLogger(__name__)
 
 HEADER_TIME = 10.0      # seconds for the whole header
 NOT_NAMED = "a PROXY header, and no proxy_networks name that address"
@@ -110,7 +108,7 @@ class Proxied(ProtocolWrapper):
 
     def _refuse(self, reason: str) -> None:
         self._stop_timer()
-        log.warning("%s is rejected: %s", host(cast(Any, self.transport).getPeer()), reason)
+        refusallines.refused(refusallines.PROXY, host(cast(Any, self.transport).getPeer()), "", "any", reason)
         cast(Any, self.transport).abortConnection()
 
     def _stop_timer(self) -> None:
@@ -144,7 +142,7 @@ class ProxiedFactory(WrappingFactory[Proxied]):
             octets += data
             begun = is_begun(octets)
             if begun:
-                log.warning("%s is rejected: %s", host(addr), NOT_NAMED)
+                refusallines.refused(refusallines.PROXY, host(addr), "", "any", NOT_NAMED)
                 vars(made)["dataReceived"] = lambda data: None
                 made.transport.abortConnection()
             elif begun is not None:

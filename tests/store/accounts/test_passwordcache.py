@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from store.accounts import sharedcache, sharedcounts
 from store.accounts.passwordcache import VerifiedPasswords
-from store.accounts.sharedcache import Remembered
-from store.accounts.sharedcounts import Place
+from store.accounts.throttle import sharedcache
+from store.accounts.throttle.loginmemory import LoginMemory, Part
+from store.accounts.throttle.sharedcache import Remembered
 from store.values import Secret
 from tests.support.stores.stores import HASH, make_store
 
@@ -17,15 +17,15 @@ PASSWORD = Secret(b"secret")
 
 @pytest.fixture
 def place():
-    handle = sharedcounts.make(2, sharedcache.OCTETS)
-    yield Place(handle, 0, 2, sharedcounts.new_key())
-    os.close(handle)
+    memory = LoginMemory.shared()
+    yield memory
+    os.close(memory.handle)
 
 
 def process(place, now):
     verified = VerifiedPasswords(lambda: now[0])
     shared = Remembered.at(place)
-    shared._clock = lambda: now[0]
+    shared.clock = lambda: now[0]
     verified.share(shared)
     return verified
 
@@ -50,7 +50,7 @@ def test_what_one_has_found_all_know_for_a_time(place):
 def test_another_start_of_the_server_knows_nothing(place):
     now = [1000.0]
     process(place, now).add("alice", PASSWORD, "hash")
-    other = Place(place.handle, 0, 2, sharedcounts.new_key())
+    other = LoginMemory(place.handle, "00" * 32)
     assert ("alice", PASSWORD, "hash") not in process(other, now)
 
 
@@ -73,11 +73,9 @@ def test_neither_password_nor_digest_is_in_the_memory(place):
     assert any(held) and b"secret" not in held and verified._digest("alice", PASSWORD, "hash") not in held
 
 
-def test_counters_are_not_where_passwords_are(place):
-    counted = sharedcounts.Counts.at(place)
-    before = os.pread(place.handle, place.end, 0)
+def test_the_parts_of_the_memory_are_apart(place):
     process(place, [1000.0]).add("alice", PASSWORD, "hash")
-    assert os.pread(place.handle, place.end, 0) == before and counted.others(b"x") == 0
+    assert [part for part in Part if any(bytes(place.map(part)))] == [Part.RIGHT]
 
 
 def test_a_changed_password_or_status_counts_at_once(tmp_path: Path, place):

@@ -5,7 +5,7 @@ from twisted.internet.task import Clock
 
 from store.net.admission import AdmissionControl, AdmissionSettings, LoginAdmissionSettings
 from store.net.countedconnection import MOST_REFUSED, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
-from store.net.limits import TOO_MANY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
+from store.net.limits import TOO_MANY, TOO_MANY_EARLY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
 from store.net.linestates import LimitReached, Stopping
 from store.net.stream import StreamFactory
 from tests.support.conversations.wire import Wire
@@ -48,7 +48,8 @@ class Place:
     @property
     def counted(self):
         return self.admission.limits != ConnectionLimits(self.admission.limits.total, self.admission.limits.per_address,
-                                                    self.admission.limits.per_user)
+                                                    self.admission.limits.per_user,
+                                                    early=self.admission.limits.early)
 
 
 def said(wire):
@@ -130,6 +131,40 @@ def test_a_login_that_is_there_in_time_lifts_the_limit_whatever_follows():
     assert wire.closed
 
 
+def test_few_have_not_logged_in_of_an_address():
+    place = Place(limits={"early": 2})
+    first, second = place.connect(), place.connect()
+    third = place.connect()
+    assert said(third) == [TOO_MANY_EARLY] and third.closed
+    assert said(place.connect("192.0.2.2")) == ["hello"]
+    first.send(b"enter alice\nleave\n")            # it may go back: what counts is how it came
+    assert said(place.connect()) == ["hello"] and said(place.connect()) == [TOO_MANY_EARLY]
+    second.hang_up()
+    assert said(place.connect()) == ["hello"]
+
+
+def test_where_somebody_has_logged_in_before_as_many_as_may_be():
+    place = Place(limits={"early": 1, "per_address": 5})
+    place.admission.familiar = {"192.0.2.1"}.__contains__
+    wires = [place.connect() for _ in range(6)]
+    assert [said(wire)[-1] for wire in wires] == ["hello"] * 5 + [TOO_MANY_HERE]
+    place.admission.familiar = lambda peer: False
+    for wire in wires:
+        wire.send(b"enter alice\n")
+        wire.hang_up()
+    assert not place.counted
+    assert said(place.connect()) == ["hello"] and said(place.connect()) == [TOO_MANY_EARLY]
+
+
+def test_who_is_refused_before_login_is_not_counted():
+    place = Place(limits={"early": 1})
+    wire = place.connect()
+    for _ in range(20):
+        assert said(place.connect()) == [TOO_MANY_EARLY]
+    wire.hang_up()
+    assert place.admission.limits.open == 0 and said(place.connect()) == ["hello"]
+
+
 def test_an_endless_line_before_login_ends_there():
     place = Place(early_octets=1000)
     wire = place.connect()
@@ -194,10 +229,12 @@ def test_who_is_just_logging_in_at_a_drain_is_told():
 
 
 def test_what_settings_make():
-    settings = LoginAdmissionSettings(5, 4, 48, connections_per_user=3, early_octets=2, command_rate=0)
+    settings = LoginAdmissionSettings(5, 4, 48, connections_per_user=3, early_octets=2, command_rate=0,
+                                      early_connections=2)
     admission = AdmissionControl.from_settings("imap", settings)
     assert (admission.limits.total, admission.limits.per_address, admission.limits.per_user) == (5, 4, 3)
     assert (admission.limits.network_bits, admission.early_octets, admission.command_rate) == (48, 2, float("inf"))
+    assert admission.limits.early == 2
     admission = AdmissionControl.from_settings("lmtp", AdmissionSettings())
     assert (admission.limits.per_user, admission.early_octets, admission.command_rate) == (0, 0, float("inf"))
     with pytest.raises(ValueError, match="2001:db8::/129"):

@@ -2,6 +2,8 @@
 
 import gc
 import logging
+from base64 import b64encode
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -54,6 +56,7 @@ class Place:
         self.clock = Clock()
         self.looking = []                   # those whose passwords are being looked at: user, kind, and what ends it
         self.slowly = False
+        self.guesses = count()
         self.configure()
         monkeypatch.setattr(authentication, "account_that_logs_in", self.authenticate)
 
@@ -70,7 +73,9 @@ class Place:
             raise StoreError(Problem.BAD_LOGIN)
         return found
 
-    def login(self, user="alice", password=BAD, peer=HERE, service="imap"):
+    def login(self, user="alice", password=None, peer=HERE, service="imap"):
+        """Without a password by a wrong one, another each time: the same one again would be no guess."""
+        password = b"wrong %d" % next(self.guesses) if password is None else password
         return Login(self, peer, service, lambda caller: self.authenticator.password(caller, user, Secret(password)))
 
     def sasl(self, mechanism, *responses, peer=HERE, service="imap", passwords=True):
@@ -127,13 +132,17 @@ def test_failures_of_a_user_slow_its_next_login_down(place):
 
 def test_the_right_password_waits_as_well(place):
     """Or the time would tell a guess from the password before the answer comes."""
-    for number in range(5):
-        login = place.login(peer=f"203.0.113.{number}")
-        place.clock.advance(60 if login.outcome is None else 0)
-    right, wrong = place.login(password=GOOD, peer=THERE), place.login(peer="198.51.100.2")
-    assert right.outcome is None and wrong.outcome is None
-    place.clock.advance(60)
-    assert right.when == wrong.when
+    waited = []
+    for password in (GOOD, None):
+        place.configure()
+        for number in range(5):
+            login = place.login(peer=f"203.0.113.{number}")
+            place.clock.advance(5 if login.outcome is None else 0)
+        before, login = place.clock.seconds(), place.login(password=password, peer=THERE)
+        while login.outcome is None:
+            place.clock.advance(0.5)
+        waited.append(login.when - before)
+    assert waited[0] == waited[1] > 0
 
 
 def test_an_unknown_user_waits_like_any_other(place):
@@ -152,13 +161,28 @@ def test_who_has_logged_in_there_before_does_not_wait(place):
     assert isinstance(place.login(password=GOOD).outcome, Admitted)
     for number in range(20):
         login = place.login(peer=f"203.0.113.{number}")
-        place.clock.advance(60 if login.outcome is None else 0)
+        place.clock.advance(30 if login.outcome is None else 0)
     for _ in range(20):
         login = place.login("bob")
-        place.clock.advance(60 if login.outcome is None else 0)
+        place.clock.advance(30 if login.outcome is None else 0)
     assert place.login(password=GOOD, peer=HERE).outcome.account.user == "alice"
-    assert place.login(password=GOOD, peer=THERE).outcome is None
+    assert place.login(password=GOOD, peer="192.0.2.200").outcome.account.user == "alice"
     assert place.login("bob", GOOD, peer=HERE).outcome is None
+    assert place.login("bob", GOOD, peer=THERE).outcome is Problem.LIMIT      # one waits, and it would come after that
+    assert place.login(peer="203.0.113.9").outcome is Problem.BAD_LOGIN
+    assert place.login(password=GOOD, peer=THERE).outcome is None
+
+
+def test_who_becomes_known_while_another_login_waits_lets_it_in(place):
+    """A client that opens five connections at a time where it has not been before."""
+    place.slowly = True
+    logins = [place.login(password=GOOD) for _ in range(5)]
+    for _, _, done in place.looking:
+        done.callback(None)
+    place.slowly = False
+    place.clock.advance(1)
+    assert all(isinstance(login.outcome, Admitted) for login in logins)
+    assert max(login.when for login in logins) - min(login.when for login in logins) <= 1
 
 
 def test_failures_from_an_address(place):
@@ -193,17 +217,77 @@ def test_addresses_that_do_not_count(place):
 def test_a_wait_ends_with_the_connection(place):
     for number in range(10):
         place.login(f"user{number}")
-    logins = [place.login("alice") for _ in range(10)]
+    logins = [place.login("alice") for _ in range(3)]
     assert {login.outcome for login in logins} == {None}
     looked = len(place.looking)
     for login in logins:
         login.wire.hang_up()
     assert {login.outcome for login in logins} == {ConnectionLost}
     assert place.authenticator._lines == {} and len(place.looking) == looked
+    place.configure()
+    for number in range(10):
+        place.login(f"user{number}")
     stopped = place.login("alice")
     stopped.factory.stop()
     assert stopped.outcome is Stopping and place.authenticator._lines == {}
     assert not [call for call in place.clock.getDelayedCalls() if call.func.__name__ == "_event_is_late"]
+
+
+class NoTokens:
+    """Who is asked about tokens, and takes none."""
+
+    def remembered(self, token):
+        raise StoreError(Problem.BAD_LOGIN)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "LOGIN", "OAUTHBEARER", "XOAUTH2"])
+def test_a_stale_device_keeps_nobody_out(place, caplog, mechanism):
+    """It shows the same old password, or token, again and again, and nothing else."""
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="onecopy", slow_free_address=5)
+    place.authenticator._tokens = NoTokens()
+    said = {"PLAIN": [plain("", "alice", b"old")], "LOGIN": [b"alice", b"old"],
+            "OAUTHBEARER": [b"n,a=alice,\1auth=Bearer old\1\1", b"\1"],
+            "XOAUTH2": [b"user=alice\1auth=Bearer old\1\1", b""]}[mechanism]
+    for _ in range(30):
+        assert place.sasl(mechanism, *said, peer=THERE).outcome is Problem.BAD_LOGIN
+    assert place.login(password=GOOD, peer="203.0.113.1").outcome.account.user == "alice"
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["login"] + ["repeated"] * 29
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("service", ["imap", "pop", "lmtp"])
+def test_every_way_in_is_slowed_down_alike(place, mechanism, service):
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="onecopy",
+                    scram_keys=("SCRAM-SHA-256",))
+    place.authenticator._tokens = NoTokens()
+    found = []
+    for number in range(6):
+        peer, before = f"203.0.{number}.1", place.clock.seconds()
+        if mechanism == "SCRAM-SHA-256":
+            login = Scram(place, peer, service)
+        elif mechanism == "PLAIN":
+            login = place.sasl("PLAIN", plain("", "bob", b"%d" % number), peer=peer, service=service)
+        else:
+            token = b"n,a=bob,\1auth=Bearer %d\1\1" % number
+            login = place.sasl("OAUTHBEARER", token, b"\1", peer=peer, service=service)
+        while login.outcome is None:
+            place.clock.advance(0.5)
+        assert login.outcome is Problem.BAD_LOGIN
+        found.append(login.when - before)
+    assert found == [0, 0, 0, 1, 2, 4]
+
+
+class Scram(Login):
+    """A login as bob whose proof is wrong."""
+
+    def __init__(self, place, peer, service):
+        async def talk(challenge):
+            if not challenge:
+                return Secret(b"n,,n=bob,r=nonce")
+            return Secret(b"c=biws," + challenge.split(b",")[0] + b",p=" + b64encode(bytes(32)))
+
+        super().__init__(place, peer, service, lambda caller: place.authenticator.authenticate(
+            caller, "SCRAM-SHA-256", None, talk))
 
 
 # Lines
@@ -282,11 +366,11 @@ def test_nobody_waits_for_what_a_client_says(place):
             raise StoreError(Problem.BAD_LOGIN)
 
     place.authenticator._tokens = NoTokens()
-    for mechanism, message in (("SCRAM-SHA-256", b"n,,n=alice,r=x"), ("XOAUTH2", b"user=carol\1auth=Bearer x\1\1")):
+    for mechanism, message in (("SCRAM-SHA-256", b"n,,n=alice,r=x"), ("XOAUTH2", b"user=carol\1auth=Bearer x%d\1\1")):
         async def talk(challenge, message=message):
             if challenge:
                 await never
-            return Secret(message)
+            return Secret(message % next(place.guesses) if b"%" in message else message)
 
         for _ in range(3 * AT_ONCE):
             made = Login(place, HERE, "imap", lambda caller, mechanism=mechanism, talk=talk:
@@ -294,7 +378,8 @@ def test_nobody_waits_for_what_a_client_says(place):
             place.clock.advance(60)
             assert made.outcome is None
         assert place.authenticator._lines == {}
-    assert place.authenticator.slow.delay(THERE, "carol") and not place.authenticator.slow.delay(THERE, "alice")
+    names = {row.name for row, _ in place.authenticator.slow.rows()}
+    assert "carol" in names and "alice" not in names
     assert isinstance(place.login("bob", GOOD).outcome, Admitted)
 
 

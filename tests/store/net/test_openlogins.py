@@ -222,6 +222,20 @@ def test_who_acts_as_a_user(place, user, ends):
     place.store.directory.change(user, password_hash=HASH)
 
 
+@pytest.mark.parametrize(("mechanism", "ends"), [("PLAIN", True), ("", True), ("EXTERNAL", False)])
+def test_who_has_shown_no_password_stays_when_it_changes(place, mechanism, ends):
+    """A certificate proves who one is whatever the password; the account ends that login as any other."""
+    wire = place.connect("imap")
+    login, = OpenLogins.of(place.store)._all
+    login.admitted = evolve(login.admitted, mechanism=mechanism)
+    place.store.directory.change("alice", password_hash=NEW_HASH)
+    wire.settle()
+    assert wire.closed is ends
+    place.store.directory.change("alice", status=Status.DISABLED)
+    wire.settle()
+    assert wire.closed
+
+
 def test_an_administrator_who_is_one_no_more_acts_no_more(place):
     wire = place.connect("imap", user="root", acts_as="alice")
     withdrawn(administrators=())(place.store)

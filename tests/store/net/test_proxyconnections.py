@@ -73,7 +73,7 @@ def test_a_header_without_an_address():
 
 
 VERSION2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
-REFUSED = "is rejected: a PROXY header, and no proxy_networks name that address"
+REFUSED = 'user="" service=any times=1 reason="a PROXY header, and no proxy_networks name that address"'
 
 
 @pytest.mark.parametrize("second", [HEADER, VERSION2])
@@ -82,7 +82,7 @@ def test_a_second_header_ends_the_connection(second, caplog):
     talk = Talk()
     talk.wire.send(HEADER + second + b"one\r\n")
     assert talk.wire.received() == b"hello 192.0.2.1\r\n" and talk.wire.closed
-    assert [record.getMessage() for record in caplog.records] == [f"192.0.2.1 {REFUSED}"]
+    assert [record.getMessage() for record in caplog.records] == [f"proxy address=192.0.2.1 {REFUSED}"]
 
 
 def test_others_have_no_layer():
@@ -102,7 +102,7 @@ def test_a_header_of_another_ends_the_connection_and_is_told_once(header, at, ca
     talk.wire.send(header[at:] + b"one\r\n")
     talk.wire.protocol.dataReceived(b"two\r\n")
     assert talk.wire.closed and talk.wire.received() == b"hello 192.0.2.9\r\n"
-    assert [record.getMessage() for record in caplog.records] == [f"192.0.2.9 {REFUSED}"]
+    assert [record.getMessage() for record in caplog.records] == [f"proxy address=192.0.2.9 {REFUSED}"]
 
 
 @pytest.mark.parametrize("line", [b"P NOOP", b"PASS x", b"PROXY NOOP", b"PROXY", b"PROXY TCPX", b"\r", b"", b"\r\n\0"])
@@ -123,7 +123,7 @@ def test_what_is_no_header_ends_the_connection_and_is_told_once(octets, caplog):
     talk.wire.protocol.dataReceived(HEADER)
     talk.clock.advance(HEADER_TIME)
     assert talk.wire.closed and talk.wire.received() == b"" and not talk.served.streams
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{PROXY} is rejected"]
+    assert [record.getMessage().split()[:2] for record in caplog.records] == [["proxy", f"address={PROXY}"]]
     talk.wire.hang_up()
 
 

@@ -1,5 +1,7 @@
 """A real nginx, the Debian package, with the mail proxy that we ship: its own folder, and free ports of loopback."""
 
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -18,10 +20,12 @@ START, STOP = 30, 30        # seconds
 class Nginx:
     """It asks the port `front` who logs in, and shows `certificate`. Started on entry, stopped and gone on exit.
 
+    `secret` is the front's file, which may come only before the start.
     `changes` are further parts of the shipped file that are replaced, as a site would.
     """
 
-    def __init__(self, folder: Path, front: int, certificate: Path, changes: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, front: int, certificate: Path, secret: Path,
+                 changes: Mapping[str, str] | None = None) -> None:
         if not shutil.which("nginx") or not (MODULES / "ngx_mail_module.so").exists():
             raise AssertionError("nginx is not installed: apt-get install nginx libnginx-mod-mail")
         self.folder = folder / "nginx"
@@ -29,11 +33,13 @@ class Nginx:
         (self.folder / "modules").symlink_to(MODULES)       # their names are relative
         self.imap, self.imaps, self.pop3, self.pop3s = (free_port() for _ in range(4))
         self._process: subprocess.Popen[bytes] | None = None
+        self._secret = secret
         text = SHIPPED.read_text()
         ports = {143: self.imap, 993: self.imaps, 110: self.pop3, 995: self.pop3s}
         for old, new in {
                 **{f"listen {port} ": f"listen 127.0.0.1:{ours} " for port, ours in ports.items()},
                 "http://127.0.0.1:8143/": f"http://127.0.0.1:{front}/",
+                "include /etc/nginx/onecopy-secret.conf;": f"include {self.folder}/onecopy-secret.conf;",
                 "/etc/ssl/certs/mail.example.org.pem": str(certificate),
                 "/etc/ssl/private/mail.example.org.key": str(certificate),
                 "/var/log/nginx/mail.log": str(self.folder / "mail.log"), "/run/nginx.pid": str(self.folder / "pid"),
@@ -52,6 +58,10 @@ class Nginx:
 
     def start(self) -> None:
         """Start it; return when it accepts."""
+        made = re.search(r"\(umask 077; sed.*?\)$", SHIPPED.read_text().replace(" \\\n    #  ", ""), re.MULTILINE)
+        assert made, "nginx.conf does not say how the secret comes to it"
+        subprocess.run(made[0].replace("/var/lib/onecopy/front-secret", shlex.quote(str(self._secret))).replace(
+            "/etc/nginx", shlex.quote(str(self.folder))), shell=True, check=True)
         words = ["nginx", "-p", str(self.folder), "-c", str(self.folder / "nginx.conf"), "-e",
                  str(self.folder / "mail.log"), "-g", "daemon off;"]
         with (self.folder / "said").open("ab") as said:

@@ -189,8 +189,7 @@ class TwoTiers:
             "front.pop3_port": str(pop3), "front.secret_file": str(folder / "secret"), "imap.port": "0",
             "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.address": FRONT, "lmtp.port": "0",
             "lmtp.verify_port": str(policy), "front.login_attempts": "3", **options})
-        self.nginx = Nginx(folder, front, self.authority.server(), {
-            '#auth_http_header Auth-Key "change me";': 'auth_http_header Auth-Key "between us";',
+        self.nginx = Nginx(folder, front, self.authority.server(), folder / "secret", {
             f"http://127.0.0.1:{front}/": f"http://{FRONT}:{front}/"})
         self.outside = Sink(folder)
         self.relay = Relay(asked, self.authority.file, lmtp, policy, self.outside.port)

@@ -36,6 +36,7 @@ ONE_THING = "does the one thing that its arguments name, and can be undone by an
 NO_DRY_RUN = {
     "config certificate": "makes a certificate where there is none",
     "init": "makes an empty store, and nothing where there is one", "serve": "serves", "drain": "ends the server",
+    "logins": "shows without --clear what is forgotten with it",
     "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
     "user remove": "asks, and can be undone for store.user_delay",
     "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,

@@ -4,11 +4,13 @@ of it."""
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT
 from tools.cli import options, program, registry
+from tools.cli.commandtree import tree
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BEHIND = re.compile(r"\s+(?:\||>|<|&&|;|&>|2>)\s.*")       # another program's part of the line
@@ -64,7 +66,7 @@ def test_what_is_named_is_there() -> None:
     made = program._grown((), registry.every_module())
     parsers = {parser.prog.removeprefix("onecopy "): parser for parser in made.parsers}
     groups = {name.partition(" ")[0] for name in parsers}
-    settings = {"--config", *(option.flag for section in ("", *options.SECTIONS)
+    settings = {"--config", "--help-all", *(option.flag for section in ("", *options.SECTIONS)
                               for option in options.section(section).values())}
     wrong = []
     for page in PAGES:
@@ -81,3 +83,28 @@ def test_what_is_named_is_there() -> None:
             wrong += [f"{page.name}: `onecopy {code}` has no {word}" for word in typed
                       if re.fullmatch(r"--[a-z][a-z-]*", word) and word not in known]
     assert not wrong, "\n".join(wrong)
+
+
+# The reference
+
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def test_the_reference_is_what_the_program_says(tmp_path: Path) -> None:
+    """So every option of the configuration and of every command stands in a page. Write it again with
+    `onecopy man --markdown docs/reference`."""
+    assert program.main(["man", "--markdown", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in REFERENCE.iterdir())
+    for path in tmp_path.iterdir():
+        assert (REFERENCE / path.name).read_text(encoding="utf-8") == path.read_text(encoding="utf-8"), (
+            f"docs/reference/{path.name}: onecopy man --markdown docs/reference")
+
+
+def test_every_option_stands_in_a_page() -> None:
+    """Read from the pages themselves, without what has written them."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in options.table() if f"`{name}`" not in text] == []
+    for node in tree().walk():
+        assert f"\n## onecopy {node.name}\n" in text
+        part = text.partition(f"\n## onecopy {node.name}\n")[2].partition("\n## ")[0]
+        assert [word for action in node.actions for word in action.option_strings if f"`{word}`" not in part] == []

@@ -89,3 +89,9 @@ def test_one_option_or_section_is_shown(onecopy: Program) -> None:
         "imap.port": {"value": "143", "origin": "default"}}
     found = onecopy.json("config", "show", "log", "imap.port")
     assert set(found) == {"imap.port"} | set(options.section("log"))            # type: ignore[call-overload]
+
+
+def test_what_a_server_would_not_hear_is_refused(onecopy: Program) -> None:
+    """An option that is typed behind `config reload` is in no source that the server reads."""
+    for words in (("--log-level", "debug"), ("--dry-run", "--log-level", "debug")):
+        assert "--log-level reaches no server" in onecopy.refused("config", "reload", *words, status=2)

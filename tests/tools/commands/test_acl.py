@@ -117,3 +117,43 @@ def test_groups_that_cannot_be(onecopy: Program, name: str) -> None:
     assert onecopy.refused("user", "set", "alice", "--group", "good", "--group", name, status=2)
     assert onecopy.json("user", "show", "alice")["groups"] == []
     assert "nothing to change" in onecopy.refused("user", "set", "alice", status=2)
+
+
+# Subscriptions
+
+def subscribed(onecopy: Program, user: str) -> list[str]:
+    return onecopy.json("mailbox", "subscribe", user)           # type: ignore[return-value]
+
+
+def test_who_gets_rights_can_be_subscribed(onecopy: Program) -> None:
+    onecopy("user", "add", "carol", "dora", "--password-stdin", octets=b"secret\n")
+    onecopy("user", "set", "carol", "--group", "staff")
+    onecopy("mailbox", "create", "alice", "Work")
+    onecopy("mailbox", "acl", "alice", "Work", "bob", "lrs")
+    assert subscribed(onecopy, "bob") == []
+    said = onecopy("mailbox", "acl", "alice", "Work", "BOB@example.org", "lrs", "group:staff", "lr", "--subscribe")
+    assert said.splitlines()[-1] == "subscribed: bob, carol"
+    assert subscribed(onecopy, "bob") == subscribed(onecopy, "carol") == ["user/alice/Work"]
+    onecopy("mailbox", "acl", "alice", "Work", "dora", "p", "--subscribe")          # who may post sees nothing
+    assert subscribed(onecopy, "dora") == subscribed(onecopy, "alice") == []
+    onecopy("mailbox", "create", "public/", "news")
+    onecopy("mailbox", "acl", "public/", "news", "anyone", "lr")
+    onecopy("mailbox", "acl", "public/", "news", "--subscribe")                     # all whom the list names
+    assert subscribed(onecopy, "dora") == subscribed(onecopy, "alice") == ["public/news"]
+    assert "--subscribe is for" in onecopy.refused("mailbox", "acl", "alice", "Work", "--remove", "bob", "--subscribe",
+                                                   status=2)
+    onecopy("check")
+
+
+def test_subscriptions_of_one_user(onecopy: Program) -> None:
+    onecopy("mailbox", "create", "alice", "Work", "Old")
+    onecopy("mailbox", "acl", "alice", "Work", "bob", "lr")
+    onecopy("mailbox", "subscribe", "bob", "user/alice/Work")
+    assert onecopy("mailbox", "subscribe", "bob") == "user/alice/Work\n"
+    assert "may not look it up" in onecopy.refused("mailbox", "subscribe", "bob", "user/alice/Old")
+    assert "mailbox" in onecopy.refused("mailbox", "subscribe", "bob", "user/alice/Wrok")
+    assert onecopy.json("mailbox", "subscribe", "alice", "Old", "Work") == ["Old", "Work"]
+    assert onecopy.json("mailbox", "unsubscribe", "alice", "Old") == ["Work"]
+    assert "not subscribed" in onecopy.refused("mailbox", "unsubscribe", "alice", "Old")
+    onecopy("mailbox", "unsubscribe", "bob", "user/alice/Work")
+    assert subscribed(onecopy, "bob") == []

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +34,7 @@ PASSWORD = "sesame open"
 HERE, THERE = "192.0.2.1", "198.51.100.7"
 LOGIN = LoginSettings()
 QUESTION = (b"GET / HTTP/1.0\r\nAuth-Method: plain\r\nAuth-User: alice\r\nAuth-Pass: sesame%20open\r\n"
-            b"Auth-Protocol: imap\r\nClient-IP: 192.0.2.1\r\nAuth-SSL: on\r\n")
+            b"Auth-Protocol: imap\r\nClient-IP: 192.0.2.1\r\nAuth-SSL: on\r\nAuth-Key: between us\r\n")
 TABLE = ("one.example.org=10.0.0.1", "two.example.org=10.0.0.2:1143:1110", "six.example.org=[2001:db8::6]:2143")
 WRONG = "[AUTHENTICATIONFAILED] The user name or the password is wrong"
 
@@ -43,6 +44,7 @@ class Front:
 
     def __init__(self, folder: Path) -> None:
         make_empty_store(folder)
+        (folder / "front-secret").write_text("between us\n")
         self.store = open_store(folder)
         self.directory: BuiltinDirectory = self.store.directory      # type: ignore[assignment]
         hashed = hash_password(Secret(PASSWORD.encode()))
@@ -77,7 +79,8 @@ class Front:
         """The fields of the answer to what nginx 1.22 sends of a client under TLS; "" is the status."""
         fields = {"Host": "127.0.0.1", "Auth-Method": "plain", "Auth-User": quote(user),
                   "Auth-Pass": quote(password), "Auth-Protocol": "imap", "Auth-Login-Attempt": "1",
-                  "Client-IP": HERE, "Client-Host": "[UNAVAILABLE]", "Auth-SSL": "on", "Auth-SSL-Verify": "NONE",
+                  "Client-IP": HERE, "Auth-Key": "between us",
+                  "Client-Host": "[UNAVAILABLE]", "Auth-SSL": "on", "Auth-SSL-Verify": "NONE",
                   **{name.replace("_", "-"): value for name, value in more.items()}}
         fields.pop(drop, None)
         lines = ["GET / HTTP/1.0", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
@@ -291,11 +294,11 @@ def test_what_is_no_server() -> None:
 # Guessing is slow
 
 def test_the_penalty_is_waited_out_at_the_proxy(front: Front) -> None:
-    """As long as authenticator.py makes a login wait: three failures are free, then 1 second, 2, 4; and not twice."""
+    """As long as a login is made to wait: three failures are free, then 1 second, 2, 4; and not twice."""
     waits, seconds = [], []
-    for _ in range(7):
+    for number in range(7):
         before = front.clock.seconds()
-        answer = front.ask(password="guess", Auth_Login_Attempt="1", Client_IP=HERE)
+        answer = front.ask(password=f"guess {number}", Auth_Login_Attempt="1", Client_IP=HERE)
         seconds.append(front.clock.seconds() - before)
         waits.append(int(answer["Auth-Wait"]))
         front.clock.advance(waits[-1])          # nginx does
@@ -304,13 +307,13 @@ def test_the_penalty_is_waited_out_at_the_proxy(front: Front) -> None:
 
 
 def test_who_does_not_wait_at_the_proxy_waits_here(front: Front) -> None:
-    for _ in range(5):
-        answer = front.ask(password="guess")
+    for number in range(5):
+        answer = front.ask(password=f"guess {number}")
         front.clock.advance(int(answer["Auth-Wait"]))
     assert answer["Auth-Wait"] == "4"
-    assert "Auth-Wait" in front.ask(password="guess")           # that one has waited,
+    assert "Auth-Wait" in front.ask(password="guess 5")         # that one has waited,
     before = front.clock.seconds()
-    assert "Auth-Wait" in front.ask(password="guess")           # and this one comes at once
+    assert "Auth-Wait" in front.ask(password="guess 6")         # and this one comes at once
     assert front.clock.seconds() - before >= 8
     before = front.clock.seconds()
     assert "Auth-Server" in front.ask()                         # the right one waits, too
@@ -318,20 +321,28 @@ def test_who_does_not_wait_at_the_proxy_waits_here(front: Front) -> None:
 
 
 def test_what_was_waited_counts_once(front: Front) -> None:
-    """Two connections at the same time do not both come in on one wait."""
-    for _ in range(4):
-        answer = front.ask(password="guess")
-        front.clock.advance(int(answer["Auth-Wait"]))
-    assert front.ask(password="guess")["Auth-Wait"] == "4"
-    front.clock.advance(2)                              # nginx has been left in the middle of it
-    wires = [Wire(front.factory, front.clock) for _ in range(2)]
-    for wire in wires:
-        wire.send(QUESTION.replace(b"sesame", b"guess") + b"\r\n")
-    front.clock.advance(2)
+    """Two hundred clients of the proxy do not all come in on one wait."""
+    for number in range(4):
+        front.ask(password=f"guess {number}", Client_IP=f"203.0.{number}.1")
+    front.clock.advance(60)
+    wires = [Wire(front.factory, front.clock) for _ in range(200)]
+    for number, wire in enumerate(wires):
+        peer = b"203.%d.113.9" % number
+        wire.send(QUESTION.replace(b"sesame", b"guess%d" % number).replace(b"192.0.2.1", peer) + b"\r\n")
+    front.clock.advance(1)
     for wire in wires:
         wire.settle()
-    assert [wire.closed for wire in wires] == [True, False]
-    wires[1].hang_up()
+    answers = [wire.received() for wire in wires if wire.closed]
+    looked = [answer for answer in answers if b"AUTHENTICATIONFAILED" in answer]
+    assert len(looked) == 1 and sum(b"[LIMIT]" in answer for answer in answers) > 190
+    for wire in wires:
+        wire.hang_up()
+
+
+def test_a_repeated_password_is_no_guess(front: Front) -> None:
+    for _ in range(9):
+        assert front.ask(password="guess")["Auth-Wait"] == "1"
+    assert "Auth-Server" in front.ask()
 
 
 def test_an_address_that_guesses(front: Front) -> None:
@@ -366,7 +377,8 @@ def test_the_secret(front: Front, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("between us\nthe rest\n")
     front.begin(secret_file=file)
-    for more in ({}, {"Auth_Key": ""}, {"Auth_Key": "between"}, {"Auth_Key": "between u\xfc"}):
+    assert front.ask(drop="Auth-Key")[""] == "403"
+    for more in ({"Auth_Key": ""}, {"Auth_Key": "between"}, {"Auth_Key": "between u\xfc"}):
         answer = front.ask(**more)
         assert answer[""] == "403" and "Auth-Status" not in answer
     assert admitted(front.ask(Auth_Key="between us")) == ("10.0.0.1", "143")
@@ -374,6 +386,23 @@ def test_the_secret(front: Front, tmp_path: Path) -> None:
     for wrong in (file, tmp_path / "none"):
         with pytest.raises(Failure):
             front.begin(secret_file=wrong)
+
+
+def test_the_first_start_makes_a_secret(front: Front) -> None:
+    """It was optional: who reached the port could ask, without limit, whether a password is right."""
+    file = front.store.root / "front-secret"
+    try:
+        file.unlink()
+        front.begin()
+        made = file.read_text().strip()
+        assert len(made) >= 40 and stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert front.ask()[""] == front.ask(drop="Auth-Key")[""] == front.ask(Auth_Key="")[""] == "403"
+        assert admitted(front.ask(Auth_Key=made)) == ("10.0.0.1", "143")
+        front.begin()
+        assert file.read_text().strip() == made
+        assert not list(front.store.root.glob("front-secret.*"))
+    finally:
+        file.write_text("between us\n")
 
 
 # What comes may be anything
@@ -426,7 +455,7 @@ def test_anything(front: Front, pieces: list[bytes]) -> None:
     answer = front.raw(octets)
     if answer:
         fields = read(answer)
-        assert fields[""] in ("200", "400", "405")
+        assert fields[""] in ("200", "400", "403", "405")
         assert "Auth-Server" not in fields or (b"Auth-User: alice" in octets and b"sesame%20open" in octets)
 
 

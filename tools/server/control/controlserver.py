@@ -8,11 +8,13 @@ from typing import Any
 from attrs import asdict, define, field
 
 from mboxlist import privatefiles
+from store.accounts.throttle.slowdown import NOWHERE
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
 from store.store import Store
+from tools.server.control import loginfailures
 from tools.server.control.connectionlist import Connections
 from tools.server.process.housekeeper import Housekeeping
 from tools.server.process.listeners import Server
@@ -50,7 +52,8 @@ class ControlServer:
         Authenticator.of(store).turned.delivery_log = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
-            "stats": self._stats, "slow": self._slow})
+            "stats": self._stats, "slow": self._slow,
+            "logins": self._logins})
 
     @property
     def _store(self) -> Store:
@@ -87,7 +90,10 @@ class ControlServer:
         """How long a login has to wait for earlier failures: of that user, from that address."""
         user, peer = str(request["user"]), str(request["peer"])
         authenticator = Authenticator.of(self._store)
-        return {"delay": round(authenticator.slow.delay(authenticator.address(peer) if peer else "", user), 2)}
+        return {"delay": round(authenticator.slow.delay(authenticator.place(peer) if peer else NOWHERE, user), 2)}
+
+    def _logins(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return loginfailures.tell(Authenticator.of(self._store).slow, request)
 
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -21,8 +21,9 @@ import lmtp.settings
 import pop3.protocol
 import pop3.settings
 from store.accounts.networks import Networks
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
+from store.net.authentication import Authenticator
 from store.net.proxies.proxyconnections import ProxiedFactory
 from store.net.stream import StreamFactory
 from store.store import Store
@@ -106,7 +107,8 @@ class Server:
     def _door(self, server: str) -> AdmissionControl:
         """The one of all listeners of that server."""
         if server not in self.admission:
-            self.admission[server] = AdmissionControl.from_settings(server, self._settings(server), self.counts)
+            made = self.admission[server] = AdmissionControl.from_settings(server, self._settings(server), self.counts)
+            made.familiar = Authenticator.of(self.store).is_familiar
         return self.admission[server]
 
     def _settings(self, server: str) -> AdmissionSettings:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from store.accounts.sharedcounts import Place
+from store.accounts.throttle.loginmemory import LoginMemory
+from store.accounts.throttle.sharedcounts import Place
 from tools.cli.options import Config
 from tools.server.process.sockets import Listening
 from tools.server.tls.tickets import TicketKeys
@@ -25,5 +26,6 @@ class WorkerConfig:
     sockets: Sequence[Listening]
     config: Config
     counts: Place
+    logins: LoginMemory
     tickets: TicketKeys
     supervisor: int

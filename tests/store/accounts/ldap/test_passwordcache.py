@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from store.accounts import sharedcache, sharedcounts
 from store.accounts.base import Status
 from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldapsettings import Settings
 from store.accounts.passwordcache import VerifiedPasswords
-from store.accounts.sharedcache import Remembered
-from store.accounts.sharedcounts import Place
+from store.accounts.throttle.loginmemory import LoginMemory
+from store.accounts.throttle.sharedcache import Remembered
 from store.errors import Problem, StoreError
 from store.store import Store
 from store.values import Secret
@@ -39,8 +38,7 @@ Process = Callable[..., LdapDirectory]
 @pytest.fixture
 def process(slapd: Slapd, store: Store, tmp_path: Path, clock: Clock) -> Iterator[Process]:
     """Makes another process of the server: its directory, which has asked nobody yet."""
-    handle = sharedcounts.make(2, sharedcache.OCTETS)
-    place = Place(handle, 0, 2, sharedcounts.new_key())
+    place = LoginMemory.shared()
 
     def make(settings: Settings | None = None, remember_for: float = 300) -> LdapDirectory:
         made = LdapDirectory(store.mailboxes, "example.org", settings or settings_for(tmp_path, slapd),
@@ -48,12 +46,12 @@ def process(slapd: Slapd, store: Store, tmp_path: Path, clock: Clock) -> Iterato
         made.here = store.directory.here
         made._verified = VerifiedPasswords(clock, remember_for)
         memory = Remembered.at(place)
-        memory._clock = clock
+        memory.clock = clock
         made.share(memory)
         return made
 
     yield make
-    os.close(handle)
+    os.close(place.handle)
 
 
 @pytest.fixture

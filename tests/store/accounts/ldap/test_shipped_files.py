@@ -2,11 +2,13 @@
 
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from store.accounts.base import Status
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Here
@@ -14,9 +16,12 @@ from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
+from store.errors import StoreError
 from store.values import Secret
 from tests.store.accounts.ldap.asking import Asking
 from tests.support import ROOT
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
 from tests.support.servers import slapd
 
 DOCS = ROOT / "docs" / "ldap"
@@ -169,9 +174,9 @@ def run(*words, octets=""):
     return done.stdout
 
 
-def test_a_slapd_that_is_configured_by_entries_takes_them(tmp_path: Path):
-    """cn=config: schema, indexes and rules are loaded as they are; then the sample tree fits in."""
-    config, data = tmp_path / "config", tmp_path / "data"
+def by_entries(folder: Path) -> Path:
+    """A configuration as Debian's package makes it, with our schema, indexes, rules and sample tree."""
+    config, data = folder / "config", folder / "data"
     config.mkdir()
     data.mkdir()
     schemas = "".join(f"include: file://{slapd.SCHEMAS}/{name}.ldif\n" for name in (
@@ -207,6 +212,53 @@ olcDbMaxSize: 8388608
     run("slapadd", "-n", "0", "-F", str(config), "-l", str(DOCS / "onecopy.ldif"))
     run("slapmodify", "-n", "0", "-F", str(config), "-l", str(DOCS / "config.ldif"))
     run("slapadd", "-n", "1", "-F", str(config), "-l", str(DOCS / "sample.ldif"))
+    return config
+
+
+def test_a_slapd_that_is_configured_by_entries_takes_them(tmp_path: Path):
+    """cn=config: schema, indexes and rules are loaded as they are; then the sample tree fits in."""
+    config = by_entries(tmp_path)
     assert "mailQuota: 2G;Archive%10G" in run("slapcat", "-n", "1", "-F", str(config))
     assert "olcDbIndex: mail eq" in run("slapcat", "-n", "0", "-F", str(config))
     shutil.rmtree(config)
+
+
+def test_tls_as_it_is_described(tmp_path: Path):
+    """Authority and certificate by tls.sh, slapd by tls.ldif; StartTLS and ldaps work, and no password goes without."""
+    config, keys = by_entries(tmp_path), tmp_path / "tls"
+    run("sh", str(DOCS / "tls.sh"), str(keys), "localhost")
+    run("sh", str(DOCS / "tls.sh"), str(keys), "ldap2.example.org")                # the authority stays
+    assert sorted(path.name for path in keys.glob("*.pem") if path.stat().st_mode & 0o077) == [
+        "ca.pem", "ldap2.example.org.pem", "localhost.pem"]
+    ldif = (DOCS / "tls.ldif").read_text().replace("/etc/ldap/tls/ldap1.example.org", f"{keys}/localhost")
+    run("slapmodify", "-n", "0", "-F", str(config), octets=ldif)
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    plain, tls = free_port(), free_port()
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen([slapd.PROGRAM, "-F", config, "-d", "0", "-h", f"ldap://127.0.0.1:{plain}/ "
+                                    f"ldaps://127.0.0.1:{tls}/"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait.until(lambda: answers(plain) and answers(tls), "slapd answers", pid=process.pid, limit=slapd.START)
+        settings = Settings(bind_dn=ONECOPY, bind_password_file=password, ca=keys / "ca.pem")
+        for uri in (f"ldap://localhost:{plain}", f"ldaps://localhost:{tls}"):
+            asked = Asking(Servers(evolve(settings, uris=(uri,))), MAP)
+            found = asked("alice", HERE)
+            assert found is not None and found.account.user == "alice"
+        for wrong in (evolve(settings, uris=(f"ldap://localhost:{plain}",), starttls=False),        # no TLS
+                      evolve(settings, uris=(f"ldap://127.0.0.1:{plain}",)),                        # another name
+                      evolve(settings, uris=(f"ldaps://localhost:{tls}",), ca=None)):               # no authority
+            with pytest.raises(StoreError):
+                Asking(Servers(wrong), MAP)("alice", HERE)
+    finally:
+        process.terminate()
+        process.wait(slapd.STOP)
+        shutil.rmtree(config)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""store/accounts/sharedcounts.py: counters of several processes, and limits that hold over all of them."""
+"""store/accounts/throttle/sharedcounts.py: counters of several processes, and limits that hold over all of them."""
 
 import os
 from collections import Counter
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.accounts import sharedcounts
-from store.accounts.sharedcounts import Counts, Place
+from store.accounts.throttle import sharedcounts
+from store.accounts.throttle.sharedcounts import Counts, Place
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, ConnectionLimits
 
 KEY = "00" * 32
@@ -101,6 +101,14 @@ def test_those_of_a_user_too(three):
     two.release_user("alice")
     assert other.admit_user("alice")
     assert not one.admit_user("alice")
+
+
+def test_those_before_login_too(three):
+    one, two, other = processes(three, early=2)
+    assert one.admit_early("192.0.2.1") and two.admit_early("192.0.2.1")
+    assert not other.admit_early("192.0.2.1") and other.admit_early("192.0.2.2") and other.admit_early("local")
+    two.release_early("192.0.2.1")
+    assert other.admit_early("192.0.2.1")
 
 
 def test_servers_are_apart(three):

@@ -32,16 +32,11 @@ class Place:
     parts: int
     key: str = field(repr=False)
 
-    @property
-    def end(self) -> int:
-        """Where in that memory other things may follow."""
-        return self.parts * _PART
 
-
-def make(parts: int, more: int = 0) -> int:
-    """Memory for so many processes, all counters 0, and so many octets that follow: a descriptor."""
+def make(parts: int) -> int:
+    """Memory for so many processes, all counters 0: a descriptor."""
     handle = os.memfd_create("onecopy-counts", os.MFD_CLOEXEC)
-    os.ftruncate(handle, parts * _PART + more)
+    os.ftruncate(handle, parts * _PART)
     return handle
 
 

@@ -1,0 +1,66 @@
+"""The log lines by which other programs know who was refused, and how sessions ended. Their form is fixed: a test holds
+it, docs/logging.md says it, and the filter for fail2ban in docs/deploy reads it.
+
+    refused: KIND address=A user="U" service=S times=N reason="R"
+    session: address=A user="U" service=S seconds=N received=N sent=N read=N deleted=N expunged=N removed=N reason="R"
+
+The address comes first, and is written by us. What a client has said stands in double quotes: there a backslash stands
+before a double quote and a backslash, and what cannot be printed is written as \\uXXXX, so no name can end the
+quotes, the line, or look like another one.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Mapping
+
+# Kinds of what is refused.
+LOGIN = "login"             # what was shown is wrong, or does not do for what is wanted
+REPEATED = "repeated"       # the same wrong password of the same user, again: no guess
+SLOWED = "slowed"           # too many logins have failed before: nobody has looked at this one
+UNAVAILABLE = "unavailable" # it is not the client's fault
+PROXY = "proxy"             # a PROXY header
+RIGHT = "right"             # an act of administration, to who may not do it
+ADDRESS = "address"         # a connection from where none may come
+LIMIT = "limit"             # a connection past a limit
+LONGEST = 200               # characters of a value
+
+_refused = logging.getLogger("refused")
+_session = logging.getLogger("session")
+
+
+def refused(kind: str, address: str, user: str, service: str, reason: str, times: int = 1) -> None:
+    """Something was refused: a login, a PROXY header, an act of administration, or what is past a limit."""
+    _refused.warning("%s address=%s user=%s service=%s times=%d reason=%s", kind, plain(address), quoted(user), service,
+                     times, quoted(reason))
+
+
+def ended(address: str, user: str, service: str, figures: Mapping[str, int], reason: str) -> None:
+    """A session is over; `figures` are those of the form above, in its order."""
+    if _session.isEnabledFor(logging.INFO):
+        told = " ".join(f"{name}={number}" for name, number in figures.items())
+        _session.info("address=%s user=%s service=%s %s reason=%s", plain(address), quoted(user), service, told,
+                      quoted(reason))
+
+
+def plain(address: str) -> str:
+    """An address as other programs write it: without a zone, and of IPv4 if it is one; "local" for a UNIX socket."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return "local"
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+
+
+def quoted(text: str) -> str:
+    """Any text as one word between double quotes."""
+    kept = text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"
+    return '"' + "".join(map(_character, kept)) + '"'
+
+
+def _character(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
