@@ -48,6 +48,7 @@ CACHED = 250                # when the cache does
 READ = 50                   # when files are read
 HEADER = 1 << 20            # octets of a header in which HEADER.FIELDS looks; what is beyond is not found
 BEGINNING = 16 << 10        # octets in which nearly every header ends
+FEW = 8                     # sections of a message that are made without a look at the time
 LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
@@ -270,6 +271,8 @@ class _Fetching:
             self._held += len(answer)
             if self._held >= READ_OCTETS:
                 await self._breathe()
+            elif len(self.sections) > FEW:
+                await self.session.stream.breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
         """The response for one message. What cannot be read is NIL, so that the session goes on."""
@@ -283,6 +286,7 @@ class _Fetching:
         walked: dict[Span, Fields] = {}         # headers, by where they are
         with file:
             for one in self.sections:
+                await stream.breathe()
                 start, head = head + _separator(head), b""
                 try:
                     if isinstance(one, Binary):
