@@ -31,7 +31,7 @@ from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
-from store.message.cacherecord import CachedMessage
+from store.message.cacherecord import CachedMessage, PartSpan, Path
 from store.message.fields import Fields
 from store.message.headers import header_end
 from store.message.sections import section
@@ -102,6 +102,7 @@ class _Fetching:
     _needs_cache: bool = field(init=False)
     _sets_seen: bool = field(init=False)
     _quick: Quick | None = field(init=False)
+    _decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = field(init=False, default=None)
     _held: int = field(init=False, default=0)                   # octets of files since others were last let in
 
     def __attrs_post_init__(self) -> None:
@@ -305,7 +306,8 @@ class _Fetching:
     async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
                            ) -> None:
         try:
-            pieces = binary.pieces_of(one, file, cached, int(row["header_length"]))
+            parts, trace = (self._parts_of(cached), cached.trace) if cached is not None else ({}, 0)
+            pieces = binary.pieces_of(one, file, parts, trace, int(row["header_length"]))
         except binary.UnknownEncoding:
             self.undecodable = True
             pieces = None
@@ -331,7 +333,14 @@ class _Fetching:
             cached, = self._cached(np.array([row]))
         if cached is None:
             return None
-        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head))
+        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head),
+                       self._parts_of(cached))
+
+    def _parts_of(self, cached: CachedMessage) -> dict[Path, PartSpan]:
+        """Decoded once, however many of them are asked for."""
+        if self._decoded is None or self._decoded[0] is not cached:
+            self._decoded = cached, cached.parts
+        return self._decoded[1]
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:

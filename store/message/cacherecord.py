@@ -7,7 +7,6 @@ count from the end of the trace header that the first delivery put in front, `tr
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -72,8 +71,7 @@ class CachedMessage(NamedTuple):
 
     @property
     def parts(self) -> dict[Path, PartSpan]:
-        """The parts by their numbers (RFC 3501 §6.4.5); () is the message itself. Only read it: those of the last
-        records are remembered, as long as one command asks for one part after the other."""
+        """The parts by their numbers (RFC 3501 §6.4.5); () is the message itself. Decoded at each call."""
         return _decode_parts(self.table)
 
     def to_bytes(self) -> bytes:
@@ -251,7 +249,6 @@ def texts(table: bytes) -> list[Leaf]:
     return found
 
 
-@lru_cache(maxsize=2)
 def _decode_parts(table: bytes) -> dict[Path, PartSpan]:
     spans: list[PartSpan] = []
     children: list[list[int]] = []
