@@ -17,7 +17,7 @@ STAR = 0        # "*" in a range: the largest number in use
 _SET = re.compile(rb"[0-9:,*]++")
 # nz-number, or "*"; zeros before it are passed over
 _NUMBER = rb"(?:0*+[1-9][0-9]{0,9}|\*)"
-_RANGES = re.compile(rb"(?:%b(?::%b)?+(?:,|$))++" % (_NUMBER, _NUMBER))
+_RANGES = re.compile(rb"(?:%b(?::%b)?(?:,|$))+" % (_NUMBER, _NUMBER))
 _PAIR = re.compile(rb"([0-9*]++)(?::([0-9*]++))?")
 
 Indices = NDArray[np.intp]
