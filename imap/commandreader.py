@@ -10,7 +10,8 @@ from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected
 from store.net.linestates import Clock, LineTooLong, TimedOut
 from store.net.stream import Stream
 
-READ_OCTETS = 64 << 10            # octets read from, or written to, the client before others are let in
+READ_OCTETS = 64 << 10            # octets written to the client before others are let in,
+TAKEN_OCTETS = 16 << 10           # or taken from it: of a message made to be dear they are 20 ms of work
 
 
 @define(eq=False)
@@ -81,8 +82,8 @@ class CommandReader:
         return b"".join(pieces)
 
     async def some(self, most: int) -> bytes:
-        """Up to `most` octets, and not more than READ_OCTETS, of what the client sends."""
-        return await self._stream.some(min(most, READ_OCTETS), self._allowed(self._settings.command_time))
+        """Up to `most` octets, and not more than TAKEN_OCTETS, of what the client sends."""
+        return await self._stream.some(min(most, TAKEN_OCTETS), self._allowed(self._settings.command_time))
 
     async def swallow(self, size: int) -> None:
         """Read octets and throw them away."""

@@ -20,7 +20,7 @@ from store.net.stream import Stream
 from store.partition.staged import Staged
 from store.store import Store
 
-CHUNK = 64 * 1024       # octets of a message taken at a time
+CHUNK = 16 * 1024       # octets of a message taken at a time: of one made to be dear they are 20 ms of work
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ def parse_rights(text: str) -> str:
 
     Raises AclProblem.
     """
-    wanted = "".join(_OBSOLETE.get(letter, letter) for letter in text)
+    wanted = "".join(_OBSOLETE.get(letter, letter) for letter in dict.fromkeys(text))
     unknown = set(wanted) - set(RIGHTS)
     if unknown:
         raise AclProblem(f"{min(unknown)} is not a right")

@@ -12,7 +12,7 @@ What is otherwise is a function of its own: `open_named` and `read_named` for fi
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EINVAL, ELOOP, EMLINK
 from pathlib import Path, PurePosixPath
@@ -197,29 +197,19 @@ class Folder:
     def _parent(self, name: AnyPath) -> Iterator[tuple[int, str]]:
         """A descriptor of the folder that the last level is in, and the last level."""
         *levels, last = _levels(name)
-        handle = os.dup(self.handle)
+        handle = _below(self.handle, levels)
         try:
-            for level in levels:
-                handle = _into(handle, level)
             yield handle, last
         finally:
             os.close(handle)
 
     def folder(self, name: AnyPath) -> "Folder":
         """A folder in it."""
-        handle = os.dup(self.handle)
-        for level in _levels(name):
-            handle = _into(handle, level)
-        return Folder(self.path / name, handle)
+        return Folder(self.path / name, _below(self.handle, _levels(name)))
 
     def make(self, name: AnyPath) -> "Folder":
         """A folder in it, made with all above it that are missing."""
-        handle = os.dup(self.handle)
-        for level in _levels(name):
-            with suppress(FileExistsError):
-                make_folder(level, at=handle)
-            handle = _into(handle, level)
-        return Folder(self.path / name, handle)
+        return Folder(self.path / name, _below(self.handle, _levels(name), make=True))
 
     def open(self, name: AnyPath, mode: str = "rb") -> BinaryIO:
         """See `open_file`. Of what others put there only a file is opened: nothing that has a reader wait."""
@@ -286,16 +276,23 @@ def _levels(name: AnyPath) -> tuple[str, ...]:
     return levels
 
 
-def _into(handle: int, level: str) -> int:
-    """A descriptor of a folder in that one, which is closed."""
-    try:
-        return os.open(level, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
-    except NotADirectoryError as error:
-        if stat.S_ISLNK(os.stat(level, dir_fd=handle, follow_symlinks=False).st_mode):
-            raise OSError(ELOOP, LINK, level) from error
-        raise
-    finally:
-        os.close(handle)
+def _below(folder: int, levels: Iterable[str], *, make: bool = False) -> int:
+    """A descriptor of a folder so many levels below that one."""
+    handle = os.dup(folder)
+    for level in levels:
+        above = handle
+        try:
+            if make:
+                with suppress(FileExistsError):
+                    make_folder(level, at=above)
+            handle = os.open(level, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        except NotADirectoryError as error:
+            if stat.S_ISLNK(os.stat(level, dir_fd=above, follow_symlinks=False).st_mode):
+                raise OSError(ELOOP, LINK, level) from error
+            raise
+        finally:
+            os.close(above)
+    return handle
 
 
 def _walk(path: AnyPath) -> int:

@@ -121,7 +121,8 @@ class Workers:
     stop_time: float = setting(10.0, "how long sessions have to end at a stop", type="duration")
     drain_time: float = setting(600.0, "how long those who have logged in may stay at `onecopy drain`", type="duration")
     restarts: int = count(10, "give up after so many restarts in ten minutes")
-    user: str = setting("", "as whom the processes run when root starts them, once the ports are bound; empty: as root")
+    user: str = setting("", "as whom the processes run when root starts them, once the ports are bound; empty: as the "
+                            "owner of the store")
     group: str = setting("", "the same for the group; default: the user's own")
 
 

@@ -103,9 +103,12 @@ spark_packages() {
     echo "$wanted" >"$venv/onecopy.spark.stamp"
 }
 
-# One set-up at a time; the second waits and then finds everything done.
+# One set-up at a time; the second waits and then finds everything done. The lock is that of the folder itself: who may
+# write to it can put nothing there that set-up would open.
 setup() {
     local list
+    [ -z "$(find "$root" -maxdepth 0 -perm -002)" ] || fail "every user can write to $root, and so decide what runs" \
+        "here: chmod o-w $root"
     {
         flock 9
         virtual_environment 9>&-
@@ -116,5 +119,5 @@ setup() {
             spark_packages 9>&-
             unpacked_packages 9>&-
         fi
-    } 9>"$root/.setup.lock"
+    } 9<"$root"
 }

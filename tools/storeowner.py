@@ -50,7 +50,7 @@ class Owner:
         try:
             return pwd.getpwuid(self.user).pw_name
         except KeyError:
-            return str(self.user)
+            return f"user {self.user}"
 
     def become(self) -> None:
         """Be that user for good, with its groups. Raises Failure."""

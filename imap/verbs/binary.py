@@ -4,7 +4,7 @@ How long a part is once it is decoded shows only when it has been: so it is deco
 is short, once more to send it. Neither takes memory for more than a window of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from attrs import define, field, frozen
 
@@ -12,7 +12,7 @@ from imap.session import Session
 from imap.wire.fetch import Binary
 from imap.wire.writer import literal_head
 from store.errors import StoreError
-from store.message.cacherecord import CachedMessage, PartSpan
+from store.message.cacherecord import PartSpan, Path
 from store.message.text import ENCODINGS, WINDOW, body_octets
 from store.partition.messagefiles import MessageFile
 
@@ -82,22 +82,23 @@ async def send_portion(session: Session, head: bytes, one: Binary, pieces: Piece
                                  else b' ""'))
 
 
-def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, header_length: int) -> Pieces | None:
-    """What makes the decoded octets of the part from what reads the message; None if the message has no such part.
-    Raises UnknownEncoding.
+def pieces_of(one: Binary, file: MessageFile, parts: Mapping[Path, PartSpan], trace: int, header_length: int
+              ) -> Pieces | None:
+    """What makes the decoded octets of the part from what reads the message, which has these parts, and a trace header
+    of that length; None if it has no such part. Raises UnknownEncoding.
 
     The message itself has no encoding: the header says what that of its body is.
     """
     if not one.path:
         size = file.size
         return lambda read: _windows(read, size)
-    part: PartSpan | None = cached.parts.get(one.path) if cached is not None else None
-    if cached is None or part is None:
+    part = parts.get(one.path)
+    if part is None:
         return None
     if part.encoding not in ENCODINGS:
         raise UnknownEncoding
     # As in `store.message.sections`: where the trace header, or one of the message's own, belongs to what is read.
-    shift = len(file.head) + cached.trace - header_length
+    shift = len(file.head) + trace - header_length
     return lambda read: body_octets(read, part, shift, WINDOW)
 
 

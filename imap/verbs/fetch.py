@@ -31,7 +31,7 @@ from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
-from store.message.cacherecord import CachedMessage
+from store.message.cacherecord import CachedMessage, PartSpan, Path
 from store.message.fields import Fields
 from store.message.headers import header_end
 from store.message.sections import section
@@ -48,6 +48,7 @@ CACHED = 250                # when the cache does
 READ = 50                   # when files are read
 HEADER = 1 << 20            # octets of a header in which HEADER.FIELDS looks; what is beyond is not found
 BEGINNING = 16 << 10        # octets in which nearly every header ends
+FEW = 8                     # sections of a message that are made without a look at the time
 LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
@@ -102,6 +103,7 @@ class _Fetching:
     _sets_seen: bool = field(init=False)
     _reads: bool = field(init=False)                            # more than headers, from its beginning
     _quick: Quick | None = field(init=False)
+    _decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = field(init=False, default=None)
     _held: int = field(init=False, default=0)                   # octets of files since others were last let in
 
     def __attrs_post_init__(self) -> None:
@@ -275,6 +277,8 @@ class _Fetching:
             self._held += len(answer)
             if self._held >= READ_OCTETS:
                 await self._breathe()
+            elif len(self.sections) > FEW:
+                await self.session.stream.breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
         """The response for one message. What cannot be read is NIL, so that the session goes on."""
@@ -288,6 +292,7 @@ class _Fetching:
         walked: dict[Span, Fields] = {}         # headers, by where they are
         with file:
             for one in self.sections:
+                await stream.breathe()
                 start, head = head + _separator(head), b""
                 try:
                     if isinstance(one, Binary):
@@ -306,7 +311,8 @@ class _Fetching:
     async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
                            ) -> None:
         try:
-            pieces = binary.pieces_of(one, file, cached, int(row["header_length"]))
+            parts, trace = (self._parts_of(cached), cached.trace) if cached is not None else ({}, 0)
+            pieces = binary.pieces_of(one, file, parts, trace, int(row["header_length"]))
         except binary.UnknownEncoding:
             self.undecodable = True
             pieces = None
@@ -332,7 +338,14 @@ class _Fetching:
             cached, = self._cached(np.array([row]))
         if cached is None:
             return None
-        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head))
+        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head),
+                       self._parts_of(cached))
+
+    def _parts_of(self, cached: CachedMessage) -> dict[Path, PartSpan]:
+        """Decoded once, however many of them are asked for."""
+        if self._decoded is None or self._decoded[0] is not cached:
+            self._decoded = cached, cached.parts
+        return self._decoded[1]
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:

@@ -19,6 +19,7 @@ from store.partition.verified import LARGEST, agrees
 from store.tables.index import Rows
 from store.tables.privateheaders import PrivateHeaders
 
+MANY = 16                   # sections
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 
 Span = tuple[int, int]
@@ -38,7 +39,9 @@ class Quick:
 
     @classmethod
     def of(cls, sections: Sequence[Section | Binary]) -> "Quick | None":
-        """None if some of them need more than the message's octets."""
+        """None if some of them need more than the message's octets, or there are many: that is not quick."""
+        if len(sections) > MANY:
+            return None
         simple = [one for one in sections if isinstance(one, Section) and not one.path and one.part is not Part.MIME]
         if not sections or len(simple) < len(sections):
             return None

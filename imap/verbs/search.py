@@ -5,14 +5,14 @@ from operator import ge, le
 from typing import TypeVar
 
 import numpy as np
-from attrs import evolve
+from attrs import define, evolve
 
 from imap.lines import Positions
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.view import View
 from imap.wire import responses
-from imap.wire.numbers import SAVED, NumberSet, set_pieces
+from imap.wire.numbers import SAVED, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
@@ -68,7 +68,7 @@ async def matching(session: Session, command: Search | Sort | Thread,
         progress = session.progress()
 
         def work() -> T:
-            key = searchkeys.mapped(command.key, lambda leaf: _for_session(leaf, view, now))
+            key = searchkeys.mapped(command.key, _ForSession(view, now).of)
             found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
@@ -144,19 +144,32 @@ async def extended(session: Session, command: Search | Sort, found: Positions, r
     return responses.esearch(session.tag, items, by_uid=command.by_uid)
 
 
-def _for_session(key: Key, view: View, now: int) -> Key:
-    r"""A key with what only this session knows put in: sequence numbers, "$", the time, and \Recent.
+@define
+class _ForSession:
+    r"""Keys with what only this session knows put in: "$", the time, and \Recent. Of each there is one, however often
+    a client names it: it has an octet for each message.
 
     A sequence number that is not there finds nothing, as Dovecot has it: RFC 3501 §9 would have a BAD.
     """
-    match key:
-        case Numbers() | searchkeys.Saved():
-            mask = np.zeros(view.exists, np.bool_)
-            mask[NumberSet(key.ranges).positions_there(view.exists) if isinstance(key, Numbers) else
-                 view.positions(SAVED, by_uid=False)] = True
-            return Among(mask)
-        case searchkeys.Within(seconds, older):
-            return ReceivedAt(le if older else ge, now - seconds)
-        case searchkeys.Recent():
-            return Among(view.recent_of(view.rows))
-    return key
+
+    view: View
+    now: int
+    _saved: Among | None = None
+    _recent: Among | None = None
+
+    def of(self, key: Key) -> Key:
+        """What stands for one key."""
+        match key:
+            case searchkeys.Saved():
+                if self._saved is None:
+                    mask = np.zeros(self.view.exists, np.bool_)
+                    mask[self.view.positions(SAVED, by_uid=False)] = True
+                    self._saved = Among(mask)
+                return self._saved
+            case searchkeys.Within(seconds, older):
+                return ReceivedAt(le if older else ge, self.now - seconds)
+            case searchkeys.Recent():
+                if self._recent is None:
+                    self._recent = Among(self.view.recent_of(self.view.rows))
+                return self._recent
+        return key

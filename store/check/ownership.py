@@ -40,6 +40,7 @@ class Fault:
 
 def look(root: Path, owner: tuple[int, int]) -> list[Finding]:
     """What is not the owner's alone. Raises nothing: what cannot be looked at belongs to somebody else."""
+    root = root.resolve()
     summary = _Summary(root)
     for fault in _faults(root, owner):
         summary.add(fault, _how(fault, owner))
@@ -49,6 +50,7 @@ def look(root: Path, owner: tuple[int, int]) -> list[Finding]:
 def repair(root: Path, owner: tuple[int, int]) -> tuple[int, list[Finding]]:
     """Give all of it to the owner, if this process may, and to nobody else: how many files and folders were mended, and
     what is left."""
+    root = root.resolve()
     mended, left = 0, _Summary(root)
     for fault in _faults(root, owner):
         if fault.folder < 0 or _how(fault, owner) == NAMED:
@@ -87,7 +89,7 @@ class _Summary:
 
 
 def _faults(root: Path, owner: tuple[int, int]) -> Iterator[Fault]:
-    parent = privatefiles.open_folder(root.parent)
+    parent = privatefiles.open_handle(root.parent, os.O_PATH | os.O_DIRECTORY)     # it need not be readable
     try:
         yield from _of_name(root, root.name, parent, owner, others=CHANGE)
     finally:

@@ -12,6 +12,11 @@ Flags (`flagchanges`). In a mailbox of somebody else's, \Seen is each reader's o
 flags can be added). A change is divided between the record and the reader's row in `seen.db`. What the reader has no
 right to change stays as it is (RFC 4314 section 4).
 
+What concerns many messages is done some at a time, each time in a transaction of a few milliseconds: others wait for
+the pages that it changes. STORE, EXPUNGE and MOVE are just several. A COPY is of all or none: from its second slice on
+it is on record what of it is there (`tables.copiesunderway`), which the last one takes away; when it cannot go on, and
+when a store is opened that was left with such a record, those messages go again.
+
 COPY and MOVE within a partition (`copymessages`) write records and touch no file. A MOVE within one quota root needs no
 free quota. To another partition (`crosspartition`) the message files come first (`store.delivery.filecopy`): those
 whose content is not known there, once each, synced side by side, and on record as waiting for the purge. Then one

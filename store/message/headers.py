@@ -5,13 +5,14 @@ the regular expressions use possessive repetition so that they cannot backtrack.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import date
 from functools import cache
 from urllib.parse import unquote_to_bytes
 
 from attrs import frozen
 
+LOOKED_AT = 16 << 10         # octets of a header in which fields are found by one call
 PARAMETERS = 64             # of one field that are kept
 ADDRESSES = 4096            # of one field that are kept
 LANGUAGES = 32              # of Content-Language that are kept
@@ -52,7 +53,7 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
     """
     found: dict[bytes, bytes] = {}
     more: dict[bytes, list[bytes]] = {}
-    for name, value in _fields(names).findall(unfold(header)):
+    for name, value in _found(_fields(names), unfold(header)):
         name = name.lower()
         if name not in found:
             found[name] = value.strip()
@@ -61,6 +62,15 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
     for name, values in more.items():
         found[name] = b", ".join([value for value in (found[name], *values) if value])
     return found
+
+
+def _found(fields: re.Pattern[bytes], header: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """All that it finds. Of a long header a piece at a time: meanwhile no other thread can do anything."""
+    at = 0
+    while at < len(header):
+        end = header.find(b"\n", at + LOOKED_AT) + 1 or len(header)
+        yield from fields.findall(header, at, end)
+        at = end
 
 
 @cache

@@ -138,7 +138,7 @@ class Scanner:
         self._head_from = 0                     # offset of the first octet of the header that is not in _head
         self._head_room = MESSAGE_HEADER
         self._room = ALL_HEADERS
-        self._parts = 1
+        self.parts = 1
         self._lines = 0                         # LFs of the message before _counted
         self._counted = 1                       # index in the window
 
@@ -259,8 +259,8 @@ class Scanner:
         """A part begins after the LF at `at`, inside the innermost open part."""
         self._chain[-1].children.append(part)
         self._chain.append(part)
-        self._parts += 1
-        if self._parts >= PARTS:
+        self.parts += 1
+        if self.parts >= PARTS:
             # The last part takes all that follows.
             self._multiparts.clear()
             self._longest = 0
@@ -340,7 +340,7 @@ class Scanner:
             self._begin(_Open(self._base + at, True, (b"TEXT", b"PLAIN")), at - 1)
 
     def _is_full(self) -> bool:
-        return len(self._chain) >= DEPTH or self._parts >= PARTS
+        return len(self._chain) >= DEPTH or self.parts >= PARTS
 
     def _close(self, part: _Open, end: int) -> int:
         """The part ends at `end`, and the LFs before it have been counted. Returns where the part around it ends.

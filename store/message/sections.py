@@ -1,18 +1,22 @@
 """Sections of a message as FETCH BODY[...] names them: RFC 3501 §6.4.5."""
 
-from store.message.cacherecord import CachedMessage, Path
+from collections.abc import Mapping
+
+from store.message.cacherecord import CachedMessage, PartSpan, Path
 
 
 def section(cached: CachedMessage, path: Path, what: str | None = None,
-            header_length: int | None = None, head: int = 0) -> tuple[int, int] | None:
+            header_length: int | None = None, head: int = 0, parts: Mapping[Path, PartSpan] | None = None
+            ) -> tuple[int, int] | None:
     """The first octet and the end of a section within the message, None where there is no such section.
 
     `what` is None, "HEADER", "TEXT" or "MIME". `header_length` is the message's own `row["header_length"]`: where it is
     less than the length of the trace header, that header is part of the message; None stands for a message without it.
-    `head` is how many octets of header fields of its own it has.
+    `head` is how many octets of header fields of its own it has. `parts`: those of the record, where it is asked for
+    one after the other.
     """
     shift = head + (0 if header_length is None else cached.trace - header_length)
-    part = cached.parts.get(path)
+    part = (cached.parts if parts is None else parts).get(path)
     if part is None:
         return None
     if what == "MIME":

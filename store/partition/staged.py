@@ -12,6 +12,7 @@ from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, Message
 
 log = logging.getLogger(__name__)
 
+MANY_PARTS = 200            # whose structure is made in a thread
 _OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
 
 
@@ -98,8 +99,8 @@ class Staged:
 
     @property
     def costly(self) -> bool:
-        """Whether `finish` has so much of headers to work on that it belongs into a thread."""
-        return self._scanner is not None and self._scanner.parsed > SPILL // 2
+        """Whether `finish` has so much of headers, or so many parts, to work on that it belongs into a thread."""
+        return self._scanner is not None and (self._scanner.parsed > SPILL // 2 or self._scanner.parts > MANY_PARTS)
 
     def finish(self) -> None:
         """The content is complete: digest and structure are final."""

@@ -4,7 +4,7 @@ Keys that the index can answer are evaluated on whole arrays, and narrow what is
 (`columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import date
 
 import numpy as np
@@ -93,25 +93,33 @@ class _Index:
         return np.asarray((rows["received"] + rows["zone"].astype(np.int64) * 60) // _DAY)
 
     def _numbers(self, ranges: Ranges) -> Mask:
-        mask = np.zeros(len(self.mailbox.rows), np.bool_)
-        for first, last in _resolved(ranges, len(mask)):
-            mask[first - 1:last] = True
-        return mask
+        count = len(self.mailbox.rows)
+        bounds = np.minimum(_resolved(ranges, count), count + 1)
+        return _covered(bounds[:, 0] - 1, np.minimum(bounds[:, 1], count), count)
 
     def _uids(self, ranges: Ranges) -> Mask:
-        uids = self.mailbox.rows["uid"].astype(np.int64)
-        mask = np.zeros(len(uids), np.bool_)
-        for first, last in _resolved(ranges, int(uids[-1]) if len(uids) else 0):
-            mask[np.searchsorted(uids, first):np.searchsorted(uids, last, side="right")] = True
+        uids = self.mailbox.uids
+        bounds = _resolved(ranges, int(uids[-1]) if len(uids) else 0).astype(uids.dtype)    # or all `uids` would change
+        return _covered(np.searchsorted(uids, bounds[:, 0]), np.searchsorted(uids, bounds[:, 1], side="right"),
+                        len(uids))
+
+
+def _resolved(ranges: Ranges, largest: int) -> NDArray[np.int64]:
+    """The ranges with `largest` for "*", the lower number first."""
+    bounds = np.array(ranges, np.int64).reshape(-1, 2)
+    bounds[bounds == 0] = largest
+    bounds.sort(axis=1)
+    return bounds
+
+
+def _covered(starts: NDArray[np.intp], ends: NDArray[np.intp], count: int) -> Mask:
+    """Which of so many places are in one of these spans."""
+    if len(starts) == 1:
+        mask = np.zeros(count, np.bool_)
+        mask[starts[0]:ends[0]] = True
         return mask
-
-
-def _resolved(ranges: Ranges, largest: int) -> Iterator[tuple[int, int]]:
-    """The ranges with `largest` for "*", the lower number first; nothing when nothing is there."""
-    if largest:
-        for pair in ranges:
-            first, last = pair[0] or largest, pair[1] or largest
-            yield min(first, last), max(first, last)
+    begin, end = np.bincount(starts, minlength=count + 1), np.bincount(ends, minlength=count + 1)
+    return np.asarray(np.cumsum(begin[:count] - end[:count]) > 0)
 
 
 @define

@@ -178,17 +178,17 @@ class Not(Key):
 
 def leaves(key: Key) -> Iterator[Key]:
     """The keys in a key that are not put together of others."""
-    match key:
-        case And(keys):
-            for inner in keys:
-                yield from leaves(inner)
-        case Or(first, second):
-            yield from leaves(first)
-            yield from leaves(second)
-        case Not(inner):
-            yield from leaves(inner)
-        case _:
-            yield key
+    left = [key]
+    while left:
+        match left.pop():
+            case And(keys):
+                left += reversed(keys)
+            case Or(first, second):
+                left += second, first
+            case Not(inner):
+                left.append(inner)
+            case leaf:
+                yield leaf
 
 
 def asks(key: Key, *kinds: type[Key]) -> bool:

@@ -3,7 +3,6 @@
 import os
 import pwd
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,46 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support import ROOT
 from tests.support.clients.admission import IMAP, LMTP, Knock
 from tests.support.processes import wait
+from tests.support.processes.otheruser import USER, closed_folder, in_view
 from tests.support.servers.server import PROGRAM, Server
 from tools.exits import Failure
 from tools.server.process import privileges
 from tools.serversettings import Workers
 from tools.storeowner import Owner
 
-USER = "nobody"
 TIME = 60
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-
-
-# Arguments: the interpreter's folder, the closed one on the way to it, a folder where it can be seen meanwhile.
-_OPEN_IT = """set -e
-mount --bind "$1" "$3"; mount -t tmpfs -o mode=755 none "$2"; mkdir -p "$1"; mount --bind "$3" "$1"
-shift 3; exec "$@"
-"""
-
-
-def closed_folder() -> Path | None:
-    """The first folder on the way to the interpreter that USER may not enter."""
-    for folder in reversed(Path(sys.executable).resolve().parents):
-        if subprocess.run(["/usr/bin/env", "test", "-x", folder], user=USER, check=False).returncode:
-            return folder
-    return None
-
-
-def in_view(case: str, closed: Path, keep: Path) -> None:
-    """The same test in a mount namespace of its own, in which USER can read the interpreter."""
-    keep.mkdir()
-    done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", _OPEN_IT, "sh", sys.base_prefix, closed,
-         keep, sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
-         f"{Path(__file__).resolve()}::test_somebody_else[{case}]"],
-        cwd=ROOT, capture_output=True, timeout=TIME, check=False)
-    said = (done.stdout + done.stderr).decode(errors="replace")
-    assert done.returncode == 0 and "1 passed" in said, said
 
 
 @pytest.fixture
@@ -113,7 +84,7 @@ def test_somebody_else(case: str, folder: Path) -> None:
     if closed is None:
         CASES[case](folder)
     else:
-        in_view(case, closed, folder / "interpreter")
+        in_view(f"{Path(__file__).resolve()}::test_somebody_else[{case}]", closed, folder / "interpreter", TIME)
 
 
 @pytest.mark.parametrize(("workers", "said"), [

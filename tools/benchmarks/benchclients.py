@@ -1,12 +1,12 @@
 """Connections of benchmarks to a server that `temporaryserver` has started."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tools.benchmarks.temporaryserver import ADDRESS, PASSWORD
 
 SECONDS = 60.0                  # a command that takes longer is ended by closing its connection
-READ_OCTETS = 1 << 20
+READ_OCTETS = 1 << 16
 
 
 class Client:
@@ -16,7 +16,7 @@ class Client:
         self.socket = socket.create_connection((ADDRESS, port), SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rest = b""
-        self._until(lambda line: True)
+        self._until(b"*")
         self.command(b"LOGIN %s %s" % (user.encode(), PASSWORD.encode()))
 
     def command(self, *parts: bytes) -> bytes:
@@ -24,26 +24,26 @@ class Client:
         for at, part in enumerate(parts):
             self.socket.sendall((b"" if at else b"x ") + part + b"\r\n")
             if at < len(parts) - 1:
-                line = self._until(lambda line: line.startswith((b"+", b"x ")))
+                line = self._until(b"+", b"x ")
                 if line.startswith(b"x "):
                     return line
-        return self._until(lambda line: line.startswith(b"x "))
+        return self._until(b"x ")
 
     def close(self) -> None:
         """End the connection."""
         self.socket.close()
 
-    def _until(self, wanted: Callable[[bytes], bool]) -> bytes:
+    def _until(self, *beginnings: bytes) -> bytes:
+        """The next line that begins so. It is found without a look at the others: the bystander is in this process."""
         while True:
-            *lines, self._rest = self._rest.split(b"\n")
-            for at, line in enumerate(lines):
-                if wanted(line):
-                    self._rest = b"\n".join([*lines[at + 1:], self._rest])
-                    return line.rstrip(b"\r")
+            found = [at + 1 for each in beginnings if (at := (b"\n" + self._rest).find(b"\n" + each)) >= 0]
+            if found and (end := self._rest.find(b"\n", min(found) - 1)) >= 0:
+                line, self._rest = self._rest[min(found) - 1:end], self._rest[end + 1:]
+                return line.rstrip(b"\r")
             data = self.socket.recv(READ_OCTETS)
             if not data:
                 raise ConnectionError("the server has ended the connection")
-            self._rest = self._rest[-READ_OCTETS:] + data
+            self._rest = self._rest[self._rest.rfind(b"\n") + 1:] + data
 
 
 class Relay:

@@ -258,11 +258,10 @@ def _complain(text: str, status: int, error: BaseException) -> int:
 
 def _is_refused(error: BaseException) -> bool:
     """Whether the system has not let this user do something."""
-    while not isinstance(error, PermissionError):
-        if error.__cause__ is None:
-            return False
-        error = error.__cause__
-    return True
+    reason: BaseException | None = error
+    while reason is not None and not isinstance(reason, PermissionError):
+        reason = reason.__cause__ or reason.__context__
+    return reason is not None
 
 
 def main(words: Sequence[str] | None = None) -> int:

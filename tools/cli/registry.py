@@ -99,7 +99,7 @@ COMMANDS = (
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
                                  "a second time only what is not there; exit status 1 if a message could not be "
                                  "written, or not octet for octet"),
-    *(Registered(f"import {name}", "importing", reads_as_root=name != "imap")
+    *(Registered(f"import {name}", "importing", reads_as_root=True)
       for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
     *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
     Registered("spark generate", "spark_generate"),

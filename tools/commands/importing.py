@@ -185,7 +185,7 @@ def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Con
 
 
 def _first_line(path: Path) -> Secret:
-    with privatefiles.open_named(path) as file:
+    with reading(), privatefiles.open_named(path) as file:
         return Secret(file.readline(4096).rstrip(b"\r\n"))
 
 
@@ -194,8 +194,8 @@ def import_dovecot(invocation: Invocation) -> int:
     arguments = invocation.arguments
     config = ["-c", str(arguments.dovecot_config)] if arguments.dovecot_config else []
     words = [arguments.doveadm, *config, "exec", "imap", "-u"]
-    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there],
-                                                           reads_others=True)) for old in _users(arguments)])
+    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there]))
+                             for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:

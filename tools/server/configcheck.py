@@ -31,6 +31,7 @@ from tools.server.process import sockets
 from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
 from tools.serversettings import Exchange, Tls, Workers, tls_folder
+from tools.storeowner import ROOT, Owner
 
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
@@ -80,7 +81,7 @@ def _root(config: Config) -> Iterator[Finding]:
     owner, mode = root.stat().st_uid, stat.S_IMODE(root.stat().st_mode)
     wanted = config.settings("workers", Workers).user
     try:
-        expected = pwd.getpwnam(wanted).pw_uid if wanted else os.geteuid()
+        expected = pwd.getpwnam(wanted).pw_uid if wanted else owner if os.geteuid() == ROOT else os.geteuid()
     except KeyError:
         return                                  # see `_user`
     if owner != expected and (wanted or expected != 0):      # root may check what a service of another user runs with
@@ -127,7 +128,8 @@ def _user(config: Config) -> Iterator[Finding]:
             yield Finding(option, True, f"there is no {name}")
     if workers.group and not workers.user:
         yield Finding("workers.group", True, "it is given without workers.user")
-    if not workers.user and os.geteuid() == 0:
+    owner = Owner.of(Path(str(config.values["root"])))
+    if not workers.user and os.geteuid() == ROOT and (owner is None or owner.user == ROOT):
         yield Finding("workers.user", False, "started by root, the processes stay root: name a user of their own")
 
 

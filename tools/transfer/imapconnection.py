@@ -303,13 +303,13 @@ class Server:
             raise
 
 
-def tunnelled(command: Sequence[str], *, reads_others: bool = False) -> Connection:
+def tunnelled(command: Sequence[str]) -> Connection:
     """A connection to a program that speaks IMAP on its standard input and output, as the user already (PREAUTH).
-    `reads_others`: it reads mail for which it must be root, where root runs this.
+    It is root where root runs this: it reads mail of others, or has keys of root's to log in with.
 
     Raises Gone, Unreadable, OSError.
     """
-    user = program_user() if reads_others else None
+    user = program_user()
     made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user))
     try:
         return made.greeted()

@@ -14,6 +14,7 @@ from store.errors import StoreError
 from store.mailboxes import placement
 from store.store import Store
 from tools.transfer.importmail import Choices, Imported, MailImport
+from tools.transfer.mailofothers import reading
 from tools.transfer.sourcevalues import Source, Unreadable, Warn
 
 Progress = Callable[[str, int, int], None]          # a mailbox, how many messages are done, out of how many
@@ -39,7 +40,7 @@ class OldUser:
 def users_in(path: Path) -> list[OldUser]:
     """The users that a CSV file names. Raises Unreadable."""
     try:
-        with privatefiles.open_named(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
+        with reading(), privatefiles.open_named(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
     except (OSError, UnicodeError, csv.Error) as error:
         raise Unreadable(f"{path}: {error}") from None

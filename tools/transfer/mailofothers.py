@@ -137,13 +137,13 @@ class MailTree:
                     try:
                         status = folder.status(each)
                     except OSError as error:        # gone, or renamed for its flags: the next run sees it
-                        warn(f"{self.shown(f'{name}/{each}')}: {error.strerror}")
+                        warn(f"{self.shown(os.path.join(name, each))}: {error.strerror}")
                         continue
                     if stat.S_ISREG(status.st_mode):
                         found.append((each, status))
                     else:
                         what = LINK if stat.S_ISLNK(status.st_mode) else "not a file"
-                        warn(f"{self.shown(f'{name}/{each}')}: {what}")
+                        warn(f"{self.shown(os.path.join(name, each))}: {what}")
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -142,3 +142,33 @@ def test_what_does_not_come_back_is_said(store: Store, tmp_path: Path) -> None:
     assert leave(store, tmp_path / "exact", "maildir", crlf=True) == []
     there = [path.read_bytes() for path in (tmp_path / "exact/cur").iterdir()]
     assert b"Subject: bare\r\n\r\nlf\nhere\r\n" in there
+
+
+def test_nothing_is_written_through_a_planted_link(filled: Store, tmp_path: Path) -> None:
+    """Whoever can write to the folder of an export has nothing written elsewhere by it, and reads nothing."""
+    victim, outside = tmp_path / "victim", tmp_path / "outside"
+    victim.write_bytes(b"kept")
+    outside.mkdir()
+    out = tmp_path / "mbox"
+    out.mkdir()
+    for name in ("INBOX.mbox", "INBOX.mbox.part", "INBOX.mbox.state", "INBOX.mbox.state.new", ".subscriptions"):
+        (out / name).symlink_to(victim)
+    leave(filled, out, "mbox")
+    assert not any(path.is_symlink() for path in out.iterdir())
+    out = tmp_path / "maildir"
+    out.mkdir()
+    (out / "cur").symlink_to(outside, target_is_directory=True)
+    with pytest.raises(OSError, match="symbolic link"):
+        leave(filled, out, "maildir")
+    assert victim.read_bytes() == b"kept" and list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["mbox", "maildir"])
+def test_only_the_owner_reads_an_export(filled: Store, tmp_path: Path, form: str) -> None:
+    before = os.umask(0)
+    try:
+        leave(filled, tmp_path / "out", form)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "out", *(tmp_path / "out").rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path

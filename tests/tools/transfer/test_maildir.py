@@ -105,3 +105,33 @@ def test_files_that_go_or_get_other_flags_meanwhile(tmp_path: Path) -> None:
 def test_subscriptions(tmp_path: Path, name: str, content: bytes) -> None:
     make(tmp_path, {name: content})
     assert Maildirs(tmp_path).subscriptions() == ["Sent", "A/B", "\u65e5\u672c\u8a9e"]
+
+
+def test_a_link_is_no_message(tmp_path: Path) -> None:
+    """Whoever owns the Maildir could have root take a TLS key, or the mail of somebody else, for a message."""
+    (tmp_path / "key.pem").write_bytes(b"secret")
+    root = make(tmp_path / "mail", {"cur/1.a:2,S": b"Subject: 1\r\n\r\none\r\n"})
+    (root / "cur" / "2.b:2,S").symlink_to(tmp_path / "key.pem")
+    (root / "dovecot-keywords").symlink_to(tmp_path / "key.pem")
+    make(tmp_path / "other", {"cur/3.c:2,S": b"theirs"})
+    (root / ".Other").symlink_to(tmp_path / "other", target_is_directory=True)
+    (root / "new").rmdir()
+    (root / "new").symlink_to(tmp_path / "other" / "cur", target_is_directory=True)
+    found, told = taken(root)
+    assert [data for _, data in found] == [b"Subject: 1\r\n\r\none\r\n"]
+    assert told == [f"{root}/cur/2.b:2,S: is a symbolic link, which is not followed",
+                    f"{root}/new: is a symbolic link, which is not followed"]
+    assert [box.name for box in Maildirs(root).boxes()] == ["INBOX"]
+
+
+def test_a_file_that_becomes_a_link_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_bytes(b"secret")
+    root = make(tmp_path / "mail", {"cur/1.a:2,S": b"one"})
+    told: list[str] = []
+    source = Maildirs(root, warn=told.append)
+    box = source.opened(next(source.boxes()))
+    mails = source.mails(box, told.append)
+    (root / "cur" / "1.a:2,S").unlink()
+    (root / "cur" / "1.a:2,S").symlink_to(tmp_path / "key.pem")
+    assert list(source.read(box, mails, told.append)) == []
+    assert told == [f"{root}/cur/1.a:2,S: is a symbolic link, which is not followed"]

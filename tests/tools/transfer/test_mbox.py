@@ -150,3 +150,16 @@ def test_what_is_written() -> None:
     assert [quoted(line) for line in (b"From x", b">From x", b">> From", b"from", b"x From ")] == [
         b">From x", b">>From x", b">> From", b"from", b"x From "]
     assert io.BytesIO(separator(b"x y\n", InternalDate(0))).readline().startswith(b"From xy ")
+
+
+def test_a_link_is_no_mbox_file(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_bytes(b"From a@example.org Thu Feb  1 09:30:00 2024\nSubject: x\n\nsecret\n")
+    (tmp_path / "mail").mkdir()
+    (tmp_path / "mail" / "Sent").symlink_to(tmp_path / "theirs")
+    (tmp_path / "mail" / "folder").symlink_to(tmp_path, target_is_directory=True)
+    told: list[str] = []
+    assert list(MboxFiles(tmp_path / "mail", warn=told.append).boxes()) == []
+    assert told == [f"{tmp_path}/mail/{name}: is a symbolic link, which is not followed" for name in ("Sent", "folder")]
+    with pytest.raises(Unreadable, match="symbolic link"):
+        source = MboxFiles(tmp_path / "mail" / "Sent")
+        source.opened(next(source.boxes()))

@@ -1,0 +1,237 @@
+"""Root runs every command beside a server that is another user: afterwards nothing in the store is root's."""
+
+import os
+import pwd
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MEMORY
+from tests.support.clients.admission import IMAP, LMTP, Knock
+from tests.support.processes import command
+from tests.support.processes.otheruser import USER, closed_folder, in_view
+from tests.support.servers.server import Server
+from tools.cli import registry
+
+LIMIT = 300
+MESSAGE = "From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
+NO_SPARK = "--master spark://127.0.0.1:1"       # where nothing listens: the command begins, and then fails
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tests/tools/cli/test_acting.py does it without root")
+
+# Each command with its exit status (*: any), in an order in which they have something to do. @ is a folder that is
+# USER's, # one that only root can read. First those beside the server, then those that need it to be gone.
+BESIDE = f"""
+2 serve
+0 user add --password-stdin bob carol
+0 user list
+0 user show bob
+0 user set bob --status active
+0 user domain
+0 user scram
+0 user rename carol dora
+0 deliver alice bob dora
+0 user remove --yes dora
+0 user restore dora
+0 user purge --dry-run --yes
+0 mailbox create bob Folder
+0 mailbox list bob
+0 mailbox info bob Folder
+0 mailbox rename bob Folder Other
+0 mailbox acl bob Other alice lr
+0 mailbox delete --yes bob Other
+0 mailbox undelete bob Other
+0 uidl list bob
+0 uidl import --numbers bob @/uidls
+2 uidl import --numbers bob #/uidls
+0 path bob INBOX 1
+0 hashdir bob
+0 directory flush
+2 directory status
+0 directory test bob
+0 quota set --octets 1M bob
+0 quota show bob
+0 quota check
+0 quota warn
+0 quota sharing
+0 quota report --html @/report.html --json
+1 quota remove bob
+0 expire set --user bob @/rules
+0 expire rules
+0 expire run bob
+0 expire last
+0 purge
+0 undelete bob INBOX --list
+1 user undelete bob --dry-run
+0 partition add second
+0 partition list
+0 user move --to second bob
+0 partition drain second --to primary
+0 check
+0 scrub
+0 snapshot create
+0 snapshot list
+0 snapshot verify
+0 snapshot diff NAME
+0 snapshot remove NAME --force --yes
+0 reconstruct bob
+0 relink
+0 backup --to @/backup.tar
+0 backup --to @/backups/
+0 restore @/backup.tar --user bob
+0 export bob --format maildir --to @/maildir
+0 export bob --format mbox --to @/mbox
+1 import maildir bob #/maildir
+0 import mbox bob #/mbox
+1 import imap bob --host 127.0.0.1 --port 1 --password-file #/password
+1 import dovecot bob --doveadm /none
+1 import cyrus bob --bin /none
+2 spark shell {NO_SPARK}
+2 spark sql {NO_SPARK} SELECT
+2 spark export {NO_SPARK} @/tables
+2 spark sharing {NO_SPARK}
+0 spark generate @/generated --messages 10 --users 2 --processes 1
+0 config show
+0 config check
+1 config diff
+0 config reload
+2 config certificate
+0 connections
+0 stats
+* explain message --recipient bob
+0 explain access bob alice INBOX
+0 explain quota bob
+0 explain login bob
+0 man onecopy
+0 completion bash
+0 drain
+"""
+DOWN = """
+0 snapshot create
+0 snapshot restore --yes
+0 recover
+0 reconstruct --all --force
+0 check --repair
+0 partition remove second --yes
+2 init
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as name:
+        os.chmod(name, 0o711)
+        yield Path(name)
+
+
+def places(folder: Path) -> tuple[Path, Path]:
+    """A folder of USER's, and one of root's with what commands read."""
+    theirs, roots = folder / "theirs", folder / "roots"
+    user = pwd.getpwnam(USER)
+    for place in (theirs, roots):
+        place.mkdir(mode=0o700)
+    os.chown(theirs, user.pw_uid, user.pw_gid)
+    for place in (theirs, roots):
+        (place / "uidls").write_text("1 one\n")
+    (theirs / "rules").write_text("old.folderpattern: user/*\nold.messagedays: 1\n")
+    (roots / "password").write_text("secret\n")
+    (roots / "mbox").write_text("From a@example.org Thu Feb  1 09:30:00 2024\nSubject: mbox\n\ntext\n")
+    for part in ("cur", "new", "tmp"):
+        (roots / "maildir" / part).mkdir(parents=True)
+    (roots / "maildir" / "cur" / "1.a:2,S").write_text(MESSAGE)
+    (roots / "elsewhere").write_text("root's secret")
+    (roots / "maildir" / "cur" / "2.b:2,S").symlink_to(roots / "elsewhere")
+    for path in roots.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return theirs, roots
+
+
+def roots_own(top: Path) -> list[str]:
+    """What belongs to somebody else than USER, or can be reached by others."""
+    return subprocess.run(["find", top, "(", "!", "-user", USER, "-o", "-perm", "/077", "!", "-type", "s", "!", "-type",
+                           "l", ")", "-printf", "%u %m %p\\n"], capture_output=True, text=True).stdout.splitlines()
+
+
+def run(server: Server, steps: str, theirs: Path, roots: Path) -> list[str]:
+    """What went otherwise than expected."""
+    wrong, snapshot = [], ""
+    for line in steps.split("\n")[1:-1]:
+        status, *words = line.replace("@", str(theirs)).replace("#", str(roots)).replace("NAME", snapshot).split()
+        octets = "secret\n" if words[:2] == ["user", "add"] else MESSAGE
+        found, out, error = command.run(words, server.environment(), octets.encode(), LIMIT)
+        if words == ["snapshot", "create"]:
+            snapshot = out.split()[0].rstrip(":")
+        left = roots_own(server.root)
+        if status not in ("*", str(found)) or left or "[Errno 13]" in error or "Traceback" in error:
+            wrong.append(f"onecopy {' '.join(words)}: status {found}, {out[-300:]}{error[-600:]}, {left}")
+    return wrong
+
+
+def every_command(folder: Path) -> None:
+    theirs, roots = places(folder)
+    server = Server(folder, [], {"workers.user": USER, "workers.all": "1", "store.purge_delay": "0"})
+    assert roots_own(server.root) == []
+    server.add_users(["alice"])
+    with server:
+        wrong = run(server, BESIDE, theirs, roots)
+        assert server.wait() == 0               # it was drained
+    wrong += run(server, DOWN, theirs, roots)
+    assert wrong == [], "\n".join(wrong)
+    with server:
+        with Knock(server, LMTP) as client:
+            client.ask(b"LHLO client.example.org\r\n", b"MAIL FROM:<>\r\n", b"RCPT TO:<alice>\r\n", b"DATA\r\n")
+            assert client.ask(MESSAGE.encode() + b".\r\n").startswith(b"250")
+        with Knock(server, IMAP) as client:
+            assert client.log_in().startswith(b"l OK")
+        assert server.stop() == 0
+    assert roots_own(server.root) == []
+    assert b"root's secret" not in b"".join(path.read_bytes() for path in server.messages)
+
+
+def what_root_left_is_mended(folder: Path) -> None:
+    """As earlier versions left it: files of root, with modes of their own."""
+    server = Server(folder, [], {"workers.user": USER, "workers.all": "1"})
+    server.add_users(["alice"])
+    index = server.root / "partitions" / "primary" / "index"
+    for path in (index / "state.db", *server.root.rglob("store.idx")):
+        os.chown(path, 0, 0)
+    (index / "quota.db").chmod(0o644)
+    (index / "cache.db").chmod(0o000)
+    secret = folder / "secret"
+    secret.write_text("root's")
+    secret.chmod(0o600)
+    os.link(secret, server.root / "run" / "planted")
+    found, out, error = command.run(["check"], server.environment(), b"", LIMIT)
+    assert found == 1 and "Errno" not in error
+    assert "it belongs to root, not to nobody (repair: onecopy check --repair, as root)" in out
+    for name in ("index/quota.db: others than the owner can reach it (mode 0644)",
+                 "index/cache.db: its owner cannot use it (mode 0000)"):
+        assert name in out, out
+    found, out, error = command.run(["check", "--repair"], server.environment(), b"", LIMIT)
+    assert found == 1                           # a name of somebody else's file is no reason to give that away
+    assert "run/planted: it belongs to root, not to nobody: it has another name" in out, out + error
+    assert secret.stat().st_uid == 0 and secret.read_text() == "root's"
+    (server.root / "run" / "planted").unlink()
+    assert server.command("check") == "nothing wrong was found\n"
+    assert roots_own(server.root) == []
+
+
+CASES = {"every-command": every_command, "mended": what_root_left_is_mended}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_root(case: str, folder: Path) -> None:
+    closed = closed_folder()
+    if closed is None:
+        CASES[case](folder)
+    else:
+        in_view(f"{Path(__file__).resolve()}::test_as_root[{case}]", closed, folder / "interpreter", LIMIT)
+
+
+def test_every_command_is_tried() -> None:
+    lines = [line.split() for line in f"{BESIDE}{DOWN}".split("\n") if line]
+    tried = {" ".join(words[1:at]) for words in lines for at in (2, 3)}
+    assert {command.name for command in registry.COMMANDS} - tried - {"expire run"} == set()
