@@ -78,7 +78,7 @@ class PartitionFill:
             limits = limits_of(self.found, partition.name) if "quota.db" in self.lost or event.logs_lost else {}
             loader.prepare(partition.epoch + (1 if event.logs_lost or self.bare else 0), first, limits)
             loader.load(self._desired(here))
-            if "heads.db" in self.lost:
+            if "heads.db" in self.lost and not self.empty:
                 self._skip_numbers()
         elif "quota.db" in self.lost:
             set_limits(partition, limits_of(self.found, partition.name))
