@@ -90,7 +90,8 @@ def test_changes_by_commands_reach_all_workers(server: Server) -> None:
     sessions.close()
     others.ok("NOOP")
     others.close()
-    assert server.said().count("dave, 127.0.0.1, is logged in no more: The account is not there any more") == 4 * MANY
+    ended = "dave, 127.0.0.1, is logged in no more: The account is not there any more"
+    assert server.log.read_text().count(ended) == 4 * MANY
 
 
 def test_a_reload_ends_what_it_denies(tmp_path: Path) -> None:
