@@ -70,7 +70,8 @@ def test_what_is_made_anew_is_not_written_into_a_file_that_is_there(way: str, tm
 
 
 def test_what_others_can_read_is_narrowed_when_it_is_opened_to_be_written(tmp_path: Path) -> None:
-    (tmp_path / "lock").touch(0o644)
+    (tmp_path / "lock").touch()
+    (tmp_path / "lock").chmod(0o644)
     os.close(privatefiles.open_handle(tmp_path / "lock", os.O_RDWR | os.O_CREAT))
     assert mode(tmp_path / "lock") == 0o600
 
@@ -178,7 +179,8 @@ def test_a_link_of_another_user_on_the_way_is_not_followed(tmp_path: Path) -> No
 # Who may reach what is there
 
 def test_make_private_follows_no_link_and_takes_no_second_name(tmp_path: Path) -> None:
-    (tmp_path / "file").touch(0o644)
+    (tmp_path / "file").touch()
+    (tmp_path / "file").chmod(0o644)            # whatever the umask is
     (tmp_path / "link").symlink_to("file")
     os.link(tmp_path / "file", tmp_path / "second")
     with pytest.raises(OSError, match="symbolic link"):

@@ -211,3 +211,18 @@ def test_an_installation_from_other_files_is_refused(tmp_path: Path) -> None:
                                str(tmp_path / "target"), "PIP_CONFIG_FILE": os.devnull})
     assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
     assert not (tmp_path / "target").exists()
+
+
+def test_nothing_that_was_planted_is_opened_for_the_lock(repository: Path, tmp_path: Path) -> None:
+    (repository / "victim").write_text("kept")
+    (repository / ".setup.lock").symlink_to(repository / "victim")
+    done = bash("virtual_environment() { :; }; system_packages() { :; }; setup", repository)
+    assert done.returncode == 0 and (repository / "victim").read_text() == "kept"
+
+
+def test_where_all_may_write_nothing_is_set_up(repository: Path) -> None:
+    repository.chmod(0o777)
+    done = bash("virtual_environment() { echo never; }; setup", repository)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (f"try: every user can write to {repository}, and so decide what runs here: "
+                           f"chmod o-w {repository}\n")

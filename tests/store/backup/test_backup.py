@@ -451,3 +451,28 @@ def test_what_is_whole_comes_back_of_a_damaged_archive(large: tuple[Store, bytes
         assert check(other) == []
     finally:
         other.close()
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_a_backup_is_for_its_owner_alone_and_goes_through_no_planted_link(full: Store, tmp_path: Path, umask: int
+                                                                        ) -> None:
+    """It has all mail and all keys. Others may write to the folder that it goes to."""
+    victim, place = tmp_path / "victim", tmp_path / "backups"
+    victim.write_bytes(b"kept")
+    place.mkdir()
+    for name in ("one.tar", "one.tar.part", "catalogue.json.part"):
+        (place / name).symlink_to(victim)
+    before = os.umask(umask)
+    try:
+        Making(full, Scope()).write_file(place / "one.tar", ZSTD_FORM)
+        (place / "one.tar").replace(tmp_path / "one.tar")
+        Folder(place).backup(lambda previous: Making(full, Scope(), previous), ZSTD_FORM)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "one.tar", *place.glob("*")]
+    assert len(made) == 3 and victim.read_bytes() == b"kept"
+    assert {path.lstat().st_mode for path in made} == {0o100600}
+    (place / "catalogue.json").unlink()
+    (place / "catalogue.json").symlink_to(victim)
+    with pytest.raises(StoreError, match="symbolic link"):
+        Folder.of(place)
