@@ -125,9 +125,9 @@ class MailTree:
         except OSError:
             return []
 
-    def files(self, name: str, warn: Warn) -> list[tuple[str, os.stat_result]]:
+    def files(self, name: str, warn: Warn, *, folders: bool = False) -> list[tuple[str, os.stat_result]]:
         """The files in a folder, in order, without those whose names begin with a dot; what cannot be taken for a file
-        is named."""
+        is named, unless it is one of the `folders` that may be there."""
         found = []
         try:
             with self._folder(name) as folder:
@@ -141,7 +141,7 @@ class MailTree:
                         continue
                     if stat.S_ISREG(status.st_mode):
                         found.append((each, status))
-                    else:
+                    elif not (folders and stat.S_ISDIR(status.st_mode)):
                         what = LINK if stat.S_ISLNK(status.st_mode) else "not a file"
                         warn(f"{self.shown(os.path.join(name, each))}: {what}")
         except FileNotFoundError:

@@ -114,7 +114,7 @@ class MboxFiles(Source):
             yield from self._below(())
 
     def _below(self, above: tuple[str, ...]) -> Iterator[Box]:
-        for name, _ in self.tree.files("/".join(above), self.warn):
+        for name, _ in self.tree.files("/".join(above), self.warn, folders=True):
             levels = (*above, name)
             if name != "subscriptions" and self._looks_right("/".join(levels)):
                 names = [_name(level.removesuffix(SUFFIX)) for level in levels]

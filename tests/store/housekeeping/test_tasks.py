@@ -2,12 +2,12 @@
 
 import logging
 import os
-import shutil
 from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
 
+from mboxlist import privatefiles
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.housekeeping import tasks
@@ -268,7 +268,7 @@ def test_logs_are_archived(tmp_path, faults):
     fill_logs(store)
     before = {path.name: path.read_bytes() for path in folder.glob("log.*")}
     run(store, "checkpoint")
-    faults.fail(shutil, "copyfile", OSError(28, "No space left on device"))
+    faults.fail(privatefiles, "copy", OSError(28, "No space left on device"))
     assert run(store, "logs").failures == 1
     faults.mend()
     assert logs(folder) == sorted(before)               # none is lost

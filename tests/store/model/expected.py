@@ -171,8 +171,7 @@ class Expected:
         for each in targets:
             if isinstance(each, str):
                 self.box(each)
-        head = self.files.get(body, trace)
-        text = head + body if trace and (head == b"" or _sender(head) == _sender(trace)) else body
+        text = trace + body             # its own, also when the content is there already with another
         outcomes: list[int | str | Refused] = [frozenset()] * len(targets)
         ident = body.partition(b"Message-ID: ")[2].partition(b"\r\n")[0]
         places = [self._find(each) for each in targets]

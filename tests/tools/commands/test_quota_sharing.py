@@ -21,7 +21,7 @@ def test_by_user(onecopy: Program) -> None:
     alice, bob = figures(2, 140, 40, 100, 90, 40), figures(1, 100, 0, 100, 50, 0)
     assert onecopy.json("quota", "sharing") == [{"user": "alice", **alice}, {"user": "bob", **bob}]
     assert onecopy.json("quota", "sharing", "Bob@example.org") == [{"user": "bob", **bob}]
-    assert [line.split() for line in onecopy("quota", "sharing").splitlines()] == [
+    assert [line.split() for line in onecopy("quota", "sharing", "--bytes").splitlines()] == [
         ["user", *alice], ["alice", "2", "140", "40", "100", "90", "40"], ["bob", "1", "100", "0", "100", "50", "0"]]
 
 
