@@ -20,7 +20,7 @@ MESSAGE_HEADER = 256 << 10      # octets of the message's own header that are pa
 PART_HEADER = 32 << 10          # octets of each other header that are parsed
 ALL_HEADERS = 512 << 10         # octets of all headers of a message that are parsed
 BOUNDARY = 256                  # octets of a boundary; RFC 2046 §5.1.1 allows 70
-WINDOW = 16 << 10               # octets that are looked at together: of tiny parts they are 15 ms of work
+WINDOW = 8 << 10                # octets that are looked at together: less than what comes at a time, so that none waits
 
 _MIME_FIELDS = frozenset((
     b"content-type", b"content-transfer-encoding", b"content-id", b"content-description", b"content-md5",
