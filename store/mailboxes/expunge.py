@@ -50,8 +50,15 @@ def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.
         rows = txn.rows_of(entry.id, some)
         return take_out(txn, entry.id, state, take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0))
 
+    def of_all(txn: WriteTxn) -> list[int]:
+        state = txn.state(entry.id)
+        rows = txn.load(entry.id)
+        return take_out(txn, entry.id, state, take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0))
+
     if uids is None:
         rows = store.open_mailbox(entry).rows
+        if len(list(slices(rows["uid"], EXPUNGE_UNITS))) < 2:       # all that has the flag at one moment
+            return store.transact(entry, of_all)
         uids = rows["uid"][rows["flags"] & np.uint16(Flag.DELETED) != 0]
     return _in_slices(store, entry, uids, work)
 
