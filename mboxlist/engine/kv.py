@@ -293,8 +293,7 @@ class Env:
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self.folder)
             self._log_files = newest
-        self._known_flushed = end
-        self._flushed.write(end)
+        self._note_flushed(end)
 
     def flush_new(self) -> bool:
         """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
@@ -329,8 +328,13 @@ class Env:
             self._fail()
             raise failure
         if what.end > self._known_flushed:
-            self._known_flushed = what.end
-            self._flushed.write(what.end)
+            self._note_flushed(what.end)
+
+    def _note_flushed(self, end: tuple[int, int]) -> None:
+        """What was to be on disk is: nothing about the record of it turns that into a refusal."""
+        self._known_flushed = end
+        with contextlib.suppress(OSError):
+            self._flushed.write(end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""

@@ -43,22 +43,17 @@ def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.
 
     Many go some at a time; so does what `remove` removes.
     """
-    def work(some: NDArray[np.uint32], txn: WriteTxn) -> list[int]:
+    def work(some: NDArray[np.uint32] | None, txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)
         if not state.deleted:
             return []
-        rows = txn.rows_of(entry.id, some)
-        return take_out(txn, entry.id, state, take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0))
-
-    def of_all(txn: WriteTxn) -> list[int]:
-        state = txn.state(entry.id)
-        rows = txn.load(entry.id)
+        rows = txn.load(entry.id) if some is None else txn.rows_of(entry.id, some)
         return take_out(txn, entry.id, state, take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0))
 
     if uids is None:
         rows = store.open_mailbox(entry).rows
         if len(list(slices(rows["uid"], EXPUNGE_UNITS))) < 2:       # all that has the flag at one moment
-            return store.transact(entry, of_all)
+            return store.transact(entry, partial(work, None))
         uids = rows["uid"][rows["flags"] & np.uint16(Flag.DELETED) != 0]
     return _in_slices(store, entry, uids, work)
 

@@ -67,8 +67,12 @@ class KernelSyncs:
         done: Deferred[None] = Deferred()
         if self._under_way < self._most:
             self._begin(handle, done)
-        else:
+            return done
+        try:
             self._waiting.append((os.dup(handle), done))
+        except OSError:                 # there are no more descriptors, and a sync that has not begun has not failed
+            self._under_way += 1
+            self._ended(_sync_at_once(handle), done)
         return done
 
     def _begin(self, handle: int, done: "Deferred[None]") -> None:
@@ -141,7 +145,11 @@ class _Shared:
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []
         self._running += 1
-        self._work([item for item, _ in batch]).addBoth(self._ended, batch)
+        try:
+            running = self._work([item for item, _ in batch])
+        except Exception:               # or nobody would ever run again
+            running = fail()
+        running.addBoth(self._ended, batch)
 
     def _ended(self, outcome: object, batch: "list[tuple[Any, Deferred[None]]]") -> None:
         self._running -= 1

@@ -112,6 +112,7 @@ class MailboxViews:
     def forget(self) -> None:
         """Hold nothing in memory, so that the next view is read from the database."""
         self._shelf = Shelf()
+        self._patches.clear()
 
     def forget_changes(self, mailbox: MailboxId) -> None:
         """The mailbox has been deleted: nobody asks for its changes."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.python.failure import Failure
 
+from mboxlist.engine.damagemarks import Flushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
 from store.delivery.commit import Target
@@ -21,6 +23,7 @@ from store.net.sharedsyncs import KernelSyncs
 from store.net.threads import ReactorThreads
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
@@ -96,6 +99,17 @@ def test_more_than_the_kernel_takes_wait_for_their_turn(tmp_path: Path) -> None:
     assert [done.result for done in all_of_them] == [None] * 9
 
 
+def test_without_descriptors_it_is_synced_at_once(tmp_path: Path, faults: Faults) -> None:
+    reactor = Reactor()
+    kernel = KernelSyncs(reactor, most=1)
+    faults.fail(os, "dup", OSError(errno.EMFILE, "no more descriptors"))
+    with (tmp_path / "file").open("wb") as file:
+        first, second = kernel.sync(file.fileno()), kernel.sync(file.fileno())
+        assert second.called and second.result is None
+        reactor.run_until(first)
+    assert first.result is None
+
+
 def test_a_change_is_answered_when_the_log_is_on_disk(served: tuple[Store, InHand]) -> None:
     store, kernel = served
     entry = store.entry(INBOX)
@@ -148,3 +162,29 @@ def test_a_log_that_cannot_be_synced_ends_the_process(served: tuple[Store, InHan
     kernel.begun[0][1].errback(OSError(errno.EIO, "lost"))
     assert broken == [True] and isinstance(failed[0], StoreError) and failed[0].problem is Problem.UNAVAILABLE
     partition.env._failed = False                                       # so that the store can be closed
+
+
+def test_what_cannot_be_begun_fails_and_the_next_goes_on(served: tuple[Store, InHand], faults: Faults) -> None:
+    store, kernel = served
+    partition = store.partitions["primary"]
+    faults.fail(InHand, "sync", OSError(errno.EMFILE, "no more descriptors"))
+    failed: list[BaseException] = []
+    durability_of(store).log(partition).addErrback(lambda failure: failed.append(failure.value))  # type: ignore[attr-defined]
+    assert isinstance(failed[0], OSError)
+    faults.mend()
+    done = durability_of(store).log(partition)
+    kernel.begun[0][1].callback(None)
+    assert done.called  # type: ignore[attr-defined]
+
+
+def test_a_record_of_the_flush_that_cannot_be_written_turns_no_answer(served: tuple[Store, InHand], faults: Faults
+                                                                      ) -> None:
+    store, kernel = served
+    partition = store.partitions["primary"]
+    faults.fail(Flushed, "write", OSError(errno.ENOSPC, "no room"))
+    for at in range(3):
+        change_flags(store, store.entry(INBOX), [1], FlagAction.ADD if at % 2 else FlagAction.REMOVE, Flags(Flag.SEEN))
+        answer = ensureDeferred(durable.flushed(store, store.entry(INBOX)))
+        kernel.begun[at][1].callback(None)
+        assert answer.called and not isinstance(answer.result, Failure)
+    partition.flush()
