@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import frozen
 from berkeleydb import db
 
 from mboxlist import privatefiles
@@ -29,7 +28,6 @@ from mboxlist.engine import regions
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.damagemarks import (
     UNLOGGED,
-    Flushed,
     begin,
     cut_at,
     cut_zeros,
@@ -43,8 +41,9 @@ from mboxlist.engine.damagemarks import (
     was_cut,
     write_tables,
 )
-from mboxlist.engine.disk import is_disk_full, replace_file, sync_file, sync_folder
+from mboxlist.engine.disk import is_disk_full, replace_file, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy
 from mboxlist.engine.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
@@ -84,15 +83,6 @@ class LogCut(Damaged):
     """The log is damaged, and recovery has left off there."""
 
 
-@frozen
-class Unsynced:
-    """A file of the log, open, with records that may not be on disk; those up to the place `end` have been written, and
-    some after it: others may be in memory only, of transactions that are under way, also in other processes."""
-
-    handle: int
-    end: tuple[int, int]
-
-
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
@@ -109,14 +99,7 @@ class Env:
         self._write_freeze = write_freeze
         self.folder = folder
         self.tables: list[Table] = []
-        self._log_files = 0
-        self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
-        # Of `unsynced`: the file of the log that it has open, number and descriptor; where the log ended, in memory,
-        # when it had been written so many times; and up to where it has been written since.
-        self._newest = 0, -1
-        self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
-        self._known_flushed = 0, 0
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
@@ -130,6 +113,7 @@ class Env:
             regions.begin(folder, form)
             regions.configure(folder)
         self._env = self._made(cache, locks)
+        self._log = LogFlush(folder, lambda: self._env.log_stat())     # `_joined` may make another
         if not (kept and self._joined(cache, locks)):
             self._open()
         if recover:
@@ -289,15 +273,12 @@ class Env:
             if not full or "fsync" in str(error):
                 self._fail()
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
-        newest = self.folder.stat().st_mtime_ns
-        if newest != self._log_files:               # a new log file: its name must be on disk as well
-            sync_folder(self.folder)
-            self._log_files = newest
-        self._note_flushed(end)
+        self._log.sync_names()                      # a new log file: its name must be on disk as well
+        self._log.note(end)
 
     def flush_new(self) -> bool:
         """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
-        grown = self.log_end() != self._known_flushed
+        grown = self._log.grown
         if grown:
             self.flush()
         return grown
@@ -308,33 +289,14 @@ class Env:
         None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
         full before it begins the next one. Raises OSError.
         """
-        if self._failed or self.folder.stat().st_mtime_ns != self._log_files:
-            return None
-        found = self._env.log_stat()
-        file, writes = int(found["cur_file"]), int(found["wcount"])
-        if writes != self._writes:      # each write takes along all that was in memory then
-            self._at_least = self._end
-            self._end, self._writes = (file, int(found["cur_offset"])), writes
-        if file != self._newest[0]:
-            if self._newest[1] >= 0:
-                os.close(self._newest[1])
-            self._newest = 0, -1
-            self._newest = file, privatefiles.open_handle(self.folder / f"log.{file:010}", os.O_WRONLY)
-        return Unsynced(self._newest[1], self._at_least)
+        return None if self._failed else self._log.unsynced()
 
     def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
         """The sync has ended. Raises OSError when it has failed; see `flush`."""
         if failure is not None:
             self._fail()
             raise failure
-        if what.end > self._known_flushed:
-            self._note_flushed(what.end)
-
-    def _note_flushed(self, end: tuple[int, int]) -> None:
-        """What was to be on disk is: nothing about the record of it turns that into a refusal."""
-        self._known_flushed = end
-        with contextlib.suppress(OSError):
-            self._flushed.write(end)
+        self._log.synced(what)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
@@ -404,8 +366,7 @@ class Env:
 
     def log_end(self) -> tuple[int, int]:
         """Where the next record of the log will be: file and octet."""
-        found = self._env.log_stat()
-        return int(found["cur_file"]), int(found["cur_offset"])
+        return self._log.end()
 
     def kept_log(self) -> int | None:
         """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
@@ -445,7 +406,7 @@ class Env:
             files = [file for file in files if int(file.name.partition(".")[2]) < kept]
         for file in files:
             if archive is not None:
-                _archive(file, archive)
+                keep_copy(file, archive)
             file.unlink(missing_ok=True)
         return len(files)
 
@@ -467,10 +428,7 @@ class Env:
         for table in self.tables:
             table.close()
         self.tables.clear()
-        self._flushed.close()
-        if self._newest[1] >= 0:
-            os.close(self._newest[1])
-            self._newest = 0, -1
+        self._log.close()
         number, octets = self.log_end() if clean else (0, 0)
         self._env.close()
         if clean:
@@ -551,19 +509,3 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
                 raise
             return result
     raise AssertionError("unreachable")
-
-
-def _archive(file: Path, folder: Path) -> None:
-    """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
-    import filecmp  # here: who archives no log does without
-    privatefiles.make_folder(folder, parents=True, exist_ok=True)
-    copy = folder / file.name
-    if copy.exists():
-        if not filecmp.cmp(file, copy, shallow=False):
-            raise FileExistsError(errno.EEXIST, "another log of that name has been archived", str(copy))
-    else:
-        part = folder / f"{file.name}.part"
-        privatefiles.copy(file, part)
-        sync_file(part)
-        part.rename(copy)
-    sync_folder(folder)

@@ -27,7 +27,8 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
-from mboxlist.engine.kv import Deadlock, Env, Failure, Unsynced, transact
+from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.logfiles import Unsynced
 from mboxlist.entry import MailboxId
 from store.changes import News
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem

@@ -6,7 +6,6 @@ a user with the largest mailbox, the most mailboxes and hostile messages.
 """
 
 import itertools
-import shutil
 import statistics
 import subprocess
 import threading
@@ -30,7 +29,6 @@ from store.values import InternalDate
 from tools.benchmarks import temporaryserver
 from tools.benchmarks.benchclients import Client
 from tools.cli.output import print_json, print_table
-from tools.cli.storeaccess import init
 
 QUIET_SECONDS = 5.0
 ATTACK_SECONDS = 60.0           # an attack that takes longer is ended by closing its connection
@@ -230,27 +228,15 @@ def attacked(port: int, pid: int, attack: Attack, bystander: Bystander, quiet: F
 
 def run(parent: Path | None, messages: int, only: str | None, *, as_json: bool) -> None:
     """Print the table."""
-    folder = privatefiles.new_folder("onecopy-bench-", parent)
-    place = folder / "bench.json"
-    root = folder / "store"
-    try:
-        init(root)
-        temporaryserver.make_users(root, 2)
+    def fill_root(root: Path) -> None:
         store = open_store(root, Settings(mailbox_limit=10_000), who="tools/bench")
         try:
             fill(store, messages)
         finally:
             store.close()
-        ports = temporaryserver.server_ports()
-        state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": 1, "users": 2, "options": [],
-                 "pid": 0}
-        started = temporaryserver.start(place, state)
-        try:
-            rows = measure(ports["imap"], started["pid"], messages, only)
-        finally:
-            temporaryserver.stop(state)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+    with temporaryserver.serving(parent, fill=fill_root) as state:
+        rows = measure(state["ports"]["imap"], state["pid"], messages, only)
     if as_json:
         print_json(rows)
     else:

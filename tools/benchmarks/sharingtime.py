@@ -6,17 +6,14 @@ took less time than an unknown one: 0.5 tells nothing, 1 or 0 everything.
 """
 
 import random
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mboxlist import privatefiles
 from tools.benchmarks import temporaryserver
 from tools.benchmarks.benchclients import Client, Relay
 from tools.cli.output import print_json, print_table
-from tools.cli.storeaccess import init
 
 STRANGER, ATTACKER = 0, 1       # numbers of the users
 TOGETHER = 4                    # messages of one MULTIAPPEND
@@ -111,20 +108,8 @@ def run(parent: Path | None, tries: int, size: int, conceal: Sequence[str], *, a
     """Print the table, for each of these values of `store.conceal_sharing`."""
     rows: list[dict[str, Any]] = []
     for setting in conceal:
-        folder = privatefiles.new_folder("onecopy-bench-", parent)
-        try:
-            init(folder / "store")
-            temporaryserver.make_users(folder / "store", 2)
-            ports = temporaryserver.server_ports()
-            state = {"folder": str(folder), "root": str(folder / "store"), "ports": ports, "workers": 1, "users": 2,
-                     "options": ["--store-conceal-sharing", setting], "pid": 0}
-            temporaryserver.start(folder / "bench.json", state)
-            try:
-                rows += [{"conceal_sharing": setting, **row} for row in measure(ports, tries, size)]
-            finally:
-                temporaryserver.stop(state)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with temporaryserver.serving(parent, "--store-conceal-sharing", setting) as state:
+            rows += [{"conceal_sharing": setting, **row} for row in measure(state["ports"], tries, size)]
     if as_json:
         print_json(rows)
     else:

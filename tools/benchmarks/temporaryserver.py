@@ -2,13 +2,15 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from store.opening import PRIMARY, open_store
 from store.settings import Settings
 from store.users.newuser import add_user
 from store.values import Secret
+from tools.cli.storeaccess import init
 from tools.exits import Failure
 
 SERVERS = ("imap", "pop3", "lmtp")
@@ -79,6 +82,28 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
                 raise Failure(f"the server does not answer: {log}", 1)
             time.sleep(CHECK)
     return target(state)
+
+
+@contextmanager
+def serving(parent: Path | None, *options: str, fill: Callable[[Path], None] = lambda root: None
+            ) -> Iterator[dict[str, Any]]:
+    """The state of a server of one process with two users, on a fresh store that `fill` has put something into. It is
+    stopped at the end, and the folder removed."""
+    folder = privatefiles.new_folder("onecopy-bench-", parent)
+    root = folder / "store"
+    try:
+        init(root)
+        make_users(root, 2)
+        fill(root)
+        state = {"folder": str(folder), "root": str(root), "ports": server_ports(), "workers": 1, "users": 2,
+                 "options": list(options), "pid": 0}
+        start(folder / "bench.json", state)
+        try:
+            yield state
+        finally:
+            stop(state)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def target(state: dict[str, Any]) -> dict[str, Any]:
