@@ -6,9 +6,10 @@ The kernel does them where it can (`KernelSyncs`), and else threads.
 import errno
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 BATCHES = 8                 # batches of message files that threads sync at the same time
 SYNCS = 256                 # that the kernel has to do at the same time
+GATHER_SECONDS = 0.02       # for which message files wait for others that get their places too
 
 
 def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None) -> None:
@@ -162,6 +164,30 @@ class _Shared:
                 done.callback(None)
 
 
+class _Placing:
+    """Gives the messages of a partition their places, all those of a short while together: a thread that does it for
+    each costs the event loop more than the link itself. Nobody waits; a reader finds a message in `staging/` too."""
+
+    def __init__(self, threads: ReactorThreads) -> None:
+        self._threads = threads
+        self._waiting: deque[Staged] = deque()
+        self._due = False
+
+    def add(self, batch: Sequence[Staged]) -> None:
+        """They are on disk. Stopping the threads waits until all have their places."""
+        self._waiting.extend(batch)
+        if not self._due:
+            self._due = True
+            self._threads.start("placing", self._place)
+
+    def _place(self) -> None:
+        time.sleep(GATHER_SECONDS)
+        self._due = False               # who comes from here on has the next turn, or still this one
+        with suppress(IndexError):
+            while True:
+                place_all([self._waiting.popleft()])
+
+
 class SharedSyncs(Durability):
     """The shared syncs of an open store, one of each kind for each partition."""
 
@@ -172,6 +198,7 @@ class SharedSyncs(Durability):
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
+        self._placing: dict[str, _Placing] = {}
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
@@ -201,6 +228,7 @@ class SharedSyncs(Durability):
             staged.left = True
             staged.place()
         staged.abort()
+
     def _flush(self, partition: Partition, batch: list[Sequence[Staged]]) -> "Deferred[None]":
         try:
             log_file = partition.env.unsynced() if self._kernel is not None else None
@@ -212,8 +240,15 @@ class SharedSyncs(Durability):
             flushed = self._kernel.sync(log_file.handle).addCallbacks(
                 lambda _: partition.synced(log_file), lambda failure: partition.synced(log_file, failure.value))
         if any(batch):
-            flushed.addCallback(lambda _: self._threads.start("files", lambda: place_all(chain(*batch))))
+            flushed.addCallback(lambda _: self._place(partition, batch))
         return flushed
+
+    def _place(self, partition: Partition, batch: list[Sequence[Staged]]) -> None:
+        found = self._placing.get(partition.name)
+        if found is None:
+            found = self._placing[partition.name] = _Placing(self._threads)
+        for each in batch:
+            found.add(each)
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
