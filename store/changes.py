@@ -2,7 +2,9 @@
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from attrs import frozen
 
 Callback = Callable[[], None]
 _ACCOUNTS = 1 << 31         # no mailbox has so high an id
@@ -14,12 +16,29 @@ def account(user: str) -> int:
     return _ACCOUNTS | zlib.crc32(user.encode()) & _ACCOUNTS - 1
 
 
+@frozen
+class Change:
+    """What a transaction changed in a mailbox: it was committed when the mailbox's HIGHESTMODSEQ was `before`, which is
+    one more since, and changed these chunks of its index. Who has read the mailbox need not look at the others."""
+
+    partition: int              # `partition_number`
+    mailbox: int
+    before: int
+    chunks: frozenset[int] | None      # None: many
+
+
+def partition_number(name: str) -> int:
+    """The number under which the changes of a partition's mailboxes are told."""
+    return zlib.crc32(name.encode())
+
+
 class News:
     """The listeners of this process, and the way to those of the others (`forward`)."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, list[Callback]] = {}
-        self.forward: Callable[[Iterable[int]], None] = lambda mailboxes: None
+        self._learners: dict[int, Callable[[Change], None]] = {}
+        self.forward: Callable[[Iterable[int], Sequence[Change]], None] = lambda mailboxes, changes: None
         self._thread = threading.get_ident()
         self._call: Callable[..., object] | None = None
 
@@ -45,16 +64,24 @@ class News:
         """The mailboxes that have listeners in this process."""
         return tuple(self._listeners)
 
-    def tell(self, mailboxes: Iterable[int]) -> None:
-        """A transaction of this process changed these mailboxes and has been committed."""
+    def learn(self, partition: int, callback: Callable[[Change], None]) -> None:
+        """Have `callback` called, in the listeners' thread, for what other processes changed on that partition."""
+        self._learners[partition] = callback
+
+    def tell(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+        """A transaction of this process changed these mailboxes and has been committed; `changes`: what it changed, as
+        far as that is said."""
         if self._call is not None and threading.get_ident() != self._thread:
             self._call(self.hear, mailboxes)
         else:
             self.hear(mailboxes)
-        self.forward(mailboxes)
+        self.forward(mailboxes, changes)
 
-    def hear(self, mailboxes: Iterable[int]) -> None:
-        """Call the listeners of this process."""
+    def hear(self, mailboxes: Iterable[int], changes: Iterable[Change] = ()) -> None:
+        """Call the listeners of this process; `changes` are those of others."""
+        for change in changes:
+            if (learner := self._learners.get(change.partition)) is not None:
+                learner(change)
         for mailbox in mailboxes:
             for callback in tuple(self._listeners.get(mailbox, ())):
                 callback()

@@ -1,5 +1,8 @@
 """News between processes: a datagram that names the mailboxes that may have changed. A hint, never the truth.
 
+Behind these there may be, after a 0, what a transaction changed of a mailbox (`changes.Change`): who has it open then
+reads these chunks of its index, and not all of them. Who has missed a change finds a gap in the MODSEQs, and reads all.
+
 Every process that has listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them. What
 a full buffer has no room for (on many systems it holds ten datagrams) is kept, joined, and sent again. And since a hint
 can be lost all the same, listeners are called every POLL seconds without one.
@@ -16,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from mboxlist import privatefiles
-from store.changes import News
+from store.changes import Change, News
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +69,12 @@ class NewsSocket:
         (self._folder / self._name).unlink(missing_ok=True)
         self._socket.close()
         os.close(self._directory)
-        self._news.forward = lambda mailboxes: None
+        self._news.forward = lambda mailboxes, changes: None
 
     def _address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directory}/{name}"
 
-    def _send(self, mailboxes: Iterable[int]) -> None:
+    def _send(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
         changed = os.fstat(self._directory).st_mtime_ns
         if changed != self._looked or time.time_ns() - changed < _FRESH:
             self._looked = changed
@@ -79,16 +82,17 @@ class NewsSocket:
         if not self._peers:
             return
         named = list(mailboxes)
-        kept = [peer for peer in self._peers if not self._send_to(peer, named)]
+        more = _packed(changes) if changes else b""
+        kept = [peer for peer in self._peers if not self._send_to(peer, named, more)]
         if kept:
             self._keep(kept, named)
 
-    def _send_to(self, peer: str, mailboxes: Sequence[int]) -> bool:
+    def _send_to(self, peer: str, mailboxes: Sequence[int], more: bytes = b"") -> bool:
         """Whether there was room."""
         try:
             for at in range(0, len(mailboxes), _MOST):
                 part = mailboxes[at:at + _MOST]
-                self._socket.sendto(struct.pack(f"<{len(part)}I", *part), self._address(peer))
+                self._socket.sendto(struct.pack(f"<{len(part)}I", *part) + more, self._address(peer))
         except BlockingIOError:
             return False
         except ConnectionRefusedError:                  # its process was killed
@@ -139,13 +143,17 @@ class NewsSocket:
     def doRead(self) -> None:
         """Take every datagram that waits."""
         heard: set[int] = set()
+        changes: list[Change] = []
         while True:
             try:
                 data = self._socket.recv(65536)
             except OSError:
                 break
-            heard.update(struct.unpack(f"<{len(data) // 4}I", data[:len(data) // 4 * 4]))
-        self._news.hear(heard)
+            numbers = struct.unpack(f"<{len(data) // 4}I", data[:len(data) // 4 * 4])
+            end = numbers.index(0) if 0 in numbers else len(numbers)
+            heard.update(numbers[:end])
+            changes += _unpacked(numbers[end + 1:])
+        self._news.hear(heard, changes)
 
     def connectionLost(self, reason: object) -> None:
         """Nothing to do: the socket is closed by `stop`."""
@@ -155,3 +163,24 @@ class NewsSocket:
         return "news"
 
 
+def _packed(changes: Sequence[Change]) -> bytes:
+    """A 0, and for each change: partition, mailbox, HIGHESTMODSEQ before (lower half, upper half), number of chunks,
+    chunks."""
+    numbers = [0]
+    for each in changes:
+        if each.chunks is None:
+            continue                    # who reads all is not helped
+        numbers += [each.partition, each.mailbox, each.before & 0xFFFFFFFF, each.before >> 32, len(each.chunks),
+                    *each.chunks]
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def _unpacked(numbers: Sequence[int]) -> list[Change]:
+    """What is whole of it."""
+    found = []
+    while len(numbers) >= 5:
+        partition, mailbox, lower, upper, count = numbers[:5]
+        chunks, numbers = numbers[5:5 + count], numbers[5 + count:]
+        if len(chunks) == count:
+            found.append(Change(partition, mailbox, upper << 32 | lower, frozenset(chunks)))
+    return found

@@ -30,7 +30,7 @@ from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.entry import MailboxId
-from store.changes import News
+from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
@@ -68,6 +68,7 @@ READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
+TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
 
 T = TypeVar("T")
 
@@ -82,6 +83,7 @@ class Partition:
         self.settings = settings
         self.files = MessageFiles(folder)
         self._news = news
+        self._number = partition_number(self.name)
         self._unclean = folder / "index" / "unclean"
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
@@ -107,6 +109,8 @@ class Partition:
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self._serials_lock = threading.Lock()
         self.views = MailboxViews(self)
+        news.learn(self._number, lambda change: self.views.remember(
+            MailboxId(change.mailbox), change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.epoch = self._begin(recover)
@@ -357,9 +361,10 @@ class Partition:
                 self.domains.sum_up(needed.domain)
 
     def _remember(self, txn: WriteTxn) -> None:
-        changed = []
+        changes = list(txn.changed())
+        changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
-        for mailbox, before, chunks in txn.changed():
+        for mailbox, before, chunks in changes:
             self.views.remember(mailbox, before, chunks)
             if mailbox in txn.handed:
                 self.views.hand(mailbox, *txn.handed[mailbox])
@@ -369,7 +374,8 @@ class Partition:
             mailbox, (before, state, uid, record) = txn.patched
             self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
         if changed:
-            self._news.tell(changed)
+            self._news.tell(changed, [Change(self._number, *each) for each in changes]
+                            if len(changes) <= TOLD_TOGETHER else ())
 
     # Reading
 

@@ -237,7 +237,8 @@ class MailboxViews:
         if until.changed <= since.highestmodseq:
             return numbers
         at = until.highestmodseq
-        for before, after, chunks in reversed(tuple(self._history.get(mailbox, ()))):       # threads add to it
+        # Threads add to it, and what other processes changed may be heard of late.
+        for before, after, chunks in sorted(self._history.get(mailbox, ()), key=itemgetter(0), reverse=True):
             if before >= at:                # of a transaction that was committed since
                 continue
             if after < at or chunks is None:

@@ -6,7 +6,7 @@ import time
 import pytest
 from twisted.internet.task import Clock
 
-from store.changes import News
+from store.changes import Change, News, partition_number
 from store.net import notify
 from store.net.notify import POLL, RETRY, NewsSocket
 
@@ -58,6 +58,33 @@ def test_the_others_hear_and_the_sender_too(root):
     first.socket.stop()
     assert os.listdir(root / "run" / "news") == []
     assert clock.getDelayedCalls() == []
+
+
+def test_what_was_changed_comes_over_as_it_was_said(root):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    changes = [Change(partition_number("primary"), 7, (1 << 63) + 5, frozenset((0, 9, 67108863))),
+               Change(partition_number("primary"), 8, 0, frozenset()),
+               Change(partition_number("second"), 8, 1, frozenset((1,)))]
+    learnt = []
+    second.news.learn(partition_number("primary"), learnt.append)
+    second.subscribe(7, 8)
+    first.news.tell([7, 8], [*changes, Change(partition_number("primary"), 9, 4, None)])
+    second.socket.doRead()
+    assert sorted(second.heard) == [7, 8]
+    assert learnt == changes[:2]
+
+
+@pytest.mark.parametrize("octets", [b"", b"\0", b"\0" * 4, b"\0" * 23, b"\0" * 4 + b"\xff" * 24,
+                                    b"\7\0\0\0" + b"\0" * 26])
+def test_a_datagram_that_is_cut_off_teaches_nothing(root, octets):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    second.news.learn(0xFFFFFFFF, lambda change: pytest.fail("it has learnt something"))
+    first.socket._socket.sendto(octets, first.socket._address("2"))
+    second.socket.doRead()
+    for process in (first, second):
+        process.socket.stop()
 
 
 def test_a_process_that_starts_later_hears_at_once(root):

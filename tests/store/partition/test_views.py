@@ -11,6 +11,7 @@ from mboxlist.names import MailboxName
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.tables.index import chunk_key, chunk_number
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -91,6 +92,63 @@ def test_what_another_process_undid_is_seen_by_who_has_an_older_picture_and_by_w
     newer, fresh = store.refresh(newer), store.open_mailbox(entry)
     assert older.rows.tobytes() == newer.rows.tobytes() == fresh.rows.tobytes()
     assert newer.since is None or newer.since.chunks
+
+
+def hearing(other, told):
+    """Have what the other process tells of its changes collected, as a socket would bring it."""
+    other.news.forward = lambda mailboxes, changes: told.extend(changes)
+
+
+HEARD = st.lists(st.tuples(st.sampled_from(["arrive", "flag", "remove"]), st.booleans(), st.integers(1, 200),
+                           st.sampled_from(["heard", "late", "lost", "twice"])), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=HEARD)
+def test_what_is_heard_of_changes_elsewhere_late_twice_or_not_at_all_changes_no_view(place, steps):
+    store, other = place
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    view, late = store.open_mailbox(entry), []
+    for what, elsewhere, number, how in steps:
+        told = []
+        hearing(other, told)
+        act(other if elsewhere else store, entry, what, number)
+        if how != "lost":
+            (late if how == "late" else told).extend(told * (how == "twice"))
+            late += told if how == "late" else []
+            store.news.hear([], told if how != "late" else [])
+        if number % 3 == 0:
+            view = store.refresh(view)
+        if number % 5 == 0:
+            store.news.hear([], reversed(late))
+            late = []
+    view, fresh = store.refresh(view), store.open_mailbox(entry)
+    assert view.rows.tobytes() == fresh.rows.tobytes()
+    assert view.state.to_bytes() == fresh.state.to_bytes()
+
+
+def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(place, monkeypatch):
+    store, other = place
+    entry = store.entry(MailboxName("bob", "INBOX"))
+    while len(store.open_mailbox(entry).rows) < 300:
+        deliver(store, b"Subject: x\r\n\r\n", "user/bob/INBOX")
+    view, told = store.open_mailbox(entry), []
+    hearing(other, told)
+    uids = [int(view.rows["uid"][100]), int(view.rows["uid"][280])]
+    change_flags(other, entry, uids[:1], FlagAction.ADD, Flags(Flag.FLAGGED))
+    uids.append(deliver(other, b"Subject: y\r\n\r\n", "user/bob/INBOX")[0].uid)
+    change_flags(other, entry, uids[1:2], FlagAction.ADD, Flags(Flag.SEEN))
+    store.news.hear([], told)
+    read = []
+    table = type(store.partition_of(entry).index)
+    plain = table.get
+    monkeypatch.setattr(table, "get", lambda self, key, txn=None: (self.name == "index.db" and read.append(key)) or
+                        plain(self, key, txn))
+    monkeypatch.setattr(table, "scan", lambda *_, **__: pytest.fail("all chunks are read"))
+    view = store.refresh(view)
+    monkeypatch.undo()
+    assert read == [chunk_key(entry.id, number) for number in sorted({chunk_number(uid) for uid in uids})]
+    assert view.rows.tobytes() == store.open_mailbox(entry).rows.tobytes()
 
 
 def test_nothing_new_is_the_same_object(store):
