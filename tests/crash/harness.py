@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -20,6 +20,7 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.engine import kv, regions
 from mboxlist.names import MailboxName
+from store.changes import Change
 from store.check.wholecheck import check
 from store.mailboxes import deletion
 from store.opening import make_empty_store, open_store
@@ -141,8 +142,8 @@ class SeenPlace(Place):
         store = super().open()
         tell = store.news.tell
 
-        def told(mailboxes: Iterable[int]) -> None:
-            tell(mailboxes)
+        def told(mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+            tell(mailboxes, changes)
             self.recorder.note(Seen(self._look()))
 
         store.news.tell = told      # type: ignore[method-assign]
