@@ -238,7 +238,7 @@ class MailboxViews:
             return numbers
         at = until.highestmodseq
         # Threads add to it, and what other processes changed may be heard of late.
-        for before, after, chunks in sorted(self._history.get(mailbox, ()), key=itemgetter(0), reverse=True):
+        for before, after, chunks in sorted(self._history.get(mailbox, ()), key=itemgetter(0, 1), reverse=True):
             if before >= at:                # of a transaction that was committed since
                 continue
             if after < at or chunks is None:
