@@ -178,7 +178,11 @@ class _Placing:
         self._waiting.extend(batch)
         if not self._due:
             self._due = True
-            self._threads.start("placing", self._place)
+            try:
+                self._threads.start("placing", self._place)
+            except RuntimeError as error:       # what is delivered is delivered; the next ones bring these along
+                self._due = False
+                log.warning("messages keep their names in staging for now: %s", error)
 
     def _place(self) -> None:
         time.sleep(GATHER_SECONDS)

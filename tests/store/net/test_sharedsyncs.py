@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from mboxlist.engine.damagemarks import Flushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
-from store.delivery.commit import Target
+from store.delivery.commit import Delivered, Target
 from store.delivery.durability import durability_of
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
@@ -188,3 +188,26 @@ def test_a_record_of_the_flush_that_cannot_be_written_turns_no_answer(served: tu
         kernel.begun[at][1].callback(None)
         assert answer.called and not isinstance(answer.result, Failure)
     partition.flush()
+
+
+def test_without_a_thread_for_their_places_messages_are_answered_and_the_next_bring_them_along(
+        served: tuple[Store, InHand], faults: Faults) -> None:
+    store, kernel = served
+    places = []
+    faults.fail(ReactorThreads, "start", RuntimeError("can't start new thread"))
+    for number in range(2):
+        staged = store.stage(store.entry(INBOX))
+        staged.write(b"Subject: %d\r\n\r\nText\r\n" % number)
+        outcomes: list[object] = []
+        ensureDeferred(durable.deliver(store, staged, [Target(store.entry(INBOX))])).addCallback(outcomes.extend)
+        for _, done in kernel.begun[-1:]:               # its file
+            done.callback(None)
+        kernel.begun[-1][1].callback(None)              # the log
+        assert [type(outcome) for outcome in outcomes] == [Delivered]
+        places.append(staged.files.path(staged.digest))
+        if number == 0:
+            assert not os.path.exists(places[0])
+            faults.mend()
+    threads = durability_of(store)._threads             # type: ignore[attr-defined]
+    threads.stop()                                      # when all have their places
+    assert all(map(os.path.exists, places))
