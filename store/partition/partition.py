@@ -145,7 +145,9 @@ class Partition:
         if recover:
             if self._unclean.exists():
                 mark_behind(self.folder)
+            privatefiles.make_folder(self.folder / "users", exist_ok=True)
             write_epoch(self.folder, epoch)
+            self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
             self.files.drop_staged_names()
             privatefiles.touch(self._unclean)
