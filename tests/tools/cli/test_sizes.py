@@ -46,7 +46,7 @@ CALLS = {
     "export": "alice --format maildir --to {work}/maildir", "import mbox": "bob {work}/mbox --dry-run",
     "import maildir": "bob {work}/maildir0 --dry-run", "import imap": None, "import dovecot": None,
     "import cyrus": None, "config show": "", "config check": "", "config diff": "", "config reload": None,
-    "connections": None, "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
+    "connections": None, "status": "", "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",
     "spark sharing": None, "spark sql": None, "spark export": None,
