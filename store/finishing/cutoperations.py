@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from store.errors import Problem, StoreError, disk_problem
 from store.finishing import ofdatabases
+from store.finishing.ofmail import NOTHING
 from store.finishing.operationkinds import KINDS, Finish, Kind
 from store.housekeeping.tasks import Task
 from store.operations import operationrecord
@@ -41,6 +42,7 @@ class Finishing:
                     outcome = kind.before(root, settings, cut.operation)
                     if outcome and kind.long:
                         log.warning("%s was cut off; %s", cut.operation, outcome)
+                        cut.so_far(outcome)
                     elif outcome:
                         _ended(cut, outcome)
         if (root / RESTORING).exists():
@@ -63,10 +65,9 @@ class Finishing:
 
     def finish(self, store: Store, which: str) -> int:
         """Finish or undo one."""
-        with operationrecord.cut_off(store.root) as found:
+        with operationrecord.cut_off(store.root, which) as found:
             for cut in found:
-                if cut.operation.id == which:
-                    _finish(store, cut, self._kind(cut.operation))
+                _finish(store, cut, self._kind(cut.operation))
         return 1
 
     def task(self) -> Task:
@@ -83,7 +84,9 @@ def _finish(store: Store, cut: Cut, kind: Kind | None) -> None:
         _ended(cut, "left as it is: nothing is known of such an operation")
         return
     try:
-        _ended(cut, kind.after(store, cut.operation))
+        done = kind.after(store, cut.operation)
+        before = cut.operation.outcome
+        _ended(cut, before if done == NOTHING and before else "; ".join(filter(None, (before, done))))
     except (StoreError, Refused) as refusal:
         if isinstance(refusal, StoreError) and refusal.problem is Problem.BUSY:
             return                                  # somebody is at it
@@ -106,4 +109,4 @@ def _ended(cut: Cut, outcome: str) -> None:
 def _put_off(cut: Cut, problem: str) -> None:
     if problem != cut.operation.problem:
         log.error("%s was cut off, and cannot be finished yet: %s", cut.operation, problem)
-    cut.failed(problem)
+    cut.so_far(problem=problem)

@@ -8,6 +8,7 @@ from pathlib import Path
 from store.accounts.builtin import User
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.finishing.ofmail import NOTHING
 from store.operations.operationrecord import Operation
 from store.partition.marks import is_down, is_half_made
 from store.partitions import volumes
@@ -19,9 +20,6 @@ from store.reconstruct.request import Planner, Refused, Request, silent
 from store.settings import Settings
 from store.snapshots import reset, taking
 from store.store import Store
-
-NOTHING = "nothing was left to do"
-
 
 # Snapshots
 

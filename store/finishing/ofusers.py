@@ -6,6 +6,7 @@ from mboxlist.names import INBOX, MailboxName
 from store import hosting
 from store.accounts.base import Status
 from store.errors import Problem, StoreError
+from store.finishing.ofmail import NOTHING
 from store.mailboxes import firstuse
 from store.operations.operationrecord import Operation
 from store.store import Store
@@ -36,7 +37,7 @@ def rename(store: Store, operation: Operation) -> str:
     if row is not None:
         return f"finished: {old} is {new}" if store.directory.user(old) is None else f"undone: there is a {new}"
     if not _is_meant(store, old, operation):
-        return "nothing was left to do"
+        return NOTHING
     try:
         lifecycle.rename_user(store, old, new)
     except StoreError as error:

@@ -32,7 +32,7 @@ _finishing = ContextVar("finishing", default=False)     # what is done now is on
 @frozen
 class Operation:
     """What was begun: its kind and arguments, when (Unix time), by whom. `outcome`: what became of one that was cut
-    off, at the time `ended`; `problem`: why it could not be finished yet."""
+    off, at the time `ended`, or so far; `problem`: why it could not be finished yet."""
 
     id: str
     kind: str
@@ -69,6 +69,7 @@ class Cut:
     root: Path
     operation: Operation
     _path: Path = field(repr=False)
+    _locks: list[int] = field(repr=False)       # descriptors that are closed when the lock is given up
 
     def end(self, outcome: str) -> None:
         """It is finished, or undone: say what was done; the record goes. Raises OSError."""
@@ -79,10 +80,11 @@ class Cut:
         _remove(self._path)
         _forget(ended)
 
-    def failed(self, problem: str) -> None:
-        """It could not be finished yet: say why. Raises OSError."""
-        if problem != self.operation.problem:
-            _rewrite(self._path, evolve(self.operation, problem=problem))
+    def so_far(self, outcome: str = "", problem: str = "") -> None:
+        """It is not finished yet: say what has been done, or what keeps it from being finished. Raises OSError."""
+        if outcome or problem != self.operation.problem:
+            self._locks.append(_write(self._path, evolve(
+                self.operation, outcome=outcome or self.operation.outcome, problem=problem)))
 
 
 @contextlib.contextmanager
@@ -125,12 +127,13 @@ def _is_half_way(error: BaseException, *, stops: bool) -> bool:
 
 
 def _write(path: Path, operation: Operation) -> int:
-    """A descriptor that has its lock. Raises OSError."""
+    """A descriptor that has the lock of the file, which takes the place of one that has the name. Raises OSError."""
     folder = path.parent
     if not folder.is_dir():
         privatefiles.make_folder(folder, exist_ok=True)
         sync_folder(folder.parent)
     hidden = path.with_name(path.name + _NEW)
+    hidden.unlink(missing_ok=True)              # left by one that was killed here
     handle = privatefiles.open_handle(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)          # before it has its name
@@ -140,19 +143,9 @@ def _write(path: Path, operation: Operation) -> int:
         sync_folder(folder)
     except BaseException:
         hidden.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
         os.close(handle)
         raise
     return handle
-
-
-def _rewrite(path: Path, operation: Operation) -> None:
-    """The lock stays with the file that has it, so this is not atomic: what cannot be read is told so."""
-    with privatefiles.open_file(path, "rb+") as file:
-        file.write(operation.to_bytes())
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _remove(path: Path) -> None:
@@ -189,18 +182,21 @@ def ended(root: Path) -> list[Operation]:
 
 
 @contextlib.contextmanager
-def cut_off(root: Path) -> Iterator[list[Cut]]:
-    """Those that were cut off, in the order in which they began; nobody else has them during the block, and what the
-    block begins is not on record beside them."""
+def cut_off(root: Path, only: str | None = None) -> Iterator[list[Cut]]:
+    """Those that were cut off, or only the one of that id, in the order in which they began; nobody else has them
+    during the block, and what the block begins is not on record beside them."""
     handles, found = list[int](), list[Cut]()
     before = _finishing.set(True)
     try:
         for path in _paths(root / FOLDER):
+            if only not in (None, path.name):
+                continue
             with contextlib.suppress(FileNotFoundError):
                 handle = privatefiles.open_handle(path)
                 handles.append(handle)
-                if _try_to_lock(handle, fcntl.LOCK_EX) and path.exists() and (operation := _read(path)) is not None:
-                    found.append(Cut(root, operation, path))
+                if _try_to_lock(handle, fcntl.LOCK_EX) and os.path.samestat(os.fstat(handle), path.stat()) and (
+                        operation := _read(path)) is not None:
+                    found.append(Cut(root, operation, path, handles))
         yield sorted(found, key=lambda each: each.operation.began)
     finally:
         _finishing.reset(before)
