@@ -9,13 +9,17 @@ from random import Random
 
 import pytest
 
+from tests.support.processes import wait
 from tools.benchmarks.powercut.cache import BLOCK, SECTOR, CachedDisk
 from tools.benchmarks.powercut.ledger import Known, Ledger, Mailbox, digest, judge
 from tools.benchmarks.powercut.mailclients import Message
 
 DEVICES = ("/dev/fuse", "/dev/loop-control")
-LIMIT = 300                     # seconds for three cuts, far more than they take
+LIMIT = 300                    # seconds for three cuts, far more than they take
 SIZE = 16 * BLOCK
+PROGRAM = (sys.executable, "-P", "-m", "tools.benchmarks.powercut.run")
+possible = pytest.mark.skipif(os.getuid() != 0 or not all(os.access(name, os.R_OK | os.W_OK) for name in DEVICES),
+                              reason="needs root, FUSE and loop devices")
 
 
 @pytest.fixture
@@ -107,12 +111,47 @@ def test_mail_that_was_acknowledged_and_is_not_there_is_told() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(os.getuid() != 0 or not all(os.access(name, os.R_OK | os.W_OK) for name in DEVICES),
-                    reason="needs root, FUSE and loop devices")
+@possible
+def test_a_program_that_is_killed_leaves_no_mount_no_loop_device_and_no_process(tmp_path: Path) -> None:
+    """In the middle, with a file system mounted on a disk that is served by one of those that end."""
+    program = subprocess.Popen([*PROGRAM, "--cuts", "1", "--running", "mail"], stdout=subprocess.DEVNULL,
+                               env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
+    wait.until(lambda: any(map(has_volume, wait.tree(program.pid)[1:])), "the file system is mounted", pid=program.pid,
+               limit=LIMIT)
+    family = wait.tree(program.pid)[1:]
+    loop = next(line.split()[0] for pid in family for line in mounts(pid) if "/volume " in line)
+    servers = [pid for pid in family if any(name.endswith("/fuse") for name in open_files(pid))]
+    assert len(servers) == 1
+    assert not has_volume(servers[0]), "it would have to serve its own disk when it is the last to end"
+    program.kill()
+    program.wait(LIMIT)
+    for pid in family:
+        wait.gone(pid, "a process", limit=LIMIT)
+    backing = Path("/sys/block", Path(loop).name, "loop", "backing_file")
+    wait.until(lambda: not backing.exists() or str(tmp_path) not in backing.read_text(), "the loop device is free",
+               pid=os.getpid(), limit=LIMIT)
+
+
+def mounts(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/mounts").read_text().splitlines()
+    except OSError:
+        return []                       # it has ended
+
+
+def has_volume(pid: int) -> bool:
+    return any("/volume " in line for line in mounts(pid))
+
+
+def open_files(pid: int) -> list[str]:
+    return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+@pytest.mark.long
+@possible
 def test_power_goes() -> None:
-    done = subprocess.run([sys.executable, "-P", "-m", "tools.benchmarks.powercut.run", "--cuts", "3", "--json",
-                           "--seed", "4715", "--running", "mail", "--running", "start"],
-                          capture_output=True, text=True, check=False, timeout=LIMIT)
+    words = ["--cuts", "3", "--json", "--seed", "4715", "--running", "mail", "--running", "start"]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     *rows, total = json.loads(done.stdout)["rows"]
     assert [(row["running"], row["on"]) for row in rows] == [("mail", "ext4"), ("start", "ext4"), ("mail", "xfs")]
