@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -116,35 +117,38 @@ def test_a_program_that_is_killed_leaves_no_mount_no_loop_device_and_no_process(
     """In the middle, with a file system mounted on a disk that is served by one of those that end."""
     program = subprocess.Popen([*PROGRAM, "--cuts", "1", "--running", "mail"], stdout=subprocess.DEVNULL,
                                env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
-    wait.until(lambda: any(map(has_volume, wait.tree(program.pid)[1:])), "the file system is mounted", pid=program.pid,
-               limit=LIMIT)
-    family = wait.tree(program.pid)[1:]
-    loop = next(line.split()[0] for pid in family for line in mounts(pid) if "/volume " in line)
-    servers = [pid for pid in family if any(name.endswith("/fuse") for name in open_files(pid))]
-    assert len(servers) == 1
-    assert not has_volume(servers[0]), "it would have to serve its own disk when it is the last to end"
-    program.kill()
-    program.wait(LIMIT)
+    try:
+        loop = wait.until(lambda: next(filter(None, (volume(pid, tmp_path) for pid in wait.tree(program.pid))), None),
+                          "the file system is mounted", pid=program.pid, limit=LIMIT)
+        family = wait.tree(program.pid)[1:]
+        servers = [pid for pid in family if any(name.endswith("/fuse") for name in open_files(pid))]
+        assert len(servers) == 1
+        assert not volume(servers[0], tmp_path), "it would have to serve its own disk when it is the last to end"
+    finally:
+        program.kill()
+        program.wait(LIMIT)
     for pid in family:
         wait.gone(pid, "a process", limit=LIMIT)
-    backing = Path("/sys/block", Path(loop).name, "loop", "backing_file")
+    backing = Path("/sys/block", loop, "loop", "backing_file")
     wait.until(lambda: not backing.exists() or str(tmp_path) not in backing.read_text(), "the loop device is free",
                pid=os.getpid(), limit=LIMIT)
 
 
-def mounts(pid: int) -> list[str]:
+def volume(pid: int, folder: Path) -> str:
+    """The name of the device that is mounted below the folder, as that process sees it."""
     try:
-        return Path(f"/proc/{pid}/mounts").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/mounts").read_text().splitlines()
     except OSError:
-        return []                       # it has ended
-
-
-def has_volume(pid: int) -> bool:
-    return any("/volume " in line for line in mounts(pid))
+        lines = []                      # it has ended
+    return next((Path(line.split()[0]).name for line in lines if f" {folder}/" in line and "/volume " in line), "")
 
 
 def open_files(pid: int) -> list[str]:
-    return [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    found = []
+    with suppress(OSError):             # it has ended, or closed one
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            found.append(os.readlink(path))
+    return found
 
 
 @pytest.mark.long

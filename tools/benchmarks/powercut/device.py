@@ -55,8 +55,8 @@ def mount(handle: int, place: Path) -> None:
 
 
 def leave_mounts() -> None:
-    """What is mounted from now on is not mounted for this process. So it is never the last that has a file system on its
-    own disk: at its end it would wait for a disk that nobody serves. Raises OSError."""
+    """What is mounted from now on is not mounted for this process. So it is never the last that has a file system on
+    its own disk: at its end it would wait for a disk that nobody serves. Raises OSError."""
     if _libc.unshare(CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
