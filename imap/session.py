@@ -121,7 +121,8 @@ class Session(Selection):
             await self.stream.breathe()
         else:
             self._held_back = 0
-            await self.stream.drain(self.settings.command_time)
+            if self.stream.behind:
+                await self.stream.drain(self.settings.command_time)
         step = await self.reading.command(self._receive)
         self._held_back += 1
         try:
