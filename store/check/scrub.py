@@ -22,7 +22,7 @@ from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
-from store.values import RESTORE, Finding
+from store.values import RESTORE, SWEEP, Finding
 
 FOLDERS = 16 * 256
 MOST_OCTETS = 1 << 20       # that are read at a time,
@@ -147,7 +147,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             return None                             # it was purged meanwhile
         if sweep:
             os.unlink(path)
-        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
+        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, SWEEP)
 
     return transact(partition.env, work)
 
@@ -171,7 +171,7 @@ class _Reader:
             if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
                 return None             # as a purge leaves it that was cut off; or it was expunged
             if now.serial == record.serial:
-                return Finding(wrong, f"message {digest.hex()}", "restore")
+                return Finding(wrong, f"message {digest.hex()}", RESTORE)
             record = now                # purged, and come again
         return None
 
