@@ -18,7 +18,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.mend.evidence import UserArea
+from store.mend.idxfiles import UserArea
 from store.partition.filecontent import trace_of
 from store.partition.partition import Partition
 from store.partition.records import every_reference, sound

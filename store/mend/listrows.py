@@ -18,7 +18,7 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion
 from store.mailboxes.deletion import DOOMED
-from store.mend.evidence import UserArea
+from store.mend.idxfiles import UserArea
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.quota import roots

@@ -1,6 +1,6 @@
 """Whole partitions put right by what the databases and `store.idx` say of each other."""
 
-from store.mend.rounds import mend
+from store.mend.correctionrounds import mend
 from store.rebuild.outcome import Outcome
 from store.reconstruct.faults import found
 from store.reconstruct.mailboxcorrections import look_at, rebuild_cached

@@ -7,7 +7,7 @@ the other puts right; and it says of what is left what the check would.
 from collections.abc import Callable, Collection, Sequence
 
 from mboxlist.entry import MailboxId
-from store.mend import evidence, figures, leftovers, listrows, orphans, staging
+from store.mend import idxfiles, leftovers, listrows, lostfigures, orphans, staging
 from store.partition.partition import Partition
 from store.rebuild.emptying import make_folders
 from store.rebuild.outcome import Outcome
@@ -42,7 +42,7 @@ def correct(store: Store, outcome: Outcome, partitions: Collection[str] | None =
     outcome.corrections += listrows.correct_list(store)
     for _, partition in _wanted(store, partitions):
         outcome.corrections += leftovers.correct_headers(partition)
-    outcome.corrections += figures.restore_figures(store)
+    outcome.corrections += lostfigures.restore_figures(store)
     for _, partition in _wanted(store, partitions):
         correct_partition(store, partition, outcome)
 
@@ -55,7 +55,7 @@ def correct_partition(store: Store, partition: Partition, outcome: Outcome) -> N
     done += leftovers.correct_serials(partition)
     done += leftovers.correct_orphans(store, partition)
     mailboxes = [mailbox for mailbox, _ in partition.all_states()]
-    done += evidence.follow_files(store, partition, mailboxes)
+    done += idxfiles.follow_files(store, partition, mailboxes)
     done += leftovers.correct_leftovers(store, partition, mailboxes)
     done += leftovers.correct_sizes(partition)
     done += recount(store, partition)

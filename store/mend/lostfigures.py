@@ -7,7 +7,7 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.mailboxes import namespace
-from store.mend.evidence import contents_of, desired_of
+from store.mend.idxfiles import contents_of, desired_of
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import state_of
