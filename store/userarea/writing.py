@@ -29,6 +29,7 @@ from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState
 from store.userarea import idxfile
+from store.userarea.evidence import is_ahead
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
 
@@ -196,6 +197,7 @@ class _Ready:
     mailbox: int
     temporary: Path
     path: Path
+    head: Head
 
 
 class _Round:
@@ -289,7 +291,7 @@ class _Round:
                 raise
             self._unwritten.failed(mailbox, str(error))
             return None
-        return _Ready(mailbox, temporary, path)
+        return _Ready(mailbox, temporary, path, contents.head)
 
     def _flush(self) -> None:
         """Have on disk the files, and all that they tell of."""
@@ -301,7 +303,11 @@ class _Round:
     def _publish(self, item: _Ready) -> bool:
         """Give a file its name; whether it has it."""
         try:
-            give_name(self._partition, item.temporary, item.path, item.mailbox)
+            if not give_name(self._partition, item.temporary, item.path, item.mailbox,
+                             lambda there: not is_ahead(there, item.head)):
+                self._partition.outdated.add(MailboxId(item.mailbox))       # housekeeping takes in what is newer
+                self._unwritten.failed(item.mailbox, "the one that is there is newer than the mailbox, and stays")
+                return False
             if self._sync and self._single:
                 sync_folder(item.path.parent)
         except (OSError, StoreError) as error:
