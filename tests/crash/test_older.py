@@ -12,11 +12,14 @@ import pytest
 
 from mboxlist.engine.damagemarks import UNLOGGED
 from mboxlist.names import MailboxName
+from store.check.scrub import Pace, scrub
 from store.check.wholecheck import check
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.rebuild.outcome import Outcome
+from store.reconstruct.orphans import take_in_lost
 from store.recovery import knownfiles, userareacheck
 from store.recovery.environments import recovery_of
 from store.store import Store
@@ -173,8 +176,14 @@ def test_an_index_and_user_area_that_are_older(days: Path, known: Ledger, tmp_pa
         assert len(there[name]) == 12
     purge(store.partitions["primary"])
     assert {path.name for path in root.glob("partitions/*/messages/*/*/*")} == files
-    findings = check(store)
-    print(findings)
+    findings = [finding for finding in check(store) if Path(finding.where).name in files]
+    assert len(findings) == 12 and {finding.repair for finding in findings} == {"reconstruct --partition primary"}
+    assert list(scrub(store.partitions["primary"], Pace(), sweep=True))
+    assert {path.name for path in root.glob("partitions/*/messages/*/*/*")} == files
+    outcome = Outcome()
+    take_in_lost(store, store.partitions["primary"], outcome)
+    writing.write_changed(store, hurry=True)
+    assert check(store) == [] and not outcome.left
     deliver(store, body(99), *INBOXES)
     assert max(ledger(store)[INBOXES[0]]) > 23
     store.close()
