@@ -16,7 +16,7 @@ from store.problems import problems
 from store.quota import roots
 from store.store import Store
 from store.tables.state import UNLISTED, MailboxState
-from store.userarea import evidence
+from store.userarea import unlisted
 
 
 @problems()
@@ -30,8 +30,8 @@ def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None =
     if store.mailboxes.find(name) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS)
     _require_new_name(name)
-    if (lost := evidence.of_name(store, name)) is not None:
-        evidence.bring_back(store, lost)
+    if (lost := unlisted.of_name(store, name)) is not None:
+        unlisted.bring_back(store, lost)
         raise StoreError(Problem.MAILBOX_EXISTS)
     account = store.directory.find(name.owner) if name.owner else None
     if name.owner and account is None:

@@ -20,9 +20,9 @@ from store.partition.transactions import state_key
 from store.store import Store
 from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.evidence import is_former
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
+from store.userarea.unlisted import is_former
 from store.userarea.writing import describe, right_place, write_round
 
 log = logging.getLogger(__name__)

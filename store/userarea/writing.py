@@ -30,9 +30,9 @@ from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.evidence import is_ahead
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
+from store.userarea.unlisted import is_ahead
 
 log = logging.getLogger(__name__)
 

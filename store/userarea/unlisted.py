@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @frozen
-class Evidence:
+class Unlisted:
     """The file of a mailbox that the list does not know."""
 
     partition: Partition
@@ -46,18 +46,18 @@ def is_former(store: Store, partition: Partition, head: Head) -> bool:
     return head.removed != 0 or not head.records or store.mailboxes.former.find(head.name) >= head.uidvalidity
 
 
-def of_name(store: Store, name: MailboxName) -> Evidence | None:
+def of_name(store: Store, name: MailboxName) -> Unlisted | None:
     """The file of a mailbox that had that name in this store, and is in no list any more."""
     for partition in store.partitions.values():
         path = place(partition, name)
         head = head_of(path) if path.exists() else None
         if head is not None and (head.name, head.store) == (str(name), store.mailboxes.identity) and (
                 store.known(head.id) is None) and not is_former(store, partition, head):
-            return Evidence(partition, path, head)
+            return Unlisted(partition, path, head)
     return None
 
 
-def bring_back(store: Store, found: Evidence) -> MailboxEntry:
+def bring_back(store: Store, found: Unlisted) -> MailboxEntry:
     """Have the mailbox in the list again, on disk. Raises StoreError UNAVAILABLE when its figures are lost, too."""
     head, name = found.head, MailboxName.parse(found.head.name)
     state = found.partition.any_state(MailboxId(head.id))
