@@ -80,10 +80,17 @@ class Command(str):
     """A command line of `onecopy`, without that word, which repairs something. Only `Repair` makes them."""
 
 
+    @property
+    def reconstructs(self) -> bool:
+        """Whether it is a reconstruct."""
+        return self.startswith("reconstruct")
+
+
 class Repair(Enum):
     """Every command that a finding can name; {} is what it is about."""
 
     RECONSTRUCT = "reconstruct --all"
+    RECONSTRUCT_PARTITION = "reconstruct --partition {}"
     RESTORE = "restore ARCHIVE --over"
     SWEEP = "scrub --sweep"
     APPLY = "check --engine spark --apply"

@@ -13,12 +13,13 @@ from mboxlist.entry import MailboxId
 from store.errors import StoreError
 from store.mend.staging import left_over
 from store.partition.filecontent import trace_of
+from store.partition.marks import is_incomplete
 from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
-from store.values import RECONSTRUCT, RESTORE, Finding
+from store.values import RECONSTRUCT, RESTORE, SWEEP, Command, Finding, Repair
 
 
 @define(eq=False)
@@ -173,9 +174,16 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
                 yield from _look_at_stranger(partition, path, txn)
 
 
+def repair_of_strangers(partition: Partition) -> Command:
+    """The command for message files of which nothing is known: those that a lost record may have had are not swept."""
+    kept = is_incomplete(partition.folder) or partition.outdated
+    return Repair.RECONSTRUCT_PARTITION.of(partition.name) if kept else SWEEP
+
+
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
     if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
-        yield Finding("nothing is known of this file", path)
+        kept = repair_of_strangers(partition)
+        yield Finding("nothing is known of this file", path, RECONSTRUCT if kept == SWEEP else kept)
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:

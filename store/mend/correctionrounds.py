@@ -14,7 +14,7 @@ from store.rebuild.outcome import Outcome
 from store.rebuild.recount import recount
 from store.store import Store
 from store.userarea import writing
-from store.values import RECONSTRUCT, Finding
+from store.values import Finding
 
 ROUNDS = 4                  # one is enough for nearly all; a fault that hid another takes two
 
@@ -31,7 +31,7 @@ def mend(store: Store, find: Find, outcome: Outcome, partitions: Collection[str]
         if number or once:
             correct(store, outcome, partitions)
         left = find(store)
-        if not any(finding.repair == RECONSTRUCT for finding in left) or number and before == len(outcome.corrections):
+        if not any(finding.repair.reconstructs for finding in left) or number and before == len(outcome.corrections):
             break
     known = {finding.where for finding in outcome.left + outcome.findings}
     outcome.left += [finding for finding in left if finding.where not in known]

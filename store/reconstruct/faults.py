@@ -8,7 +8,7 @@ from store.reconstruct.request import Request
 from store.reconstruct.scope import mailboxes_meant, require_partition
 from store.store import Store
 from store.userarea import writing
-from store.values import RECONSTRUCT, Finding
+from store.values import Finding
 
 
 def tell(request: Request) -> Outcome:
@@ -22,7 +22,7 @@ def tell(request: Request) -> Outcome:
 
 def repairable(store: Store, request: Request, only: Collection[MailboxId] | None) -> list[Finding]:
     """What of it a reconstruct puts right."""
-    return [finding for finding in found(store, request, only) if finding.repair == RECONSTRUCT]
+    return [finding for finding in found(store, request, only) if finding.repair.reconstructs]
 
 
 def found(store: Store, request: Request, only: Collection[MailboxId] | None) -> list[Finding]:
