@@ -16,12 +16,12 @@ from mboxlist.usermoves import Phase
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove
 from store.quota import roots
 from store.recovery.reconciliation import all_are_there
 from store.store import Store
-from store.tables.state import UNLISTED, MailboxState
+from store.tables.state import UNLISTED, MailboxState, state_key
 
 log = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
 from store.store import Store
 from store.tables.index import take
 from store.tables.references import tally
-from store.tables.state import MOVING, UNLISTED, gained
+from store.tables.state import MOVING, UNLISTED, gained, state_key
 from store.values import Flag
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.offload import run
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.store import Store
-from store.tables.state import before_skip
+from store.tables.state import before_skip, state_key
 
 #: It has been deleted; it moves, which writes its figures, too; or nobody can write anything, and who reads goes on.
 _NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL})

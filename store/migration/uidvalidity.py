@@ -9,11 +9,11 @@ from attrs import evolve
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.rebuild.liveloader import HIGHEST_UIDVALIDITY
 from store.store import Store
-from store.tables.state import MailboxState, before_skip
+from store.tables.state import MailboxState, before_skip, state_key
 
 
 @problems()

@@ -39,7 +39,7 @@ from store.partition.filecontent import seen, trace_of
 from store.partition.marks import generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
 from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
 from store.settings import Settings
@@ -52,7 +52,7 @@ from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
 from store.tables.references import UNSEEN_TRACE, MessageRecord, References
-from store.tables.state import MailboxState, charged_root, is_here
+from store.tables.state import MailboxState, charged_root, is_here, state_key
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
 

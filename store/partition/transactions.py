@@ -7,7 +7,6 @@ Others wait for the pages that it has changed, on which there may be rows of the
 to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from store.tables.index import (
     with_flags,
     with_trailer,
 )
-from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, flagged, must_be_here
+from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, flagged, must_be_here, state_key
 
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
@@ -48,10 +47,6 @@ EXPUNGE_UNITS = 2   # that is expunged,
 COPY_UNITS = 4      # that is copied,
 MOVE_UNITS = 8      # or moved
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
-
-
-state_key: Callable[[int], bytes] = struct.Struct(">I").pack
-"""The key of a mailbox in `state.db`."""
 
 
 class WriteTxn:

@@ -14,11 +14,10 @@ from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf
-from store.partition.transactions import state_key
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
-from store.tables.state import Mailbox, MailboxState, Since, is_here, is_unchanged
+from store.tables.state import Mailbox, MailboxState, Since, is_here, is_unchanged, state_key
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000

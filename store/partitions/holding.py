@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from attrs import evolve
 
 from mboxlist.entry import MailboxId
-from store.partition.transactions import WriteTxn, state_key
-from store.tables.state import at_rest, is_moving
+from store.partition.transactions import WriteTxn
+from store.tables.state import at_rest, is_moving, state_key
 
 
 def hold(txn: WriteTxn, mailboxes: Iterable[MailboxId]) -> None:

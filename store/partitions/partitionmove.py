@@ -25,14 +25,14 @@ from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.mailboxes import deletion
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.partitions.changedrows import changed_chunks, unpurged
 from store.partitions.holding import hold, moves_no_more
 from store.problems import problems
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import Rows
-from store.tables.state import MOVING, MailboxState
+from store.tables.state import MOVING, MailboxState, state_key
 from store.userarea import writing
 
 PASSES = 10                 # over a user's mailboxes before they are held, at most;

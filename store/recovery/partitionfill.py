@@ -19,7 +19,7 @@ from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.partition import Partition
 from store.partition.records import every_record, every_reference, sound
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
 from store.rebuild.loader import EmptyLoader, batches, set_limits
 from store.rebuild.outcome import Event
@@ -32,7 +32,7 @@ from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode, split
 from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
-from store.tables.state import MailboxState, counted
+from store.tables.state import MailboxState, counted, state_key
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Salvaged

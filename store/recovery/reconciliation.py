@@ -11,11 +11,10 @@ from mboxlist.usermoves import Phase
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import undo_all
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
 from store.store import Store
-from store.tables.state import MailboxState, is_moving
+from store.tables.state import MailboxState, is_moving, state_key
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.store import Store
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file

@@ -33,7 +33,6 @@ from store.message.mime import parse
 from store.partition.filecontent import seen
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.partition import META, META_KEY, READABLE
-from store.partition.transactions import state_key
 from store.problems import problems
 from store.readable import Owned
 from store.snapshots import taking
@@ -45,7 +44,7 @@ from store.tables.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.tables.privateheaders import PrivateHeaders
 from store.tables.readerflags import ReaderFlags, overlay
 from store.tables.references import References
-from store.tables.state import Mailbox, MailboxState
+from store.tables.state import Mailbox, MailboxState, state_key
 from store.tables.vanished import Vanished
 from store.values import Flag
 

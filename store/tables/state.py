@@ -1,7 +1,8 @@
 """A mailbox as its readers see it: its state and its records."""
 
+import struct
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ _STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
 SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python what the figures count in C
+
+state_key: Callable[[int], bytes] = struct.Struct(">I").pack       # the key of a mailbox's row
 
 MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
 

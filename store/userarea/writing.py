@@ -24,11 +24,10 @@ from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
 from store.partition.processes import look
-from store.partition.transactions import state_key
 from store.store import Store
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from store.userarea import idxfile
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file

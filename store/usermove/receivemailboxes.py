@@ -25,7 +25,7 @@ from store.mailboxes import deletion
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.staged import Staged
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import WriteTxn
 from store.rebuild.desired import acl_of, annotations_of
 from store.store import Store
 from store.tables.counters import counters_of
@@ -33,7 +33,7 @@ from store.tables.expunged import key_of
 from store.tables.index import Rows, joined
 from store.tables.privateheaders import renumbered
 from store.tables.quotatable import QuotaUse
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from store.usermove.messageformat import BadMessage
 from store.usermove.rowformat import Answer, head_digest, is_root_of, records_digest

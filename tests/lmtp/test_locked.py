@@ -5,7 +5,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from store.offload import Threads
-from store.partition.transactions import state_key
+from store.tables.state import state_key
 from tests.lmtp.conversation import Step, named
 
 PAGE = 60           # mailboxes between two whose figures are not to be on one page of the database

@@ -3,9 +3,8 @@
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from store.mailboxes import deletion, namespace
-from store.partition.transactions import state_key
 from store.store import Store
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when

@@ -15,10 +15,10 @@ from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.partition import processes
 from store.partition.marks import mark_behind
-from store.partition.transactions import state_key
 from store.partitions import volumes
 from store.tables.index import chunk_key, encode
 from store.tables.readerflags import OWN
+from store.tables.state import state_key
 from store.userarea import idxfile, writing
 from tests.support.stores.stores import deliver, let_go, make_store
 

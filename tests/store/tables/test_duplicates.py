@@ -19,11 +19,11 @@ from store.housekeeping.tasks import Round
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
-from store.partition.transactions import state_key
 from store.partitions import partitionmove as moving
 from store.partitions import volumes
 from store.quota import roots
 from store.tables.duplicates import ROWS_AT_A_TIME, arrival_key
+from store.tables.state import state_key
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 

@@ -12,10 +12,10 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.mailboxes import deletion, firstuse, namespace
-from store.partition.transactions import state_key
 from store.recovery import userareacheck
 from store.store import Store
 from store.tables.index import chunk_key
+from store.tables.state import state_key
 from store.userarea import idxfile, writing
 from store.userarea.paths import place
 from tests.support.stores.stores import deliver

@@ -13,10 +13,10 @@ from attrs import evolve, frozen
 from mboxlist.engine.kv import transact
 from store.opening import open_store
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import ROW, chunk_key, chunk_of_key, encode, is_whole
+from store.tables.state import state_key
 from store.userarea.writing import right_place
 
 QUIET = Settings(cache=8 << 20, disk_reserve=0, database_locks=200_000, special_mailboxes=())

@@ -14,11 +14,11 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check_all
-from store.partition.transactions import state_key
 from store.partitions import volumes
 from store.reconstruct.procedures import reconstruct
 from store.reconstruct.request import Request, silent
 from store.tables.index import ROW, chunk_key, encode
+from store.tables.state import state_key
 from store.values import RECONSTRUCT, Repair
 from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401

@@ -25,9 +25,9 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.marks import is_down
-from store.partition.transactions import state_key
 from store.rebuild.livecorrection import MOVED_ON
 from store.tables.index import ROW, chunk_key
+from store.tables.state import state_key
 from store.userarea import idxfile
 from store.userarea.paths import place
 from store.userarea.writing import write_changed

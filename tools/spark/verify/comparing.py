@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.check.filecheck import Messages
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, take
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT
 from tools.spark.rebuild.plan import Plan
