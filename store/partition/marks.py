@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.setaside import make_way
 
 EPOCH = "epoch"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
@@ -43,6 +44,7 @@ def mark_behind(folder: Path) -> None:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
+        make_way(folder, folder / "users" / EPOCH)
         replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
