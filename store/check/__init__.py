@@ -8,7 +8,6 @@ it; what lies in two environments or in files must be found twice. It looks at t
 the table of rights, deleted mailboxes, quota roots); at each mailbox (checksums, UIDs, MODSEQs, figures, keywords,
 expunged UIDs, what can be undeleted, readers' own flags); at quota; at message files (references and check values,
 size, serial, cache record, purge list, unknown files, what was left in `staging/`); and at `store.idx`, which beside
-other processes counts only if it is damaged or contradicts its mailbox; before all of it, at what every path is to be, and
-whose (`layout`). It does not read the octets of message files;
-`scrub` compares them with their digests, at a limited rate.
+other processes counts only if it is damaged or contradicts its mailbox. What every path is to be, and whose, `layout` looks
+at. No octets of message files are read; `scrub` compares them with their digests, at a limited rate.
 """

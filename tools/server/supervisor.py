@@ -17,6 +17,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
@@ -24,6 +25,7 @@ from store.errors import StoreError
 from store.partition import processes as process_registry
 from tools.cli.later import Later
 from tools.cli.options import Config
+from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.fork import Child
 from tools.server.process import clearing, logs, reloadable, sockets
@@ -298,12 +300,15 @@ class Supervisor:
 
 def _claim(root: Path) -> int:
     """Own the store, over all restarts of its processes; a descriptor. Raises Failure."""
-    if not (root / "run").is_dir():
+    if not is_store(root):
         raise Failure(f"There is no store in {root}; `onecopy init` makes one")
     try:
+        privatefiles.make_folder(root / "run", exist_ok=True)       # a copy of the store comes without it
         return process_registry.claim(root / "run" / "server.pid")
     except StoreError as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{root / 'run'} cannot be used: {error.strerror}", 1) from error
 
 
 def _signals_to_pipe() -> int:

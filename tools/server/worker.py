@@ -33,6 +33,7 @@ from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
+from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.sockets import EXCHANGE
@@ -54,7 +55,9 @@ def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
     _allow_many_files()
-    opened = open_configured(config, f"{NAME}, {worker_config.name}", _end_broken)
+    who = f"{NAME}, {worker_config.name}"
+    opened = open_as_keeper(config, who, _end_broken) if worker_config.keeper else open_configured(
+        config, who, _end_broken)
     try:
         _serve(worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
@@ -95,8 +98,9 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
-        more = [*more, _saving(former)]
+        more = [*more, _saving(former), finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
@@ -142,6 +146,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     reactor.callWhenRunning(begin)
     sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
+    repeated.stop()
     threads.stop()
     news.stop()
     if worker_config.keeper:
