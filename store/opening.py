@@ -22,7 +22,7 @@ from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
-from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
+from store.partition.marks import RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -121,7 +121,8 @@ class _Opening:
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
-            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze))
+            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze,
+            marks=lambda: generations_of_list(self.root)))
         partitions = self._partitions(freeze)
         users = directory(mailboxes, self.settings.default_domain)
         store = Store(self.root, self.settings, self.news, mailboxes, partitions, users, freeze,

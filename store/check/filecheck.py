@@ -1,6 +1,7 @@
 """The message files of a partition: what messages.db, the records, and the folders say of each."""
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.partition.marks import is_incomplete
 from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
@@ -18,6 +20,7 @@ from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
 from store.values import RESTART, RESTORE, Finding
 
+SWEEP = "scrub --sweep"
 OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
 
 
@@ -162,9 +165,15 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
                 yield from _look_at_stranger(partition, path, txn)
 
 
+def repair_of_strangers(partition: Partition) -> str:
+    """The command for message files of which nothing is known: those that a lost record may have had are not swept."""
+    kept = is_incomplete(partition.folder) or partition.outdated
+    return f"reconstruct --partition {shlex.quote(partition.name)}" if kept else SWEEP
+
+
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
     if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and is_file(path):
-        yield Finding("nothing is known of this file", path, "scrub --sweep")
+        yield Finding("nothing is known of this file", path, repair_of_strangers(partition))
 
 
 def is_file(path: str) -> bool:

@@ -20,7 +20,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.setaside import stands_in_the_way
-from store.check.filecheck import is_file
+from store.check.filecheck import SWEEP, is_file, repair_of_strangers
 from store.check.layout import REPAIR
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
@@ -160,8 +160,10 @@ def _of_folder(partition: Partition, place: Path, error: OSError) -> Finding:
 
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
-    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked."""
-    digest = digest_in(os.path.basename(path))
+    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked; unless it may be
+    all that is left of a message."""
+    digest, repair = digest_in(os.path.basename(path)), repair_of_strangers(partition)
+    sweep = sweep and repair == SWEEP
 
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
@@ -172,7 +174,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             return Finding(_NO_FILE, path, REPAIR)
         if sweep:
             os.unlink(path)
-        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
+        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
 
     return transact(partition.env, work)
 
