@@ -82,7 +82,7 @@ def give_name(partition: Partition, temporary: Path, path: Path, mailbox: int,
             locks.take_name(aside)
             if (older := head_of(aside)) is None or older.id != there.id or older.written < there.written:
                 in_folder(partition, aside.parent, lambda: os.replace(path, aside), sync=False)
-        if other is None:
+        if there is None:
             make_way(partition.folder, path)
         os.replace(temporary, path)
     return True
