@@ -91,9 +91,10 @@ def open_file(path: AnyPath, mode: str = "rb", buffering: int = -1, *, at: int |
         name, at=at) if mode == "rb" else open_handle(name, flags, at=at)))
 
 
-def open_folder(path: AnyPath) -> int:
-    """A descriptor of a folder, which may be reached by a link: for fsync, flock, and names in it. Raises OSError."""
-    return os.open(path, _FOLDER)
+def open_folder(path: AnyPath, *, at: int | None = None) -> int:
+    """A descriptor of a folder, for fsync, flock, and names in it; it may be reached by a link, but not `at` another
+    folder. Raises OSError."""
+    return os.open(path, _FOLDER if at is None else _FOLDER | os.O_NOFOLLOW, dir_fd=at)
 
 
 def read(path: AnyPath) -> bytes:

@@ -67,8 +67,9 @@ PARTITION = {
     "messages": _rules((r"([0-9a-f])/([0-9a-f]{2})/\1\2[0-9a-f]{61}", FILE), (r"[0-9a-f](/[0-9a-f]{2})?", FOLDER),
                        (r"[0-9a-f]/[0-9a-f]{2}/[^/]+", STRANGER)),
     "staging": _rules((r"[0-9a-f]{16}(\.new)?", FILE)),
-    "users": _rules((r"epoch(\.new)?", FILE), (r".+/store\.idx(\..+)?", FILE),
-                    (r"[0-9a-f]{2}(/[0-9a-f]{2}(/.+)?)?|(deleted|public)(/.+)?", FOLDER)),
+    "users": _rules((r".+/store\.idx(\..+)?", FILE),
+                    (r"[0-9a-f]{2}(/[0-9a-f]{2}(/.+)?)?|(deleted|public)(/.+)?", FOLDER),
+                    (r"[a-z]+(-[a-z]+)*(\.new)?", FILE)),          # `store/partition/marks.py`
     "index": _rules((_ENVIRONMENT, FILE)),
 }
 IN_USE = ("mboxlist", "index", "run")       # what processes in the store have open: not to be moved beside them
@@ -301,7 +302,7 @@ class _Walk:
         if kind != FOLDER or path == ASIDE or self.rules is STORE and os.path.dirname(path) == "partitions":
             return
         try:
-            inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            inner = privatefiles.open_folder(entry.name, at=handle)
         except OSError:
             return
         try:

@@ -80,7 +80,7 @@ def a_file(path: Path) -> None:
 KINDS = (a_folder, a_link, a_lost_link, a_pipe, a_socket)
 STRANGE = {                     # names that nothing of a store has, by where they are
     "partitions/primary/messages": "extra", "partitions/primary/messages/a": "zzz",
-    "partitions/primary/staging": "README", "partitions/primary/users": "notes", "partitions/primary/users/0c": "notes",
+    "partitions/primary/staging": "README", "partitions/primary/users": "Notes", "partitions/primary/users/0c": "notes",
     "partitions/primary/index": "Copy of state.db", "mboxlist": ".hidden", "snapshots": "yesterday.tar",
     "run": ".trace",
 }
