@@ -26,11 +26,10 @@ from mboxlist import privatefiles
 from mboxlist.setaside import ASIDE, is_there, set_aside
 from store.partition.messagefiles import MessageFiles, digest_in
 from store.partition.processes import look as look_inside
-from store.values import Finding
+from store.values import Command, Finding, Repair
 
-REPAIR = "check --repair"
-AS_ROOT = "check --repair, as root"
-NAMED = "check --repair --workers-user USER, as root"       # of a store whose folder is root's: whose is it?
+REPAIR = Repair.OWNER.of()
+NAMED = Repair.OWNER_NAMED.of()     # of a store whose folder is root's: whose is it?
 OTHERS = 0o077              # of a mode: what others than the owner may,
 CHANGE = 0o022              # and what they may not do to the folder of the store; to see what is in it does no harm
 FOUND = "lost+found"        # of a file system whose first folder it is: root's
@@ -69,7 +68,7 @@ PARTITION = {
     "staging": _rules((r"[0-9a-f]{16}(\.new)?", FILE)),
     "users": _rules((r".+/store\.idx(\..+)?", FILE),
                     (r"[0-9a-f]{2}(/[0-9a-f]{2}(/.+)?)?|(deleted|public)(/.+)?", FOLDER),
-                    (r"[a-z]+(-[a-z]+)*(\.new)?", FILE)),          # `store/partition/marks.py`
+                    (r"[a-z][a-z.-]*", FILE)),          # `store/partition/marks.py`
     "index": _rules((_ENVIRONMENT, FILE)),
 }
 IN_USE = ("mboxlist", "index", "run")       # what processes in the store have open: not to be moved beside them
@@ -187,11 +186,9 @@ def _put_in_place(fault: Fault) -> bool:
     return True
 
 
-def _how(fault: Fault, owner: tuple[int, int]) -> str:
+def _how(fault: Fault, owner: tuple[int, int]) -> Command:
     """The command that mends it. Root's is no store by itself: somebody may have given root the folder by mistake."""
-    if fault.wrong is not Wrong.OWNER:
-        return REPAIR
-    return AS_ROOT if owner[0] else NAMED
+    return NAMED if fault.wrong is Wrong.OWNER and not owner[0] else REPAIR
 
 
 @define
@@ -199,9 +196,9 @@ class _Summary:
     """Findings, one for all files of a folder that have the same fault."""
 
     root: Path
-    _found: dict[tuple[Path, str, str, str], list[Path]] = field(factory=dict)
+    _found: dict[tuple[Path, str, Command, str], list[Path]] = field(factory=dict)
 
-    def add(self, fault: Fault, how: str, why: str = "") -> None:
+    def add(self, fault: Fault, how: Command, why: str = "") -> None:
         """One more; of what is not where it belongs each is one of its own."""
         below = fault.path.relative_to(self.root) if fault.path.is_relative_to(self.root) else fault.path
         place = Path(*below.parts[:-1][:LEVELS])
@@ -331,8 +328,8 @@ def _of_access(shown: Path, top: Path, below: str, status: os.stat_result, folde
         return
     needed = privatefiles.FOLDER_MODE if kind == FOLDER else privatefiles.FILE_MODE
     if status.st_uid != owner[0]:
-        yield Fault(shown, top, below, folder, f"it belongs to {_name(status.st_uid)}, not to {_name(owner[0])}",
-                    Wrong.OWNER)
+        yield Fault(shown, top, below, folder, f"it belongs to {_name(status.st_uid)}, not to {_name(owner[0])}: "
+                    "root alone can give it back", Wrong.OWNER)
     elif kind != SOCKET and (mode & others or mode & needed != needed):
         what = "others than the owner can reach it" if mode & others else "its owner cannot use it"
         yield Fault(shown, top, below, folder, f"{what} (mode {mode:04o})", Wrong.MODE)

@@ -20,14 +20,14 @@ from attrs import define, evolve, field, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.setaside import stands_in_the_way
-from store.check.filecheck import SWEEP, is_file, repair_of_strangers
+from store.check.filecheck import is_file, repair_of_strangers
 from store.check.layout import REPAIR
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
-from store.values import RESTORE, Finding
+from store.values import RESTORE, SWEEP, Finding
 
 FOLDERS = 16 * 256
 MOST_OCTETS = 1 << 20       # that are read at a time,
@@ -200,7 +200,7 @@ class _Reader:
             if wrong == _NO_FILE:
                 return Finding(wrong, self.partition.files.path(digest), REPAIR)
             if now.serial == record.serial:
-                return Finding(wrong, f"message {digest.hex()}", "restore")
+                return Finding(wrong, f"message {digest.hex()}", RESTORE)
             record = now                # purged, and come again
         return None
 

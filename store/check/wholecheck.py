@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check import filecheck, idxcheck, layout, listcheck, mailboxcheck
+from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -35,6 +35,11 @@ def look_at_layout(root: Path, *, access: bool = True) -> list[Finding]:
     """What of the paths of a store is not as it should be; without `access`, who can reach them is not looked at."""
     status = root.stat()
     return layout.look(root, (status.st_uid, status.st_gid), access=access)
+
+
+def check_all(store: Store, *, with_layout: bool = True) -> list[Finding]:
+    """All findings, and the accounts that are lost: with those the store is whole, and yet somebody's mail waits."""
+    return [*accountcheck.look(store), *check(store, with_layout=with_layout)]
 
 
 def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from mboxlist.setaside import ASIDE
 from store.check import layout
 from store.check.scrub import Pace, Scrubbed, scrub_all
 from store.check.wholecheck import check, look_at_layout
-from store.reconstruct import orphans
+from store.mend import orphans
 from store.userarea import idxfile, writing
 from tests.support.stores import small
 from tests.support.stores.stores import deliver, make_store, reopen
@@ -100,7 +100,7 @@ def found(store) -> list[tuple[str, str]]:
     """What the check says: where, and the command that it names, which the program knows."""
     findings = check(store)
     for finding in findings:
-        program.parse([*finding.repair.split(), *(["ARCHIVE"] if finding.repair == "restore" else [])])
+        program.parse(finding.repair.split())
     return [(finding.where, finding.repair) for finding in findings]
 
 
