@@ -7,7 +7,7 @@ from mboxlist.engine.disk import is_disk_full
 from mboxlist.engine.kv import Deadlock, Failure
 from store.errors import Problem, StoreError, disk_problem
 
-NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.UNAVAILABLE})
+NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.READ_ONLY, Problem.UNAVAILABLE})
 
 
 @contextmanager

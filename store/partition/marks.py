@@ -4,6 +4,7 @@
     <partition>/index/behind        files of the user area may be older than their mailboxes
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
+    <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
 """
 
 from pathlib import Path
@@ -12,6 +13,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH = "epoch"
+READ_ONLY = "read-only"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan

@@ -35,7 +35,7 @@ from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import mark_behind, read_epoch, write_epoch
+from store.partition.marks import READ_ONLY, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -85,6 +85,7 @@ class Partition:
         self._news = news
         self._number = partition_number(self.name)
         self._unclean = folder / "index" / "unclean"
+        self._read_only = (folder.parents[1] / READ_ONLY).exists()
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
@@ -131,7 +132,7 @@ class Partition:
             epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
-            if recover and self._unclean.exists():
+            if recover and not self._read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
@@ -142,7 +143,7 @@ class Partition:
             self.env.close()
             raise
         self.env.flush()
-        if recover:
+        if recover and not self._read_only:
             if self._unclean.exists():
                 mark_behind(self.folder)
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
@@ -214,10 +215,13 @@ class Partition:
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
-        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used; and
+        READ_ONLY.
 
         Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
         """
+        if self._read_only:
+            raise StoreError(Problem.READ_ONLY)
         now = time.monotonic()
         if now < self._roomy_until:
             return
@@ -521,6 +525,8 @@ def _refused(hurried: bool = False) -> Iterator[None]:
         raise StoreError(Problem.BUSY, detail=str(error)) from error
     except Quiesced:
         raise NotAtOnce from None
+    except OSError as error:
+        raise disk_problem(error) from error
     except Failure as error:
         problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
         raise StoreError(problem, detail=str(error)) from error

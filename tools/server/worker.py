@@ -4,6 +4,7 @@ It says on standard output that it serves, or why it cannot.
 """
 
 import ctypes
+import errno
 import logging
 import os
 import resource
@@ -16,17 +17,20 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
+from mboxlist.engine import kv
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
 from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
+from store.errors import StoreError
 from store.housekeeping.tasks import Task
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
+from store.readonly import volumestate
 from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
@@ -54,11 +58,22 @@ def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
     _allow_many_files()
-    opened = open_configured(config, f"{NAME}, {worker_config.name}", _end_broken)
+    opened = open_configured(config, f"{NAME}, {worker_config.name}", lambda: _end_broken(config.root))
     try:
         _serve(worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
+        _leave(opened)
+
+
+def _leave(opened: Store) -> None:
+    """Leave the store; where its volume takes no writes any more, as one that is killed does."""
+    try:
         opened.close(within=LEAVING)
+    except (OSError, StoreError, kv.Failure) as error:
+        why = volumestate.why_not_writable(opened.root)
+        if not why:
+            raise
+        raise Failure(f"the store cannot be left clean: {why}", BROKEN) from error
 
 
 def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:
@@ -75,9 +90,11 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _end_broken() -> None:
-    """A database needs recovery. The supervisor starts all processes again, and every start recovers."""
-    log.critical("a database is damaged: this process ends, so that the next start recovers it")
+def _end_broken(root: Path) -> None:
+    """A database needs recovery. The supervisor starts all processes again, and every start recovers. Where the volume
+    takes no writes no database is damaged, and the supervisor says what there is."""
+    if not volumestate.why_not_writable(root):
+        log.critical("a database is damaged: this process ends, so that the next start recovers it")
     os._exit(BROKEN)
 
 
@@ -161,6 +178,8 @@ def _save(former: FormerLogins, root: Path) -> None:
     try:
         former.save(root / formerlogins.FILE)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            return
         log.warning("%s cannot be written: %s", root / formerlogins.FILE, error)
 
 

@@ -65,5 +65,7 @@ class Housekeeping:
 
 
 def tasks(store: Store, *, keeper: bool) -> list[Task]:
-    """What a process has to do; the keeper does it for the whole store."""
+    """What a process has to do; the keeper does it for the whole store. Nothing in a copy that is only read."""
+    if store.read_only:
+        return []
     return housekeeping.every_process(store) + (housekeeping.one_process(store) if keeper else [])
