@@ -37,6 +37,7 @@ from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, 
 from store.net.stream import Stream
 from store.partition.transactions import UNITS
 from store.partition.views import MANY
+from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
 from store.readable import Readable
 from store.store import Store
@@ -237,7 +238,7 @@ class Session(Client):
     def refusal(self, error: StoreError, *, as_target: bool = False) -> Reply:
         """The reply to a command that the store refused; `as_target`: the mailbox was to receive messages."""
         if error.problem in OUR_FAULT:
-            log.error("%s: %s: %s", self.stream.id, self.user, error)
+            tell_refusal(log, logging.ERROR, f"{self.stream.id}: {self.user}", error)
         return Reply(error.public[:1].upper() + error.public[1:], code(error, as_target=as_target), NO)
 
     def _answer_bad(self, tag: bytes | None, problem: SyntaxProblem) -> None:
@@ -437,7 +438,7 @@ class Session(Client):
             if error.problem is Problem.NO_MAILBOX:
                 self.require_login()
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
-            log.error("%s: %s: %s", self.stream.id, self.user, error)
+            tell_refusal(log, logging.ERROR, f"{self.stream.id}: {self.user}", error)
             return
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return

@@ -18,6 +18,7 @@ from store.net.dots import DotReader
 from store.net.linestates import TimedOut
 from store.net.stream import Stream
 from store.partition.staged import Staged
+from store.problems import tell_refusal
 from store.store import Store
 
 CHUNK = 16 * 1024       # octets of a message taken at a time: of one made to be dear they are 20 ms of work
@@ -91,7 +92,7 @@ class Incoming:
 def failure(what: str, error: Exception) -> Reply:
     """The reply to an error that all recipients share; an unexpected one shows nothing of itself (RFC 3463 §3.4)."""
     if isinstance(error, StoreError):
-        log.warning("%s: %s", what, error)
+        tell_refusal(log, logging.WARNING, what, error)
         return refusal(error)
     log.error("%s", what, exc_info=error)
     return replies.LOCAL_ERROR

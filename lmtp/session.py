@@ -42,6 +42,7 @@ from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
+from store.problems import tell_refusal
 from store.store import Store
 
 UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
@@ -178,7 +179,7 @@ class Session:
         try:
             await self._actions[type(command)](command)
         except StoreError as error:
-            log.warning("%s: %s: %s", self._stream.id, name.decode("ascii"), error)
+            tell_refusal(log, logging.WARNING, f"{self._stream.id}: {name.decode('ascii')}", error)
             self._say(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise

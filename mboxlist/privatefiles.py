@@ -338,15 +338,10 @@ def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path
         yield Path(name)
 
 
-def place_for_temporary() -> Path:
-    """Where temporary files of all users are."""
-    return Path(_tempfile().gettempdir())
-
-
 def users_temporary_folder(place: Path | None = None) -> Path:
     """A folder of this user's own within that place, or that for temporary files, that stays. Raises PermissionError
     where somebody else has made it, OSError."""
-    own = Path(place or place_for_temporary(), f"onecopy-{os.geteuid()}")
+    own = Path(place or _tempfile().gettempdir(), f"onecopy-{os.geteuid()}")
     make_folder(own, exist_ok=True)
     if not is_private(own, os.geteuid()):
         raise PermissionError(f"{own} should be a folder of this user's own, with mode 0700")

@@ -26,6 +26,7 @@ from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
 from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
+from store.problems import tell_refusal
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ class Session:
         except SyntaxProblem as problem:
             self._refuse(refused(str(problem)))
         except StoreError as error:
-            log.warning("%s: %s: %s: %s", self._stream.id, self._user, verb, error)
+            tell_refusal(log, logging.WARNING, f"{self._stream.id}: {self._user}: {verb}", error)
             self._fail(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise

@@ -12,6 +12,7 @@ from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, sorted_uids, units
+from store.problems import tell_refusal
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 
@@ -42,7 +43,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
             await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
         await durable.flushed(store, drop.mailbox.entry)
     except StoreError as error:
-        log.warning("%s: QUIT: %s", who, error)
+        tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
         return None
     except Exception:
         log.exception("%s: QUIT failed", who)
@@ -63,7 +64,7 @@ def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
             else:
                 offload.sometime(store, work)
     except StoreError as error:
-        log.warning("%s: RETR: %s", who, error)
+        tell_refusal(log, logging.WARNING, f"{who}: RETR", error)
 
 
 def _are_many(uids: list[int], price: int) -> bool:

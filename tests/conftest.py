@@ -13,6 +13,7 @@ import pytest
 from attrs import define
 from hypothesis import HealthCheck, settings
 
+from mboxlist.engine.troubles import TROUBLES
 from tests.support.faults.planted import Faults
 from tests.support.processes import quick
 from tests.support.processes.environment import forget_the_host
@@ -98,6 +99,13 @@ def unix_time(monkeypatch: pytest.MonkeyPatch) -> UnixTime:
     clock = UnixTime(time.time())
     monkeypatch.setattr(time, "time", lambda: clock.now)
     return clock
+
+
+@pytest.fixture(autouse=True)
+def no_troubles() -> Iterator[None]:
+    """What lasts in one test is not known to the next."""
+    yield
+    TROUBLES.__init__()  # type: ignore[misc]
 
 
 @pytest.fixture

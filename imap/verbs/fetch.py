@@ -38,6 +38,7 @@ from store.message.sections import section
 from store.net.linestates import ConnectionLost
 from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
+from store.problems import tell_refusal
 from store.tables.index import Rows, take
 from store.values import Flag, FlagAction, Flags
 
@@ -214,7 +215,7 @@ class _Fetching:
         return records
 
     def _lost(self, error: StoreError) -> None:
-        log.error("%s: %s: %s", self.session.stream.id, self.session.user, error)
+        tell_refusal(log, logging.ERROR, f"{self.session.stream.id}: {self.session.user}", error)
         self.unreadable = Problem.GONE if self.view.has_vanished else error.problem
 
     # \Seen

@@ -3,14 +3,12 @@
 Here each is synced for itself. A server has `net.sharedsyncs`, where those that come at the same time share a sync.
 """
 
-import logging
 from collections.abc import Awaitable, Iterable, Sequence
 
+from mboxlist.engine.troubles import TROUBLES
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store
-
-log = logging.getLogger(__name__)
 
 
 class Durability:
@@ -53,5 +51,5 @@ def place_all(batch: Iterable[Staged]) -> None:
     for staged in batch:
         try:
             staged.place()
-        except OSError:
-            log.exception("message %s keeps its name in staging", staged.digest.hex())
+        except Exception as error:
+            TROUBLES.met("messages keep their names in staging for now", str(error))

@@ -13,12 +13,14 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.engine.kv import transact
+from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
+from store.problems import NO_BUG, is_no_room
 from store.quota import accounting
 from store.rebuild.recount import repair_damaged
 from store.recovery import knownfiles, userareacheck
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 SLICE = 0.05                # seconds of work after which a round lets others in
 MOST_BAD = 10_000           # items that failed that a task remembers
 DEADLOCK_INTERVAL = FLUSH_INTERVAL = 1
+TROUBLES_INTERVAL = 5
+TROUBLES_TASK = "troubles"
 UNFINISHED_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
 PURGE_INTERVAL = 60
 MAILBOXES_INTERVAL = 600
@@ -154,8 +158,11 @@ class Round:
         self._failures += 1
         self._found.add(item)
         text = f"{type(error).__name__}: {error}"
-        if self._bad.get(item) != text:
-            log.error("housekeeping: %s: %s failed: %s", self.task.name, _shown(item), text, exc_info=error)
+        where = f"housekeeping: {self.task.name}: {_shown(item)} failed"
+        if is_no_room(error):                   # which fails them all
+            TROUBLES.met(NO_ROOM, f"{where}: {error}")
+        elif self._bad.get(item) != text:       # what disks and databases say has no need of our code
+            log.error("%s: %s", where, text, exc_info=None if isinstance(error, NO_BUG) else error)
         if len(self._bad) < MOST_BAD:
             self._bad[item] = text
 
@@ -178,7 +185,8 @@ def _shown(item: Hashable) -> str:
 
 def every_process(store: Store) -> list[Task]:
     """What each process that serves clients does."""
-    return [Task("settle", UNFINISHED_INTERVAL, _partitions, _finish),
+    return [Task(TROUBLES_TASK, TROUBLES_INTERVAL, lambda store: ("log",), _look_at_troubles),
+            Task("settle", UNFINISHED_INTERVAL, _partitions, _finish),
             Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
             Task("domains", domainlimits.FRESH, _domains, _refresh_domains),
@@ -208,6 +216,12 @@ def one_process(store: Store) -> list[Task]:
             Task("snapshots", SNAPSHOT_INTERVAL, retention.due, retention.make_due),
             Task("cache", writing.INTERVAL, knownfiles.uncached, knownfiles.cache_one, limited=True),
             Task("reconcile", writing.INTERVAL, userareacheck.steps, userareacheck.take_step, limited=True)]
+
+
+def _look_at_troubles(store: Store, _: str) -> int:
+    """Tell the log how what goes wrong for a while stands."""
+    TROUBLES.look()
+    return 1
 
 
 def _partitions(store: Store) -> Iterable[str]:

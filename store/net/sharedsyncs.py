@@ -15,6 +15,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
+from mboxlist.engine.troubles import TROUBLES
 from store.delivery.durability import Durability, place_all
 from store.errors import StoreError, disk_problem
 from store.net.threads import ReactorThreads
@@ -182,7 +183,7 @@ class _Placing:
                 self._threads.start("placing", self._place)
             except RuntimeError as error:       # what is delivered is delivered; the next ones bring these along
                 self._due = False
-                log.warning("messages keep their names in staging for now: %s", error)
+                TROUBLES.met("messages keep their names in staging for now", str(error))
 
     def _place(self) -> None:
         time.sleep(GATHER_SECONDS)
@@ -259,7 +260,7 @@ class SharedSyncs(Durability):
         if partition.files.ready < READY // 2 and partition.name not in self._making and not self._freeze.shut:
             self._making.add(partition.name)
             made = self._threads.run("files", partition.make_ready)
-            made.addErrback(lambda failure: log.warning("no message files can be made ready: %s", failure.value))
+            made.addErrback(lambda failure: TROUBLES.met("no message files can be made ready", str(failure.value)))
             made.addBoth(lambda _: self._making.discard(partition.name))
 
     def _sync_staged(self, batch: list[Staged]) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 
 from mboxlist import privatefiles
+from mboxlist.engine.troubles import TROUBLES
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import Scanner
@@ -169,8 +170,8 @@ class Staged:
             self.close()
             try:
                 remove_name(self.files.staged_path(self.serial))
-            except OSError:             # it is not the reason for which the message was refused; a sweep comes later
-                log.exception("message %016x was not delivered, and its file stays", self.serial)
+            except OSError as error:    # it is not the reason for which the message was refused; a sweep comes later
+                TROUBLES.met("files of messages that were not delivered stay for now", str(error))
             self.on_disk = self.named = self.written = False
         elif self.named:
             self.files.give_back(self.serial)

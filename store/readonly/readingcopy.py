@@ -10,7 +10,6 @@ removed by the next one.
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -18,8 +17,8 @@ from mboxlist.engine import damagemarks
 from store.errors import Problem, StoreError
 from store.partition import processes
 from store.partition.marks import READ_ONLY, RESTORING, is_half_made
+from store.readonly.place import places
 
-MEMORY = Path("/dev/shm")           # a file system in memory: shm_overview(7)
 SPARE = 64 << 20                    # octets that must be left: the shared memory of the databases' environments
 SMALL = 1 << 20                     # octets; larger files in the store's folder itself are none of ours
 _NOT_COPIED = (damagemarks.CLEAN, damagemarks.ENDED, damagemarks.OPENING, damagemarks.MEMORY, "unclean", "behind")
@@ -28,7 +27,7 @@ _LINKED = ("messages", "staging", "users")
 
 def find(root: Path) -> Path | None:
     """The copy that a server serves just now in the place of the store; None when there is none."""
-    for place in _places(root):
+    for place in places(root):
         if _is_of(place, root) and processes.server(place / "run" / "server.pid"):
             return place
     return None
@@ -42,32 +41,20 @@ def make(root: Path, cache: int) -> Path:
     environments = [root / "mboxlist", *(path / "index" for path in _partitions(root))]
     needed = SPARE + cache * len(environments) + sum(
         path.stat().st_size for folder in environments for path in _copied(folder))
-    for place in _places(root):
+    for place in places(root):
         privatefiles.users_temporary_folder(place.parents[1])
         figures = os.statvfs(place.parent)
         if figures.f_bavail * figures.f_frsize >= needed:
             _fill(root, place)
             return place
     raise StoreError(Problem.UNAVAILABLE, f"a copy of its databases takes {needed >> 20} MiB, for which there is no "
-                     f"room in {' or '.join(str(place.parents[1]) for place in _places(root))}")
+                     f"room in {' or '.join(str(place.parents[1]) for place in places(root))}")
 
 
 def remove(root: Path) -> None:
     """Take away what there is of it, as far as that can be done."""
-    for place in _places(root):
+    for place in places(root):
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _places(root: Path) -> Iterator[Path]:
-    """Where one may be, the best first; only in folders that belong to the owner of the store, and to nobody else."""
-    try:
-        owner = root.stat().st_uid
-    except OSError:                     # it is not mounted just now
-        owner = os.geteuid()
-    name = os.fspath(root.absolute()).strip("/").replace("/", "-")[-200:]
-    for above in (MEMORY, privatefiles.place_for_temporary()):
-        if above.is_dir():
-            yield above / f"onecopy-{owner}" / f"read-only-{name}"
 
 
 def _is_of(place: Path, root: Path) -> bool:

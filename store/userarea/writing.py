@@ -16,6 +16,7 @@ from attrs import frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from store.errors import Problem, StoreError
@@ -178,8 +179,8 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
         try:
             if partition.unwritten.changed:
                 mark_behind(partition.folder)
-        except OSError:
-            log.exception("some store.idx on partition %s are not up to date", partition.name)
+        except OSError as error:
+            log.error("some store.idx on partition %s are not up to date: %s", partition.name, error)
 
 
 def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf, batch: int = BATCH
@@ -234,7 +235,7 @@ class _Round:
             if count and self._sync and not self._single:
                 sync_file_system(self._partition.folder)
         except (StoreError, OSError, Failure) as error:         # the disk refuses, or the whole database
-            log.error("store.idx cannot be written on partition %s: %s", self._partition.name, error)
+            TROUBLES.met(f"store.idx cannot be written on partition {self._partition.name}", str(error))
             self._unwritten.changed.update(self._todo)
             return 0
         except BaseException:

@@ -24,6 +24,7 @@ from store.net.authentication import Authenticator, Behind, Caller
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
+from store.problems import tell_refusal
 from store.store import Store
 from store.values import Secret
 from tools.front import http
@@ -188,7 +189,8 @@ class Session:
         """The words and the code are those that a back end would say."""
         at_fault = error.problem in imap.refusals.OUR_FAULT
         if at_fault:
-            log.error("%s: a login (%s) from %s failed: %s", self._stream.id, question.protocol, question.peer, error)
+            tell_refusal(log, logging.ERROR,
+                         f"{self._stream.id}: a login ({question.protocol}) from {question.peer} failed", error)
         fields = [("Auth-Status", _words(question.protocol, error))]
         if question.protocol == "smtp":
             fields.append(("Auth-Error-Code", "454 4.7.0" if at_fault else "535 5.7.8"))

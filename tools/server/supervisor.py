@@ -236,7 +236,8 @@ class Supervisor:
         mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
                 or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
-        worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets, os.getpid())
+        worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
+                                     os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(

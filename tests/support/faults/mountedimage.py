@@ -36,7 +36,7 @@ class MountedImage:
         _run("umount", *(["--lazy"] if lazy else []), str(self.folder))
 
     def meet_an_error(self) -> None:
-        """As when the disk has returned an error: the kernel's own way to try that (Documentation/ABI, sysfs-fs-ext4)."""
+        """As when the disk has returned an error (Documentation/ABI/testing/sysfs-fs-ext4)."""
         device = _run("findmnt", "-no", "SOURCE", str(self.folder)).strip()
         Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("1")
 

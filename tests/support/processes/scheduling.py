@@ -3,6 +3,8 @@
 A session takes long to begin, and there can be one at a time in a process.
 """
 
+from typing import Any
+
 from xdist.scheduler import LoadFileScheduling
 
 SPARK, SESSIONS = "tests/tools/spark/", ("local[2]", "cluster")
@@ -19,3 +21,16 @@ class Scheduling(LoadFileScheduling):
                 if session in parameters:
                     return SPARK + session
         return file
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test that was running when the process ended; it is not run again, or it would end the next too."""
+        workload = self.assigned_work.pop(node)
+        running = next(((unit, test) for unit in workload.values() for test, ended in unit.items() if not ended), None)
+        if running is None:
+            return None
+        unit, test = running
+        unit[test] = True
+        self.workqueue.update({scope: unit for scope, unit in workload.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return test

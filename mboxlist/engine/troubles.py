@@ -1,0 +1,107 @@
+"""What goes wrong for a while: one line of the log when it begins, counts while it lasts, one line when it ends.
+
+A full disk refuses every command that writes. Each of these refusals is told to its client; a line of the log for each
+would say nothing new, and bury what does. `after_commit` is for what may go wrong when the answer is decided already.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+
+log = logging.getLogger(__name__)
+
+QUIET = 30.0                # seconds without it after which a trouble is over
+REMIND = 60.0               # seconds between two lines while it lasts
+
+NO_ROOM = "no space is left on the disk"        # a kind that several parts of the program meet
+
+
+@define
+class _Trouble:
+    began: float
+    last: float             # when it was met last,
+    told: float             # and when the log was last told
+    times: int = 0
+    since: int = 0          # how often since the log was last told
+    until_over: bool = False
+
+
+@define(eq=False)
+class Troubles:
+    """The troubles of a process, by kind: a few words that begin a line of the log. Any thread may call. `clock` is in
+    seconds."""
+
+    clock: Callable[[], float] = time.monotonic
+    _lasting: dict[str, _Trouble] = field(factory=dict, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+
+    def met(self, kind: str, detail: str = "", *, until_over: bool = False, level: int = logging.ERROR
+            ) -> None:
+        """It has been met: `detail` is told, at that `level`, if this is where it begins. It is over when it has not
+        been met for QUIET seconds; with `until_over` when `over` is called."""
+        now = self.clock()
+        with self._lock:
+            trouble = self._lasting.get(kind)
+            begins = trouble is None
+            if trouble is None:
+                trouble = self._lasting[kind] = _Trouble(now, now, now, until_over=until_over)
+            trouble.last, trouble.times, trouble.since = now, trouble.times + 1, trouble.since + 1
+        if begins:
+            log.log(level, "%s%s (more of this is counted)", kind, f": {detail}" if detail else "")
+
+    def over(self, kind: str) -> None:
+        """It is known to be over; nothing is said if it was not there."""
+        if kind in self._lasting:
+            with self._lock:
+                trouble = self._lasting.pop(kind, None)
+            if trouble is not None:
+                self._tell_end(kind, trouble)
+
+    def look(self) -> None:
+        """Tell the log of what lasts and of what has ended; to be called every few seconds."""
+        if not self._lasting:
+            return
+        now = self.clock()
+        with self._lock:
+            ended = {kind: each for kind, each in self._lasting.items()
+                     if not each.until_over and now - each.last >= QUIET}
+            for kind in ended:
+                del self._lasting[kind]
+            told = [(kind, each.since, now - each.told) for kind, each in self._lasting.items()
+                    if each.since and now - each.told >= REMIND]
+            for kind, _, _ in told:
+                self._lasting[kind].told, self._lasting[kind].since = now, 0
+        for kind, trouble in ended.items():
+            self._tell_end(kind, trouble)
+        for kind, times, seconds in told:
+            log.warning("%s: still so, met %d times in %.0f s", kind, times, seconds)
+
+    def lasting(self) -> dict[str, int]:
+        """What lasts now, and how often it has been met."""
+        with self._lock:
+            return {kind: each.times for kind, each in self._lasting.items()}
+
+    @staticmethod
+    def _tell_end(kind: str, trouble: _Trouble) -> None:
+        log.warning("%s: over; met %d times in %.0f s", kind, trouble.times, trouble.last - trouble.began)
+
+
+#: Those of this process.
+TROUBLES = Troubles()
+
+
+def after_commit(step: Callable[..., object], *given: Any) -> None:
+    """Do what follows a commit, or a durable change: who hears of it, what is remembered, what is cleared away. What is
+    committed is done, whatever becomes of this; so nothing that it raises reaches the answer. The log hears of it."""
+    try:
+        step(*given)
+    except Exception as error:
+        name = getattr(step, "__qualname__", type(step).__name__)
+        kind = f"{name} failed after a commit, which stays ({type(error).__name__})"
+        if kind not in TROUBLES.lasting():
+            log.debug("%s", kind, exc_info=error)
+        TROUBLES.met(kind, str(error))
