@@ -66,7 +66,8 @@ class View:
     modseq: int = field(init=False)             # up to this HIGHESTMODSEQ the client has been told everything
     _gone: Mask | None = field(init=False, default=None)        # those of `rows` that have vanished
     _recent: list[tuple[int, int]] = field(init=False, factory=list)       # UIDs [first, end), ascending
-    _other_rights: bool = field(init=False, default=False)      # since the client was last told of them
+    other_rights: bool = field(init=False, default=False)
+    """Whether the client may change other flags than when it was last told of them."""
 
     def __attrs_post_init__(self) -> None:
         self._set_rows(self.mailbox)
@@ -194,13 +195,8 @@ class View:
         """The mailbox has that access control list now, and the user may change these flags in it."""
         if acl != self.mailbox.entry.acl:
             self.mailbox = evolve(self.mailbox, entry=evolve(self.mailbox.entry, acl=acl))
-        self._other_rights |= (changeable, keywords) != (self.changeable, self.keywords) and not self.read_only
+        self.other_rights |= (changeable, keywords) != (self.changeable, self.keywords) and not self.read_only
         self.changeable, self.keywords = changeable, keywords
-
-    def other_rights(self) -> bytes:
-        """What the client may change, once after that is different."""
-        changed, self._other_rights = self._other_rights, False
-        return self.flags_line() if changed else b""
 
     def _set_rows(self, mailbox: Mailbox) -> None:
         self.rows, self.uids = mailbox.rows, mailbox.uids

@@ -254,6 +254,9 @@ class Store:
                 return partition.views.refresh(mailbox, at_once=at_once)
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
+        known = self.partitions.get(mailbox.entry.partition)
+        if known is not None and known.has_unchanged(mailbox.entry.id, mailbox.state.highestmodseq):
+            return mailbox
         return self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:

@@ -89,7 +89,8 @@ class Stream(Waits):
             searched = len(self._input)
             if searched > limit + 1:
                 await self._swallow_line(limit, deadline)
-            await self._more(deadline, idle and not searched)
+            self._begin_waiting(deadline, idle and not searched)
+            await INPUT
         line = bytes(self._input[:end])
         self._took(end + 1)
         self._lines += 1
@@ -245,7 +246,8 @@ class Stream(Waits):
         if len(self._input) > READ_AHEAD and not self._paused:
             self._paused = True
             self._transport.pauseProducing()
-        self._resume()
+        if self._waiting:
+            self._resume()
 
     def handshakeCompleted(self) -> None:
         self._handshaking = False
@@ -303,6 +305,11 @@ class Stream(Waits):
         self.abort()
 
     async def _more(self, deadline: float, idle: bool = False) -> None:
+        self._begin_waiting(deadline, idle)
+        await INPUT
+
+    def _begin_waiting(self, deadline: float, idle: bool) -> None:
+        """What comes before `await INPUT`."""
         if self._lost or self._ended:
             raise ConnectionLost
         if idle and self.stopping:
@@ -313,7 +320,6 @@ class Stream(Waits):
         self._idle = idle
         self._waiting = True
         self._set_deadline(deadline)
-        await INPUT
 
     async def _swallow_line(self, limit: int, deadline: float) -> None:
         start = bytes(self._input[:limit])

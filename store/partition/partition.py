@@ -51,7 +51,7 @@ from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
 from store.tables.references import UNSEEN_TRACE, MessageRecord, References
-from store.tables.state import MailboxState, charged_root, is_here
+from store.tables.state import MailboxState, charged_root, is_here, is_unchanged
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
 
@@ -247,6 +247,11 @@ class Partition:
         """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
         data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
+
+    def has_unchanged(self, mailbox: MailboxId, highestmodseq: int) -> bool:
+        """`has`, and whether its HIGHESTMODSEQ is still that one."""
+        data = self.states.glance(state_key(mailbox))
+        return data is not None and is_unchanged(data, self.epoch, highestmodseq)
 
     def quota_root(self, mailbox: MailboxId) -> str:
         """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""

@@ -172,6 +172,12 @@ def is_here(data: bytes) -> bool:
     return data[_REMOVED:_STATE.size] == _HERE
 
 
+def is_unchanged(data: bytes, epoch: int, highestmodseq: int) -> bool:
+    """Whether stored figures are those of a mailbox that `is_here`, and has that HIGHESTMODSEQ."""
+    _, _, highest, _, _, _, _, _, _, then, _, _, removed, moving = _STATE.unpack_from(data)
+    return not removed and not moving and highest + (epoch - then) * MODSEQ_SKIP == highestmodseq
+
+
 @frozen(eq=False)
 class Since:
     """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks.
