@@ -92,9 +92,11 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
 
 def _require_whole(root: Path, *, empty: bool) -> None:
     if (root / RESTORING).exists():
-        raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
+        raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: a start of the server or onecopy snapshot "
+                                              "restore finishes it")
     if is_half_made(root) and not empty:
-        raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
+        raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: a start of the server or "
+                                              "onecopy reconstruct --all finishes it")
     if not is_there(root):
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
 

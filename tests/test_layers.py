@@ -29,6 +29,7 @@ mboxlist/engine
 mboxlist
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/filelock store/problems
+store/operations
 store/settings
 store/message
 store/tables
@@ -59,6 +60,7 @@ store/expiry
 store/backup
 store/usermove
 store/housekeeping
+store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings

@@ -121,6 +121,12 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     roots.recharge_renamed(store, new.owner)
 
 
+def uidnext(store: Store, name: MailboxName) -> int:
+    """The next UID of the mailbox; 0 if there is none."""
+    entry = store.mailboxes.find(name)
+    return 0 if entry is None else store.status(entry).uidnext
+
+
 def _require_new_name(name: MailboxName) -> None:
     try:
         new_name(name)

@@ -17,7 +17,7 @@ from store.values import RECONSTRUCT, Finding
 
 def correct(request: Request) -> Outcome:
     """Those of a user, or a mailbox and those below it. Raises Refused, StoreError."""
-    with request.open_store() as store:
+    with request.open_store() as store, request.correcting():
         scope, entries = mailboxes_meant(store, request), entries_meant(store, request)
         outcome = Outcome(mailboxes=len(scope))
         if request.force:

@@ -12,7 +12,7 @@ from store.userarea import writing
 
 def correct(request: Request) -> Outcome:
     """All of them, or one. Raises Refused, StoreError."""
-    with request.open_store() as store:
+    with request.open_store() as store, request.correcting():
         require_partition(store, request)
         scope = mailboxes_meant(store, request)
         entries = entries_meant(store, request) if request.deep else []

@@ -35,5 +35,8 @@ def make_and_apply(request: Request) -> Outcome:
 
 
 def _apply(request: Request, folder: Path) -> Outcome:
-    users = accounts(request) if is_down(request.root) and not request.check else []
-    return request.planner().apply(request, folder, users)
+    if request.check or not is_down(request.root):
+        return request.planner().apply(request, folder, [])
+    users = accounts(request)
+    with request.making():
+        return request.planner().apply(request, folder, users)

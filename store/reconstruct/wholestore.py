@@ -37,9 +37,10 @@ from store.values import Finding
 def reconstruct_store(request: Request) -> Outcome:
     """All databases, which are lost; and message files that no mailbox has go to one of the administrator's. Raises
     Refused, StoreError."""
-    with request.watched() as progress:
-        outcome = rebuild(request.root, request.settings(), users=accounts(request), progress=progress)
-    take_in_everywhere(request, outcome)
+    users = accounts(request)
+    with request.making(), request.watched() as progress:
+        outcome = rebuild(request.root, request.settings(), users=users, progress=progress)
+        take_in_everywhere(request, outcome)
     return outcome
 
 

@@ -154,6 +154,7 @@ def test_an_error_under_load(volume: MountedImage, tmp_path: Path, workers: dict
         refuses(server)
         assert reads(server, set(load.kept)) == found
         assert "read_only 1" in server.command("stats", "--prometheus")
+        assert "a copy for reading" in server.command("status", status=1)
         assert "alice" in server.command("user", "list")
         server.command("user", "add", "carol", "--password-stdin", octets=b"secret\n", status=1)
 

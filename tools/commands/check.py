@@ -94,7 +94,8 @@ def scrub_store(invocation: Invocation) -> int:
     """onecopy scrub"""
     arguments = invocation.arguments
     rate, number = arguments.rate, arguments.place[1] if arguments.place else 0
-    with invocation.store() as store, low_priority(), _interruptible() as stop:
+    on_record = invocation.repeatable("scrub") if arguments.sweep else contextlib.nullcontext()
+    with invocation.store() as store, on_record, low_priority(), _interruptible() as stop:
         partitions = _partitions(store, arguments.partition, arguments.place)
         pace = Pace(store.settings.scrub_rate if rate is None else rate)
         found = Scrubbed()

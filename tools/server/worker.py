@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
+from store.partition.marks import READ_ONLY
 from store.readonly import volumestate
 from store.store import Store
 from tools.cli.options import Config
@@ -37,6 +39,7 @@ from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
+from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.sockets import EXCHANGE
@@ -58,7 +61,9 @@ def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
     _allow_many_files()
-    opened = open_configured(config, f"{NAME}, {worker_config.name}", lambda: _end_broken(config.root))
+    who, broken = f"{NAME}, {worker_config.name}", partial(_end_broken, config.root)
+    finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
+    opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
     try:
         _serve(worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
@@ -112,8 +117,11 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
         more = [*more, _saving(former)]
+    if worker_config.keeper and not opened.read_only:
+        more = [*more, finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
@@ -159,6 +167,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     reactor.callWhenRunning(begin)
     sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
+    repeated.stop()
     threads.stop()
     news.stop()
     if worker_config.keeper:
