@@ -1,5 +1,6 @@
 """One cut after the other, and what comes of each."""
 
+import faulthandler
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ MOST_REQUESTS = 2500            # of mail before a cut
 START_REQUESTS = 400            # of a mount and a start
 LOAD_SECONDS = 20.0             # then the cut comes in any case
 LOOK = 0.005
+HANGS = 60.0                    # seconds after which a cut says where it is
 
 
 @define(eq=False)
@@ -80,6 +82,7 @@ class _Cut:
     def do(self, number: int) -> Outcome:
         """The whole of it."""
         begun = time.monotonic()
+        faulthandler.dump_traceback_later(HANGS)
         outcome = Outcome(number, self.workload.name, self.kind, self.random.choice(LEFT))
         try:
             self.machine.mark()
@@ -94,6 +97,8 @@ class _Cut:
         finally:
             self.machine.on_dark = lambda: None
             self.machine.cut()
+            self.machine.unmount()
+            faulthandler.cancel_dump_traceback_later()
         outcome.answers, outcome.seconds = self.ledger.answers, time.monotonic() - begun
         return outcome
 
@@ -120,6 +125,7 @@ class _Cut:
             self.typical[workload.name] = outcome.after
         self._power_off(outcome)
         run.load.ended()
+        machine.unmount()
         outcome.wrong += run.load.wrong
         return run
 
@@ -145,6 +151,7 @@ class _Cut:
         with suppress(CutError):
             self.machine.serve(self.sites[MAIN])
         self._power_off(outcome)
+        self.machine.unmount()
 
     def _arm(self, outcome: Outcome, most: int) -> None:
         requests = self.random.randrange(1, most + 1) if most else 0

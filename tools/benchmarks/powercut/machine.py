@@ -106,7 +106,6 @@ class Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.kill_all()
         self.unmount()
         with suppress(Failure):
             _command("umount", str(self.folder / "disk"))
@@ -173,7 +172,8 @@ class Machine:
             _command("losetup", "--detach", loop)       # once it is not mounted any more
 
     def unmount(self) -> None:
-        """If it is mounted."""
+        """If it is mounted. What still runs ends."""
+        self.kill_all()
         while os.path.ismount(self.volume):
             _command("umount", str(self.volume))
 
@@ -189,13 +189,13 @@ class Machine:
         self._order(b"arm ", requests, at_flush)
 
     def cut(self) -> None:
-        """The power goes, if it has not gone yet; everything that runs ends, and the file system is not there."""
+        """The power goes, if it has not gone yet, and everything that runs ends. `unmount` follows when nobody starts
+        anything more."""
         if not self.is_dark.is_set():
             self.on_dark()
             self.loss = Loss(*self._order(b"cut "))
             self.is_dark.set()
         self.kill_all()
-        self.unmount()
 
     # Processes
 

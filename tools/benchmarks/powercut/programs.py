@@ -10,6 +10,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from mboxlist import privatefiles
+from store.accounts import passwords
 from tools.cli import program
 
 #: What the program imports late; without the event loop, of which each process has its own.
@@ -19,6 +20,7 @@ _LATE = ("store.net.threads", "tools.server.control.controlserver", "tools.serve
 program.every_parser()                            # which loads the modules of all commands
 for _name in _LATE:
     import_module(_name)
+passwords._LOG_N = 10           # the cheapest that is taken: each cut has dozens of logins
 _context = multiprocessing.get_context("forkserver")
 
 _context.set_forkserver_preload([__name__])

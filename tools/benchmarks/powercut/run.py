@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
+from contextlib import suppress
 
 from mboxlist import privatefiles
 from store.settings import SYNC_LEVELS
@@ -40,20 +40,17 @@ def main(words: list[str]) -> int:
         parse(words)
         os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-P", "-m", "tools.benchmarks.powercut.run", APART, *words])
     chosen = parse(words[1:])
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     outcomes = []
     with (privatefiles.temporary_folder("onecopy-power-") as folder,
           Machine(folder, {"store.sync": chosen.sync}) as machine):
-        for outcome in cuts(machine, chosen.cuts, chosen.seed, chosen.running or list(WORKLOADS),
-                            chosen.file_system or list(FORMAT), 60 * chosen.minutes, chosen.first):
-            outcomes.append(outcome)
-            report.tell(outcome)
+        with suppress(KeyboardInterrupt):           # and SIGTERM: what has been done is told
+            for outcome in cuts(machine, chosen.cuts, chosen.seed, chosen.running or list(WORKLOADS),
+                                chosen.file_system or list(FORMAT), 60 * chosen.minutes, chosen.first):
+                outcomes.append(outcome)
+                report.tell(outcome)
     report.show(outcomes, as_json=chosen.json)
     return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":
