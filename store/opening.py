@@ -22,7 +22,7 @@ from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
-from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, is_half_made, read_epoch
+from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -121,10 +121,12 @@ class _Opening:
         if self.recover and not self.empty:
             shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
             sweep(self.root)
+        read_only = (self.root / READ_ONLY).exists()
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
-            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze))
+            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze,
+            marks=lambda: [] if read_only else generations_of_list(self.root)))
         partitions = self._partitions(freeze)
         users = directory(mailboxes, self.settings.default_domain)
         store = Store(self.root, self.settings, self.news, mailboxes, partitions, users, freeze,
@@ -138,7 +140,6 @@ class _Opening:
         users.domains.noticed = lambda domain: self.news.tell([account(f"@{domain}")])
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
-        read_only = (self.root / READ_ONLY).exists()
         if self.recover:
             self._reconcile(store, users, recovery, read_only=read_only)
         freeze.read_only = read_only

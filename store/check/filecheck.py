@@ -1,6 +1,7 @@
 """The message files of a partition: what messages.db, the records, and the folders say of each."""
 
 import os
+import shlex
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.partition.marks import is_incomplete
 from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
@@ -17,6 +19,7 @@ from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
 from store.values import RESTART, RESTORE, Finding
 
+SWEEP = "scrub --sweep"
 OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
 
 
@@ -154,9 +157,15 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
                 yield from _look_at_stranger(partition, path, txn)
 
 
+def repair_of_strangers(partition: Partition) -> str:
+    """The command for message files of which nothing is known: those that a lost record may have had are not swept."""
+    kept = is_incomplete(partition.folder) or partition.outdated
+    return f"reconstruct --partition {shlex.quote(partition.name)}" if kept else SWEEP
+
+
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
     if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
-        yield Finding("nothing is known of this file", path, "scrub --sweep")
+        yield Finding("nothing is known of this file", path, repair_of_strangers(partition))
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:

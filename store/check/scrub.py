@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from store.check.filecheck import SWEEP, repair_of_strangers
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
@@ -137,8 +138,10 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
 
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
-    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked."""
-    digest = digest_in(os.path.basename(path))
+    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked; unless it may be
+    all that is left of a message."""
+    digest, repair = digest_in(os.path.basename(path)), repair_of_strangers(partition)
+    sweep = sweep and repair == SWEEP
 
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
@@ -147,7 +150,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             return None                             # it was purged meanwhile
         if sweep:
             os.unlink(path)
-        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
+        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
 
     return transact(partition.env, work)
 

@@ -27,6 +27,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
+from mboxlist.engine.generations import read_mark, shown
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.entry import MailboxId
@@ -35,7 +36,7 @@ from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import READ_ONLY, mark_behind, read_epoch, write_epoch
+from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -90,7 +91,8 @@ class Partition:
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken, write_freeze=write_freeze)
+                       broken=broken, write_freeze=write_freeze,
+                       marks=lambda: [] if self._read_only else generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -114,6 +116,7 @@ class Partition:
             MailboxId(change.mailbox), change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
+        self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
         self.epoch = self._begin(recover)
 
     @staticmethod
@@ -144,9 +147,8 @@ class Partition:
             raise
         self.env.flush()
         if recover and not self._read_only:
-            if self._unclean.exists():
-                mark_behind(self.folder)
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
+            self._compare_user_area()
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
@@ -154,6 +156,16 @@ class Partition:
             privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
         return epoch
+
+    def _compare_user_area(self) -> None:
+        """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an
+        older user area has been put back."""
+        unclean, (there, newest) = self._unclean.exists(), map(read_mark, generations_of_partition(self.folder))
+        if there < newest and not unclean:
+            log.warning("users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared "
+                        "with its mailbox", self.name, shown(there), shown(newest))
+        if there < newest or unclean:
+            mark_behind(self.folder)
 
     def _of_our_format(self, meta: bytes) -> bytes:
         """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""

@@ -54,7 +54,8 @@ def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Itera
 
 def kept_accounts(root: Path) -> list[User]:
     """The accounts that are in a list that was set aside, or else in the newest snapshot that has any."""
-    aside = sorted(root.glob("mboxlist.damaged-*/users.db"), reverse=True)
+    aside = sorted((path for why in ("damaged", "older") for path in root.glob(f"mboxlist.{why}-*/users.db")),
+                   key=lambda path: path.parent.name.rpartition("-")[2], reverse=True)
     taken = [path for path in root.glob("snapshots/*/mboxlist/users.db")
              if snapshot_time(path.parent.parent.name) is not None]
     for table in [*aside, *sorted(taken, reverse=True)]:

@@ -27,6 +27,7 @@ from store.mailboxes import namespace
 from store.message.arrivaldate import HEAD, arrived
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content, likely_digests
+from store.partition.marks import mark_incomplete
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -84,6 +85,8 @@ def take_in_everywhere(request: Request, outcome: Outcome) -> None:
 def take_in_lost(store: Store, partition: Partition, outcome: Outcome) -> None:
     """Message files that nothing claims go to the administrator's mailbox; it is no fault that they were there."""
     taken = take_in(store, partition)
+    if not taken.left:
+        mark_incomplete(partition.folder, incomplete=False)
     known = {correction.where.removeprefix("message ") for correction in taken.corrections}
     outcome.findings = [finding for finding in outcome.findings
                         if not (finding.what == UNKNOWN_FILE and Path(finding.where).name in known)]
