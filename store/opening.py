@@ -142,6 +142,8 @@ class _Opening:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:
             self._reconcile(store, users, recovery, read_only=read_only)
+        if read_only:
+            users.domains.secret()          # made at its first use
         freeze.read_only = read_only
         self.processes.opened()
         return store

@@ -205,3 +205,28 @@ def test_a_stop_of_a_server_whose_volume_has_just_become_read_only(volume: Mount
     log = server.log.read_text(errors="replace")
     assert "Traceback" not in log, log[log.index("Traceback") - 600:][:6000]
     assert "damaged" not in log
+
+
+def test_a_start_where_all_is_read_only_the_log_too(volume: MountedImage, tmp_path: Path) -> None:
+    server = Server(volume.folder, ["alice"])
+    server.log = tmp_path / "server.log"
+    kept = messages.make(1, 0, 3000)
+    with server:
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver(SENDER, ["alice"], kept)[0].code == 250
+        assert server.stop() == 0
+        volume.remount("ro")
+        refusal = "Read-only file system"
+        server.command("user", "add", "bob", "--password-stdin", octets=b"secret\n", status=1)
+        server.options["log.file"] = str(volume.folder / "onecopy.log")
+        server.start()
+        assert refusal in server.log.read_text()
+        assert set(reads(server, {kept}).values()) == {kept}
+        volume.remount("rw")
+        answers(server, END, 1)
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver(SENDER, ["alice"], kept)[0].code == 250
+        server.check()
+        assert server.stop() == 0
+    server.check()
+    assert "Traceback" not in server.log.read_text()
