@@ -52,6 +52,7 @@ store/users
 store/snapshots
 store/rebuild
 store/migration
+store/mend
 store/check
 store/recovery
 store/opening

@@ -298,6 +298,17 @@ class Partition:
         self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
+    def skip_serials(self, last: int) -> None:
+        """Give out neither that arrival serial nor smaller ones. On disk."""
+        def work(txn: WriteTxn) -> None:
+            epoch, first, form = META.unpack(self.states.get_to_change(META_KEY, txn.handle) or b"")
+            self.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        with self._serials_lock:
+            self._serials = iter(range(0))
+
     def sweep(self, age: float) -> int:
         """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
@@ -308,8 +319,12 @@ class Partition:
                if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
         again, self._left = own & self._left, own
         for serial in sorted(again):
-            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+            self.take_up(serial)
         return len(again)
+
+    def take_up(self, serial: int) -> None:
+        """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
+        transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
