@@ -34,6 +34,10 @@ class Flag(IntFlag):
     DRAFT = 16
 
 
+#: Each set of system flags, by its bits: to make one takes several calls.
+FLAG_SETS = tuple(map(Flag, range(32)))
+
+
 @frozen
 class Flags:
     """System flags and keywords of one message (RFC 3501 §2.3.2)."""

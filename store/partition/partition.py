@@ -36,7 +36,7 @@ from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import generations_of_partition, mark_behind, read_epoch, write_epoch
+from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -52,7 +52,7 @@ from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
 from store.tables.references import UNSEEN_TRACE, MessageRecord, References
-from store.tables.state import MailboxState, charged_root, is_here, is_unchanged
+from store.tables.state import MailboxState, charged_root, is_here
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
 
@@ -70,6 +70,7 @@ PART = ".part"                          # behind the name of a snapshot that is 
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
+_REFUSED = (*Deadlock, Quiesced, Failure, OSError)  # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -86,11 +87,13 @@ class Partition:
         self._news = news
         self._number = partition_number(self.name)
         self._unclean = folder / "index" / "unclean"
+        self._read_only = (folder.parents[1] / READ_ONLY).exists()
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken, write_freeze=write_freeze, marks=lambda: generations_of_partition(folder))
+                       broken=broken, write_freeze=write_freeze,
+                       marks=lambda: [] if self._read_only else generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -133,7 +136,7 @@ class Partition:
             epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
-            if recover and self._unclean.exists():
+            if recover and not self._read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
@@ -144,7 +147,7 @@ class Partition:
             self.env.close()
             raise
         self.env.flush()
-        if recover:
+        if recover and not self._read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
             write_epoch(self.folder, epoch)
@@ -225,10 +228,13 @@ class Partition:
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
-        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used; and
+        READ_ONLY.
 
         Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
         """
+        if self._read_only:
+            raise StoreError(Problem.READ_ONLY)
         now = time.monotonic()
         if now < self._roomy_until:
             return
@@ -254,11 +260,6 @@ class Partition:
         """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
         data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
-
-    def has_unchanged(self, mailbox: MailboxId, highestmodseq: int) -> bool:
-        """`has`, and whether its HIGHESTMODSEQ is still that one."""
-        data = self.states.glance(state_key(mailbox))
-        return data is not None and is_unchanged(data, self.epoch, highestmodseq)
 
     def quota_root(self, mailbox: MailboxId) -> str:
         """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""
@@ -379,22 +380,23 @@ class Partition:
             return work(made[0])
 
         hurried = seconds is None and self.env.at_once
-        with _refused(hurried):
-            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
+        while True:
+            try:
+                result = transact(self.env, run, seconds=LOCK_SECONDS if hurried else seconds)
+                break
+            except NotSummed as needed:
+                domain = needed.domain
+            except _REFUSED as error:
+                raise _refusal(error, hurried=hurried) from error
+            with _refused(hurried):
+                self.domains.sum_up(domain)
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])
         return result
 
-    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
-        while True:
-            try:
-                return transact(self.env, run, seconds=seconds)
-            except NotSummed as needed:
-                self.domains.sum_up(needed.domain)
-
     def _remember(self, txn: WriteTxn) -> None:
-        changes = list(txn.changed())
+        changes = txn.changed()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in changes:
@@ -404,8 +406,8 @@ class Partition:
             changed.append(mailbox)
             unwritten.add(mailbox)
         if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, state, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
+            mailbox, (before, figures, uid, record) = txn.patched
+            self.views.patch(mailbox, Patch(before, figures, uid, record))
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())
@@ -546,15 +548,18 @@ def _refused(hurried: bool = False) -> Iterator[None]:
     for locks."""
     try:
         yield
-    except Deadlock as error:
-        if hurried:
-            raise NotAtOnce from None
-        raise StoreError(Problem.BUSY, detail=str(error)) from error
-    except Quiesced:
-        raise NotAtOnce from None
-    except Failure as error:
-        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-        raise StoreError(problem, detail=str(error)) from error
+    except _REFUSED as error:
+        raise _refusal(error, hurried=hurried) from error
+
+
+def _refusal(error: Exception, *, hurried: bool) -> StoreError:
+    if isinstance(error, Deadlock) and not hurried:
+        return StoreError(Problem.BUSY, detail=str(error))
+    if isinstance(error, (*Deadlock, Quiesced)):
+        return NotAtOnce()
+    if isinstance(error, OSError):
+        return disk_problem(error)
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def _serial_key(serial: int) -> bytes:
