@@ -2,8 +2,8 @@
 
 Files that have another message's name get their own; then the plan is applied (`planlive.apply_live`), which exchanges
 index and cache records and recounts everything; then every damaged `store.idx` is rewritten, and files that only say
-again what another one says go. Files that nothing refers to go with `sweep`. Then come the rounds of `store/mend`, as in
-a reconstruct. Contents that are gone stay gone.
+again what another one says go. Files that nothing refers to go with `sweep`. Then come the rounds of `store/mend`, as
+in a reconstruct. Contents that are gone stay gone.
 
 Done twice, the second time does nothing; cut off, it is done again.
 """
