@@ -26,12 +26,14 @@ from imap.wire.commands import BadCommand, Head, State, parse_head
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.errors import NotAtOnce, Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.mailboxes import authorization as rights
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
@@ -83,6 +85,8 @@ class Session(Client):
         self._unsubscribe: Callable[[], None] | None = None
         self._reported: bool | None = None          # whether this command has reported news already, and expunges too
         self._expunged = False                  # and there were expunges
+        self._before = 0                        # `Commits.total` when the command began
+        self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
         self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
         self._heard_of = False                  # whether the selected mailbox may be shared in another way since then
@@ -164,7 +168,8 @@ class Session(Client):
             raise
         self.require_login()
         self.tag = head.tag
-        self._reported, self._expunged, self._numbers_kept = None, False, False
+        self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
+        self._before = Commits.total
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
         if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
             reply = await self._referred(command, reply)
@@ -172,6 +177,7 @@ class Session(Client):
         selects = head.name in (b"SELECT", b"EXAMINE")
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
         if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
+            self._keep(reply)
             reply = await self._guarded(head, self._with_news(head, reply, expunges=expunges))
         if selects and reply.status == NO:
             self.leave()                # RFC 3501 §6.3.1, however far it has come
@@ -212,23 +218,49 @@ class Session(Client):
     def _tell_modseq(self, view: View) -> None:
         self.stream.write(responses.ok(None, "Highest mod-sequence", responses.highestmodseq(view.modseq)))
 
+    def done(self, text: str) -> Reply:
+        """What the command asked for is done, and on disk; that is the reply. Whatever fails from here on, in what is
+        told of it, this stays the reply: it could not be told, and a client finds out at its next command."""
+        self._done = Reply(text)
+        return self._done
+
+    def _keep(self, reply: Reply) -> None:
+        if self._done is not None:
+            self._done = reply
+
     async def _guarded(self, head: Head, work: Awaitable[Reply]) -> Reply:
-        """The reply that a command comes to. Whatever goes wrong in it becomes its reply."""
+        """The reply that a command comes to. Whatever goes wrong in it becomes its reply, unless it is `done`."""
         try:
             return await work
-        except Refused as refused:
-            self._tell_right(head, refused.code == b"NOPERM", refused.public)
-            return Reply(refused.public, refused.code, refused.status)
-        except SyntaxProblem as problem:
-            return Reply(problem.public, problem.code, problem.status)
-        except StoreError as error:
-            self._tell_right(head, error.problem is Problem.NO_PERMISSION, str(error))
-            return self.refusal(error)
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
-        except Exception:
-            log.exception("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"))
-            return Reply(BROKEN[1], BROKEN[0], NO)
+        except Exception as error:
+            if self._done is None:
+                try:
+                    return self._failure(head, error)
+                except Unflushed as unflushed:
+                    tell_refusal(log, logging.ERROR, f"{self.stream.id}: {self.user}: no answer",
+                                 disk_problem(unflushed))
+                    raise Farewell("Whether the last command is done cannot be told", b"UNAVAILABLE") from error
+            TROUBLES.met("a client could not be told of what it has changed",
+                         f"{self.stream.id}: {self.user}: {head.name.decode('ascii')}: {error}")
+            return self._done
+
+    def _failure(self, head: Head, failure: Exception) -> Reply:
+        """The reply to a command that was not carried out. Raises Unflushed when it may have been."""
+        if isinstance(failure, Unflushed):
+            raise failure
+        if isinstance(failure, Refused):
+            self._tell_right(head, failure.code == b"NOPERM", failure.public)
+            return Reply(failure.public, failure.code, failure.status)
+        if isinstance(failure, SyntaxProblem):
+            return Reply(failure.public, failure.code, failure.status)
+        if isinstance(failure, StoreError):
+            self._tell_right(head, failure.problem is Problem.NO_PERMISSION, str(failure))
+            return self.refusal(failure)
+        log.error("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"), exc_info=failure)
+        unless_committed(self._before, failure)
+        return Reply(BROKEN[1], BROKEN[0], NO)
 
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
         if lacking and head.name in ADMINISTRATION:

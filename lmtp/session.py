@@ -35,8 +35,9 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
+from mboxlist.engine.kv import Unflushed
 from store.accounts import refusallines
-from store.errors import StoreError
+from store.errors import StoreError, disk_problem
 from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
@@ -183,6 +184,10 @@ class Session:
             self._say(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
+        except Unflushed as error:              # any reply would say what nobody knows (RFC 5321 §4.2.5)
+            tell_refusal(log, logging.ERROR, f"{self._stream.id}: no answer", disk_problem(error))
+            self._stream.abort()
+            raise ConnectionLost from error
         except Exception:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
             if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands

@@ -27,8 +27,9 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
 from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
@@ -169,18 +170,12 @@ class Partition:
         return digest if record is not None and record.serial == serial else None
 
     def flush(self) -> None:
-        """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        try:
-            self.env.flush()
-        except OSError as error:
-            raise disk_problem(error) from error
+        """Return when everything committed so far is on disk. Raises Unflushed."""
+        self.env.flush()
 
     def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
-        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
-        try:
-            self.env.synced(log_file, failure)
-        except OSError as error:
-            raise disk_problem(error) from error
+        """A sync of what `env.unsynced` gave has ended. Raises Unflushed."""
+        self.env.synced(log_file, failure)
 
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
@@ -260,7 +255,10 @@ class Partition:
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             with _refused():
                 serial = transact(self.env, self._take_serials)
-            self.flush()                # or else a crash would have them given out again
+            try:
+                self.flush()            # or else a crash would have them given out again
+            except Unflushed as error:  # nothing that anybody has asked for is done
+                raise disk_problem(error) from error
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
                 insort(self._blocks, serial)
@@ -349,8 +347,8 @@ class Partition:
         with _refused(hurried):
             result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
         if made[0].charged:
-            self.domains.add(made[0].charged)
-        self._remember(made[0])
+            after_commit(self.domains.add, made[0].charged)
+        after_commit(self._remember, made[0])
         return result
 
     def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
