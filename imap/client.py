@@ -20,6 +20,8 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 
+_UTF8 = (b"IMAP4REV2", b"UTF8=ACCEPT")
+
 
 class Client:
     """What a `Session` knows of it; the rest of a session is what the client asks for."""
@@ -31,6 +33,7 @@ class Client:
         self.clock = clock
         self.state = State.NOT_AUTHENTICATED
         self.login: OpenLogin | None = None
+        self.user = ""                          # the user id; nothing before login
         self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
         self.failed_logins = 0
         self.client = ""                        # what the client says it is (RFC 2971), for administrators
@@ -52,11 +55,6 @@ class Client:
         return self.login.admitted.account if self.login is not None else None
 
     @property
-    def user(self) -> str:
-        """The user id; nothing before login."""
-        return self.account.user if self.account is not None else ""
-
-    @property
     def rev2(self) -> bool:
         """Whether the client has enabled IMAP4rev2 (RFC 9051)."""
         return b"IMAP4REV2" in self.enabled
@@ -64,7 +62,7 @@ class Client:
     @property
     def utf8(self) -> bool:
         """Whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
-        return self.rev2 or b"UTF8=ACCEPT" in self.enabled
+        return not self.enabled.isdisjoint(_UTF8)
 
     @property
     def authenticator(self) -> Authenticator:
@@ -112,6 +110,7 @@ class Client:
         firstuse.inbox(self.store, account)
         self.stream.enter(account.user)
         self.login = OpenLogin.begin(self.store, admitted, self.account_changed)
+        self.user = account.user
         self.state = State.AUTHENTICATED
         self.reading.log_in()
         log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
@@ -129,7 +128,7 @@ class Client:
 
     def end_login(self) -> None:
         """Nobody is logged in any more."""
-        login, self.login = self.login, None
+        login, self.login, self.user = self.login, None, ""
         if login is not None:
             login.leave()
 

@@ -45,31 +45,30 @@ class CommandReader:
         """
         if self._login_by is not None and self._clock.seconds() >= self._login_by:
             raise TimedOut
-        step = await self._step(idle=True)
+        step: Step | None = None
+        idle, time = True, self._settings.idle_time
         while True:
+            if step is None:
+                try:
+                    step = self.framer.line(await self._stream.line(
+                        self.framer.limits.line, time if self._login_by is None else self._allowed(time), idle=idle))
+                except LineTooLong as long:
+                    step = self.framer.too_long(long.start, long.end)
+                idle, time = False, self._settings.command_time
             if isinstance(step, Frame | Rejected):
                 return step
             if isinstance(step, Message):
-                instead = await receive(step)
-                if instead is not None:
-                    step = instead
-                    continue
-            elif isinstance(step, Swallow):
+                step = await receive(step)
+                continue
+            if isinstance(step, Swallow):
                 await self.swallow(step.size)
             else:
                 self.framer.literal(await self._literal(step))
-            step = await self._step()
+            step = None
 
-    async def _step(self, *, idle: bool = False) -> Step:
-        try:
-            return self.framer.line(await self.line(idle=idle))
-        except LineTooLong as long:
-            return self.framer.too_long(long.start, long.end)
-
-    async def line(self, *, idle: bool = False) -> bytes:
-        """A line of the client's; `idle`: between two commands. Raises LineTooLong, TimedOut, Stopping when idle."""
-        time = self._settings.idle_time if idle else self._settings.command_time
-        return await self._stream.line(self.framer.limits.line, self._allowed(time), idle=idle)
+    async def line(self) -> bytes:
+        """A line within a command. Raises LineTooLong, TimedOut."""
+        return await self._stream.line(self.framer.limits.line, self._allowed(self._settings.command_time))
 
     async def _literal(self, wanted: Literal) -> bytes:
         if wanted.sync:

@@ -36,7 +36,7 @@ from store.tables.state import Mailbox
 from store.values import Flag
 
 if TYPE_CHECKING:
-    from imap.session import Session
+    from imap.selection import Selection
 
 ROOT = "#snapshots"
 PREFIX = ROOT + SEPARATOR
@@ -131,7 +131,7 @@ def shown(snapshot: Snapshot) -> str:
 class SnapshotAccess:
     """What a session knows of snapshots."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Selection") -> None:
         self._session = session
         self.snapshot: SnapshotReader | None = None           # the one that the selected mailbox is of
         self._shared: MailboxId | None = None   # that mailbox as it is now, if it is not the user's own

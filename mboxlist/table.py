@@ -3,7 +3,7 @@
 import os
 import struct
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -65,13 +65,13 @@ class MailboxList(MailboxNames):
 
     `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
     transaction writes or takes away; not every such transaction comes to its end. `guard` is called before that with
-    the owner: it raises what keeps that owner's mailboxes from being changed.
+    the owner: it raises what keeps that owner's mailboxes from being changed. `marks`: see `Env`.
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
-                 write_freeze: WriteFreeze | None = None) -> None:
+                 write_freeze: WriteFreeze | None = None, marks: Callable[[], Iterable[Path]] = tuple) -> None:
         super().__init__(Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken,
-                             write_freeze=write_freeze))
+                             write_freeze=write_freeze, marks=marks))
         self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))

@@ -22,7 +22,7 @@ from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
-from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
+from store.partition.marks import RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -89,9 +89,11 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
 
 def _require_whole(root: Path, *, empty: bool) -> None:
     if (root / RESTORING).exists():
-        raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
+        raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: a start of the server or onecopy snapshot "
+                                              "restore finishes it")
     if is_half_made(root) and not empty:
-        raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
+        raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: a start of the server or "
+                                              "onecopy reconstruct --all finishes it")
     if not is_there(root):
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
 
@@ -119,7 +121,8 @@ class _Opening:
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
-            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze))
+            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze,
+            marks=lambda: generations_of_list(self.root)))
         partitions = self._partitions(freeze)
         users = directory(mailboxes, self.settings.default_domain)
         store = Store(self.root, self.settings, self.news, mailboxes, partitions, users, freeze,

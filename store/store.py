@@ -6,9 +6,9 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from attrs import define, evolve, field
@@ -25,6 +25,7 @@ from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
+from store.operations import operationrecord
 from store.partition.inuse import listed
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import Partition
@@ -90,6 +91,10 @@ class Store:
         for partition in self.partitions.values():
             partition.settings = settings
             partition.quotas.follow(settings)
+
+    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False) -> AbstractContextManager[None]:
+        """An operation is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
+        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -249,7 +254,9 @@ class Store:
                 return partition.views.refresh(mailbox, at_once=at_once)
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
-        return self.at(mailbox.entry, work)
+        known = self.partitions.get(mailbox.entry.partition)
+        seen = known.views.glance(mailbox) if known is not None else None
+        return seen if seen is not None else self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other

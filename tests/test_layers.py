@@ -29,6 +29,7 @@ mboxlist/engine
 mboxlist
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/filelock store/problems
+store/operations
 store/settings
 store/message
 store/tables
@@ -50,6 +51,7 @@ store/users
 store/snapshots
 store/rebuild
 store/migration
+store/mend
 store/check
 store/recovery
 store/opening
@@ -58,6 +60,7 @@ store/expiry
 store/backup
 store/usermove
 store/housekeeping
+store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings
@@ -75,6 +78,7 @@ tools/spark/rebuild tools/spark/report tools/spark/generate
 tools/spark/verify
 tools/commands
 tools/demo tools/benchmarks
+tools/benchmarks/powercut
 """.split("\n")[1:-1]
 FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
 

@@ -1,7 +1,8 @@
 """COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
 
 from imap import noting
-from imap.session import QUICK, QUICK_UNITS, Session
+from imap.selection import QUICK
+from imap.session import QUICK_UNITS, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy

@@ -39,10 +39,10 @@ class State(Enum):
     LOGOUT = "logout"
 
 
-ANY = frozenset({State.NOT_AUTHENTICATED, State.AUTHENTICATED, State.SELECTED})
-BEFORE_LOGIN = frozenset({State.NOT_AUTHENTICATED})
-AUTHENTICATED = frozenset({State.AUTHENTICATED, State.SELECTED})
-SELECTED = frozenset({State.SELECTED})
+ANY = State.NOT_AUTHENTICATED, State.AUTHENTICATED, State.SELECTED
+BEFORE_LOGIN = State.NOT_AUTHENTICATED,
+AUTHENTICATED = State.AUTHENTICATED, State.SELECTED
+SELECTED = State.SELECTED,
 
 
 @frozen
@@ -51,16 +51,16 @@ class Entry:
     between its being sent and its end unless `expunges` (RFC 3501 §5.5, §7.4.1)."""
 
     parse: Callable[[Scanner], Any]
-    states: frozenset[State]
+    states: tuple[State, ...]
     numbers: bool
     expunges: bool
 
 
-def bare(make: Callable[[], Any]) -> Callable[[Scanner], Any]:
+def bare(command: Any) -> Callable[[Scanner], Any]:
     """A parser for a command without arguments."""
     def parse(scan: Scanner) -> Any:
         scan.end()
-        return make()
+        return command
     return parse
 
 
@@ -75,19 +75,19 @@ def of_mailbox(make: Callable[[str], Any]) -> Callable[[Scanner], Any]:
 
 COMMANDS: dict[bytes, Entry] = {
     #                      parser                                    states         uses numbers   tells of expunges
-    b"CAPABILITY":   Entry(bare(Capability),                         ANY,           numbers=False, expunges=True),
-    b"NOOP":         Entry(bare(Noop),                               ANY,           numbers=False, expunges=True),
-    b"LOGOUT":       Entry(bare(Logout),                             ANY,           numbers=False, expunges=False),
+    b"CAPABILITY":   Entry(bare(Capability()),                       ANY,           numbers=False, expunges=True),
+    b"NOOP":         Entry(bare(Noop()),                             ANY,           numbers=False, expunges=True),
+    b"LOGOUT":       Entry(bare(Logout()),                           ANY,           numbers=False, expunges=False),
     b"ID":           Entry(parse_id,                                 ANY,           numbers=False, expunges=True),
-    b"STARTTLS":     Entry(bare(StartTls),                           BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"STARTTLS":     Entry(bare(StartTls()),                         BEFORE_LOGIN,  numbers=False, expunges=False),
     b"LOGIN":        Entry(parse_login,                              BEFORE_LOGIN,  numbers=False, expunges=False),
     b"AUTHENTICATE": Entry(parse_authenticate,                       BEFORE_LOGIN,  numbers=False, expunges=False),
     b"ENABLE":       Entry(parse_enable,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"UNAUTHENTICATE": Entry(bare(Unauthenticate),                   AUTHENTICATED, numbers=False, expunges=False),
-    b"IDLE":         Entry(bare(Idle),                               AUTHENTICATED, numbers=False, expunges=True),
+    b"UNAUTHENTICATE": Entry(bare(Unauthenticate()),                 AUTHENTICATED, numbers=False, expunges=False),
+    b"IDLE":         Entry(bare(Idle()),                             AUTHENTICATED, numbers=False, expunges=True),
     b"SELECT":       Entry(partial(parse_select, read_only=False),   AUTHENTICATED, numbers=False, expunges=False),
     b"EXAMINE":      Entry(partial(parse_select, read_only=True),    AUTHENTICATED, numbers=False, expunges=False),
-    b"NAMESPACE":    Entry(bare(Namespace),                          AUTHENTICATED, numbers=False, expunges=True),
+    b"NAMESPACE":    Entry(bare(Namespace()),                        AUTHENTICATED, numbers=False, expunges=True),
     b"CREATE":       Entry(parse_create,                             AUTHENTICATED, numbers=False, expunges=True),
     b"DELETE":       Entry(of_mailbox(Delete),                       AUTHENTICATED, numbers=False, expunges=True),
     b"RENAME":       Entry(parse_rename,                             AUTHENTICATED, numbers=False, expunges=True),
@@ -105,10 +105,10 @@ COMMANDS: dict[bytes, Entry] = {
     b"GETQUOTAROOT": Entry(of_mailbox(GetQuotaRoot),                 AUTHENTICATED, numbers=False, expunges=True),
     b"SETQUOTA":     Entry(parse_setquota,                           AUTHENTICATED, numbers=False, expunges=True),
     b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"CHECK":        Entry(bare(Check),                              SELECTED,      numbers=False, expunges=True),
-    b"CLOSE":        Entry(bare(Close),                              SELECTED,      numbers=False, expunges=False),
-    b"UNSELECT":     Entry(bare(Unselect),                           SELECTED,      numbers=False, expunges=False),
-    b"EXPUNGE":      Entry(bare(Expunge),                            SELECTED,      numbers=False, expunges=True),
+    b"CHECK":        Entry(bare(Check()),                            SELECTED,      numbers=False, expunges=True),
+    b"CLOSE":        Entry(bare(Close()),                            SELECTED,      numbers=False, expunges=False),
+    b"UNSELECT":     Entry(bare(Unselect()),                         SELECTED,      numbers=False, expunges=False),
+    b"EXPUNGE":      Entry(bare(Expunge()),                          SELECTED,      numbers=False, expunges=True),
     b"UID EXPUNGE":  Entry(parse_uid_expunge,                        SELECTED,      numbers=False, expunges=True),
     b"SEARCH":       Entry(partial(parse_search, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
     b"UID SEARCH":   Entry(partial(parse_search, by_uid=True),       SELECTED,      numbers=False, expunges=True),

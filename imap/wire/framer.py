@@ -125,9 +125,9 @@ class Framer:
 
     def line(self, line: bytes) -> Step:
         """The next line of the connection, without its line end."""
-        announced = literal_at_end(line)
-        if announced is None and not self._parts and self._refused is None and len(line) <= self.limits.line:
+        if not (line.endswith(b"}") or self._parts or self._refused or len(line) > self.limits.line):
             return Frame((line,))           # nearly every command
+        announced = literal_at_end(line)
         if self._refused is not None:
             return self._swallowing(self._refused, announced)
         if self._wanted is not None:

@@ -28,7 +28,6 @@ T = TypeVar("T")
 
 _DEFAULT = Limits()
 FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
-_BLANKS = re.compile(rb" *+")
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
 
@@ -60,7 +59,8 @@ class Scanner:
 
     def blanks(self) -> None:
         """Any number of SP, also none: where the RFC has one at most, and clients put others."""
-        self.match(_BLANKS)
+        while self.text[self.at:self.at + 1] == b" ":
+            self.at += 1
 
     def take(self, octet: bytes) -> bool:
         """Whether this octet is next; if so it is read."""
@@ -75,8 +75,9 @@ class Scanner:
 
     def expect(self, octet: bytes) -> None:
         """This octet."""
-        if not self.take(octet):
+        if self.text[self.at:self.at + 1] != octet:
             raise SyntaxProblem(f"'{octet.decode('ascii')}' is expected here")
+        self.at += 1
 
     def at_end(self) -> bool:
         """Whether the command ends here."""
@@ -84,7 +85,7 @@ class Scanner:
 
     def end(self) -> None:
         """The end of the command."""
-        if not self.at_end():
+        if self.at != len(self.text) or self._part != len(self.frame.parts) - 1:
             raise SyntaxProblem("The command is longer than it should be")
 
     def rest(self) -> bytes:

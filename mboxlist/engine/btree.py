@@ -10,6 +10,8 @@ from berkeleydb import db
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a read that met a deadlock is done
+GENERATION_KEY = b"\0"      # of the row that no reader of the table sees (`generations`); it sorts before all others,
+FIRST_KEY = b"\0\0"         # and this one is not behind any of theirs
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
@@ -97,7 +99,7 @@ class Table:
         """
         try:
             with closing(self._db.cursor(txn, 0 if txn is None or hold else db.DB_READ_COMMITTED)) as cursor:
-                row = cursor.set_range(start)
+                row = cursor.set_range(max(start, FIRST_KEY))
                 while row is not None and (end is None or row[0] < end):
                     yield row
                     row = cursor.next()
@@ -110,7 +112,7 @@ class Table:
         time of `scan`. Within a transaction they stay as they are. Close the iterator if it is left early."""
         try:
             with closing(self._db.cursor(txn, 0)) as cursor:
-                following, row = cursor.next, cursor.first()
+                following, row = cursor.next, cursor.set_range(FIRST_KEY)
                 while row is not None:
                     keys: list[bytes] = []
                     values: list[bytes] = []
@@ -177,7 +179,7 @@ class Table:
     def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
         """`scan`; every row that was looked at is locked for writing from now to the end of the transaction."""
         with closing(self._db.cursor(txn)) as cursor:
-            row = cursor.set_range(start, _RMW)
+            row = cursor.set_range(max(start, FIRST_KEY), _RMW)
             while row is not None and row[0] < end:
                 yield row
                 row = cursor.next(_RMW)
@@ -193,7 +195,7 @@ def salvage(file: Path) -> Generator[tuple[bytes, bytes], None, None]:
     try:
         handle.open(str(file), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
         with closing(handle.cursor()) as cursor:
-            row = cursor.first()
+            row = cursor.set_range(FIRST_KEY)
             while row is not None:
                 yield row
                 row = cursor.next()

@@ -20,7 +20,7 @@ from attrs import define, field
 from berkeleydb import db
 
 from mboxlist import privatefiles
-from mboxlist.engine import regions
+from mboxlist.engine import generations, regions
 from mboxlist.engine.damagemarks import (
     LOADING,
     NEWEST,
@@ -141,6 +141,7 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False, dee
             env.close()
         found = _verified(folder, deep=deep)
         known = known_tables(folder)
+        found = {**generations.older_tables(folder, known, recovered=recover), **found}
         found |= {name: "is missing" for name in known if not (folder / name).is_file()}
         found |= {name: "is not the table that was there" for name, identity in known.items()
                   if name not in found and file_id(folder / name) != identity}
@@ -189,12 +190,15 @@ def bring(aside: Path, folder: Path, paths: Iterable[Path], *, shared: Container
             privatefiles.copy(aside / name, folder / name)
 
 
-def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, shared: Container[str] = ()) -> Mended:
+def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, shared: Container[str] = (),
+         older: bool = False) -> Mended:
     """Make an environment from what is whole of the one that was set aside. `cut`: its log has been cut off already.
     `deep`: see `look_through`; without its whole log tables are always looked at so. `shared` tables are of no more use
-    in what was set aside, once there are the new ones. Raises OSError."""
+    in what was set aside, once there are the new ones. `older`: it has been recovered, and its log lacks what came
+    since. Raises OSError."""
     done = Mended(aside)
-    whole = has_whole_tables(aside)
+    cut = cut or older
+    whole = has_whole_tables(aside) and not older
     if has_all_logs(aside) and not cut:
         bring(aside, folder, logs(aside))
         if look_through(folder, fatal=True) == {}:
@@ -202,27 +206,36 @@ def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, sha
     there = tables(aside)
     with_log = bool(logs(aside)) and not cut and not any(what.startswith("log.") for what in missing(aside))
     bad: dict[str, str] | None = None
+    verified: dict[str, str] | None = None
     for _ in range(2 if with_log else 0):
         bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in (bad or {}))], shared=shared)
         wrong = look_through(folder, deep=deep)
         if wrong is not None and "" not in wrong:
-            done.lost = {**(bad or {}), **wrong}
+            done.lost = {**wrong, **(bad or {})}
             return _done(done, folder, "its tables and its log", exact=not done.lost, clean=True)
-        bad = _verified_apart(aside)
-    bad = _verified_apart(aside) if bad is None else bad
+        verified = _verified_apart(aside) if verified is None else verified
+        bad = {**_older_apart(aside), **verified}       # a log may fail since it is that of newer tables
+    bad = _verified_apart(aside) if verified is None else verified
     bring(aside, folder, [path for path in there if path.name not in bad])
     if apart(lambda: _forget_log(folder), folder) is None:
         bad = {path.name: "cannot be used without its log" for path in there}
         bring(aside, folder, [])
     done.lost = bad | {name: "is missing" for name in known_tables(aside) if not (aside / name).is_file()}
     done.logs_lost = not whole
-    source = "its tables, without the log" if any(path.name not in bad for path in there) else "nothing"
+    kept = "its tables, which are older" if older else "its tables, without the log"
+    source = kept if any(path.name not in bad for path in there) else "nothing"
     return _done(done, folder, source, exact=whole and not done.lost)
 
 
 def _verified_apart(folder: Path) -> dict[str, str]:
     found = look_through(folder, recover=False)
     return found if found is not None else {path.name: "cannot be read" for path in tables(folder)}
+
+
+def _older_apart(folder: Path) -> dict[str, str]:
+    """Tables that are older than the others, or that a checkpoint has not written as it has them."""
+    found: dict[str, str] | None = apart(lambda: generations.older_tables(folder, known_tables(folder)), folder)
+    return found or {}
 
 
 def _done(done: Mended, folder: Path, source: str, *, exact: bool = False, clean: bool = False) -> Mended:

@@ -17,7 +17,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from berkeleydb import db
 
 from mboxlist import privatefiles
-from mboxlist.engine import regions
+from mboxlist.engine import generations, regions
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.damagemarks import (
     UNLOGGED,
@@ -44,6 +44,7 @@ from mboxlist.engine.damagemarks import (
 )
 from mboxlist.engine.disk import is_disk_full, replace_file, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.generations import Marks
 from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy
 from mboxlist.engine.statistics import Statistics
 
@@ -58,6 +59,7 @@ LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
 CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
+GENERATION_SECONDS = 1.0    # that a checkpoint tries to raise the generation
 LOG_NAMES = 1 << 20         # octets of memory for the names of tables
 LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
 
@@ -82,6 +84,14 @@ class BadPages(Damaged):
 
 class LogCut(Damaged):
     """The log is damaged, and recovery has left off there."""
+
+
+class OlderTables(Damaged):
+    """Some tables are of an earlier time than the others."""
+
+
+class OlderEnvironment(Damaged):
+    """All of it is of an earlier time than what was there last."""
 
 
 class Unflushed(OSError):
@@ -113,18 +123,21 @@ class Env:
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
     message. `broken` is called when nothing more can be done in the environment before it has been recovered. During a
     `write_freeze` no transaction begins. `recover` is for the one process that opens it first; the others
-    join. That one calls `opened` when it is through. Raises NeedsRecovery when joining what must first be recovered,
+    join. That one calls `opened` when it is through. `marks` are the files outside that have its generation, too
+    (`generations`). Raises NeedsRecovery when joining what must first be recovered,
     Damaged when that cannot be done, OSError when there is no room for its memory.
     """
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
-                 write_freeze: WriteFreeze | None = None) -> None:
+                 write_freeze: WriteFreeze | None = None, marks: Callable[[], Iterable[Path]] = tuple) -> None:
         self.broken = broken
         self._write_freeze = write_freeze
         self.folder = folder
         self.tables: list[Table] = []
         self._failed = False                # to sync the log
         self._recover = recover
+        self._marks = Marks(marks)
+        self._raised = None if recover else (0, 0)      # where the log ended then; None: nobody is to raise it yet
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
@@ -147,6 +160,9 @@ class Env:
                 from mboxlist.engine.pages import look  # here: it loads numpy, which many a command does without
                 if wrong := look(folder):
                     raise self._damaged(wrong, BadPages)
+            older, wholly = generations.look(folder, self._marks, untouched=untouched)
+            if older:
+                raise self._damaged(older, OlderEnvironment if wholly else OlderTables)
 
     def _open(self) -> None:
         try:
@@ -202,11 +218,21 @@ class Env:
 
     def opened(self) -> None:
         """All tables are open, and could be read: what the next start can expect is put on record."""
-        self.flush()
+        self._raise_generation(generations.raise_environment, sync=False)
         self._ending = "", b""
         names = {table.name for table in self.tables}
         write_tables(self.folder, {name: file_id(self.folder / name) for name in sorted(names)})
         is_open(self.folder)
+
+    def _raise_generation(self, how: Callable[[Sequence[Table], int, Txn], int], *, sync: bool) -> None:
+        """Have a new generation, on disk, and then the marks. Where others have tables locked it is left off."""
+        new, least = 0, self._marks.read()
+        with contextlib.suppress(*Deadlock):
+            new = transact(self, lambda txn: how(self.tables, least, txn), seconds=GENERATION_SECONDS)
+        self.flush()
+        if new:
+            self._marks.write(new, sync=sync)
+        self._raised = self.log_end()
 
     def _break(self) -> None:
         """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
@@ -342,6 +368,8 @@ class Env:
         if not held and self.quiesced:
             return
         try:
+            if not volume and not held and self._raised not in (None, self.log_end()):
+                self._raise_generation(generations.raise_all, sync=True)
             self._name_log_file()
             there = self.log_end()
             self._env.txn_checkpoint(volume >> 10, 0, 0)
@@ -352,6 +380,8 @@ class Env:
         if not volume:                              # so much of the log is on disk, and its name is
             sync_folder(self.folder)
             note_newest(self.folder, there)
+            if self._raised is not None:
+                self._raised = self.log_end()
 
     def _name_log_file(self) -> None:
         """Have the name of the log file that a checkpoint writes to on disk before it writes pages: a crash must not

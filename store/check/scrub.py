@@ -17,12 +17,13 @@ from attrs import define, field, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from store.check.filecheck import repair_of_strangers
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
-from store.values import RESTORE, Finding
+from store.values import RESTORE, SWEEP, Finding
 
 FOLDERS = 16 * 256
 MOST_OCTETS = 1 << 20       # that are read at a time,
@@ -137,8 +138,10 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
 
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
-    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked."""
-    digest = digest_in(os.path.basename(path))
+    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked; unless it may be
+    all that is left of a message."""
+    digest, repair = digest_in(os.path.basename(path)), repair_of_strangers(partition)
+    sweep = sweep and repair == SWEEP
 
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
@@ -147,7 +150,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             return None                             # it was purged meanwhile
         if sweep:
             os.unlink(path)
-        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
+        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
 
     return transact(partition.env, work)
 
@@ -171,7 +174,7 @@ class _Reader:
             if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
                 return None             # as a purge leaves it that was cut off; or it was expunged
             if now.serial == record.serial:
-                return Finding(wrong, f"message {digest.hex()}", "restore")
+                return Finding(wrong, f"message {digest.hex()}", RESTORE)
             record = now                # purged, and come again
         return None
 

@@ -5,7 +5,8 @@ what to do with one of them. A `Round` goes through them in slices of 50 ms in a
 at a stop, between two slices it waits as `store.housekeeping_rate` wants. An item that fails is reported once, and from
 then on comes last. A task begins again its interval after it has ended. Every process settles its staged files, writes
 `store.idx`, and sweeps its own files in `staging/`; the keeper does the rest for all: purge, expiry, snapshots,
-checkpoints, repair of damaged mailboxes, interrupted operations.
+checkpoints, repair of damaged mailboxes, interrupted operations. (What is on record as a command that was cut off is
+the business of `store.finishing`.)
 
 Interrupted operations (`interrupted`). What a full or failing disk stops between the list and a partition (a mailbox
 that is made, restored, deleted, renamed to another quota root, purged) is refused for now, and taken back where

@@ -23,7 +23,7 @@ from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room
 from store.quota import accounting
 from store.rebuild.recount import repair_damaged
-from store.recovery import knownfiles, userareacheck
+from store.recovery import knownfiles, newerfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
 from store.store import Store
@@ -253,14 +253,17 @@ def _refresh_domains(store: Store, _: str) -> int:
 
 
 def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:
-    """The mailboxes in which this process has met damage."""
+    """The mailboxes in which this process has met damage, or which are behind their `store.idx`."""
     for name, partition in store.partitions.items():
-        for mailbox in sorted(partition.damaged):
+        for mailbox in sorted(partition.damaged | partition.outdated):
             yield name, mailbox
 
 
 def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
-    return int(repair_damaged(store, store.partitions[item[0]], item[1]))
+    partition, mailbox = store.partitions[item[0]], item[1]
+    if mailbox in partition.outdated:
+        return newerfiles.take_in(store, partition, mailbox)
+    return int(repair_damaged(store, partition, mailbox))
 
 
 def _flush(store: Store, environment: str) -> int:

@@ -18,18 +18,23 @@ from store.problems import nothing_shown, problems
 from store.quota import roots
 from store.store import Store
 from store.tables.state import UNLISTED, MailboxState
+from store.userarea import unlisted
 
 
 @problems()
 def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
                    ) -> MailboxEntry:
-    """Make a mailbox, shared as the one above it is unless another `acl` is given.
+    """Make a mailbox, shared as the one above it is unless another `acl` is given. One of that name that damage took
+    out of the list is brought back instead, and exists.
 
-    Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT.
+    Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT, UNAVAILABLE.
     """
     if store.mailboxes.find(name) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS)
     _require_new_name(name)
+    if (lost := unlisted.of_name(store, name)) is not None:
+        unlisted.bring_back(store, lost)
+        raise StoreError(Problem.MAILBOX_EXISTS)
     account = store.directory.find(name.owner) if name.owner else None
     if name.owner and account is None:
         raise StoreError(Problem.NO_USER)
@@ -128,6 +133,12 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
     after_commit(roots.recharge_renamed, store, new.owner)
+
+
+def uidnext(store: Store, name: MailboxName) -> int:
+    """The next UID of the mailbox; 0 if there is none."""
+    entry = store.mailboxes.find(name)
+    return 0 if entry is None else store.status(entry).uidnext
 
 
 def _require_new_name(name: MailboxName) -> None:

@@ -61,6 +61,11 @@ class OpenLogin:
     _rows: dict[str, Account | None] = field(init=False)    # as they were when last looked at
     _rowless: frozenset[str] = field(init=False)            # users who had none at the login
     _unsubscribe: list[Callable[[], None]] = field(factory=list, init=False)
+    clock: Clock = field(init=False)                        # that of its connection
+
+    @clock.default
+    def _clock_of_connection(self) -> Clock:
+        return self.admitted.caller.stream.clock
 
     @classmethod
     def begin(cls, store: Store, admitted: Admitted, changed: Callable[[], None] = lambda: None, *, cuts: bool = True
@@ -113,11 +118,6 @@ class OpenLogin:
         if not self._heard and self._open:
             self._heard = True
             self.clock.callLater(0, self._answer)
-
-    @property
-    def clock(self) -> Clock:
-        """That of its connection."""
-        return self.admitted.caller.stream.clock
 
     # Inside
 

@@ -1,28 +1,26 @@
 """Runs the coroutine of a connection. It may wait for Deferreds; and for input, for which a Deferred would cost much of
 what a short command costs."""
 
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast, final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 
-@final
-class _Input:
-    """Awaiting it waits until `Running.go_on` or `Running.fail` is called."""
+class _Input(tuple[object]):
+    """Awaiting it waits until `Running.go_on` or `Running.fail` is called. It is iterated over as any tuple is, without
+    a function of Python's: its one item is what the coroutine then yields."""
 
     __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield self
+    __await__ = tuple.__iter__
 
 
-INPUT = _Input()
+_WAITS = object()
+INPUT = cast(Awaitable[None], _Input((_WAITS,)))
 
 
-@final
 @define(eq=False)
 class Running:
     """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch."""
@@ -43,7 +41,7 @@ class Running:
         except BaseException as error:
             self.failed(error)
             return
-        if event is not INPUT:
+        if event is not _WAITS:
             self._wait(event)
 
     def fail(self, reason: BaseException) -> None:
@@ -55,7 +53,7 @@ class Running:
         except BaseException as error:
             self.failed(error)
             return
-        if event is not INPUT:
+        if event is not _WAITS:
             self._wait(event)
 
     def _wait(self, event: Deferred[Any]) -> None:

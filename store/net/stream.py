@@ -89,7 +89,8 @@ class Stream(Waits):
             searched = len(self._input)
             if searched > limit + 1:
                 await self._swallow_line(limit, deadline)
-            await self._more(deadline, idle and not searched)
+            self._begin_waiting(deadline, idle and not searched)
+            await INPUT
         line = bytes(self._input[:end])
         self._took(end + 1)
         self._lines += 1
@@ -140,13 +141,18 @@ class Stream(Waits):
         """Send what was written, without waiting for the peer to take it."""
         self._send()
 
+    @property
+    def behind(self) -> bool:
+        """Whether much of what was written has not been sent, or the peer is slow to take it: `drain` is due."""
+        return self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER
+
     async def drain(self, timeout: float = 300.0) -> None:
         """Send what was written, and wait while the peer is slow to take it. So little that it goes out with the end of
         the answer stays here until then: a packet costs as much as a small command.
 
         Raises ConnectionLost, and TimedOut when it takes nothing for `timeout` seconds.
         """
-        if self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER:
+        if self.behind:
             self._send()
         if self._lost:
             raise ConnectionLost
@@ -245,7 +251,8 @@ class Stream(Waits):
         if len(self._input) > READ_AHEAD and not self._paused:
             self._paused = True
             self._transport.pauseProducing()
-        self._resume()
+        if self._waiting:
+            self._resume()
 
     def handshakeCompleted(self) -> None:
         self._handshaking = False
@@ -303,6 +310,11 @@ class Stream(Waits):
         self.abort()
 
     async def _more(self, deadline: float, idle: bool = False) -> None:
+        self._begin_waiting(deadline, idle)
+        await INPUT
+
+    def _begin_waiting(self, deadline: float, idle: bool) -> None:
+        """What comes before `await INPUT`."""
         if self._lost or self._ended:
             raise ConnectionLost
         if idle and self.stopping:
@@ -313,7 +325,6 @@ class Stream(Waits):
         self._idle = idle
         self._waiting = True
         self._set_deadline(deadline)
-        await INPUT
 
     async def _swallow_line(self, limit: int, deadline: float) -> None:
         start = bytes(self._input[:limit])

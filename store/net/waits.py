@@ -24,6 +24,7 @@ class Waits(Counted):
         self._idle = False                              # waiting between commands: may hear of a stop
         self._deadline = 0.0
         self._timer: Any = None
+        self._timer_due = 0.0
         self._turn = 0.0                                # when it last went on after a wait
         self._lost = False
         self._closing = False
@@ -117,8 +118,11 @@ class Waits(Counted):
         self._deadline = deadline
         if self._timer is None:
             self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._time_is_up)
-        elif self._timer.getTime() > deadline:
+        elif self._timer_due > deadline:
             self._timer.reset(max(0.0, deadline - self._clock.seconds()))
+        else:
+            return
+        self._timer_due = deadline
 
     def _time_is_up(self) -> None:
         """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""

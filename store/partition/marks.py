@@ -1,7 +1,11 @@
 """Files that tell the next start something about a partition, or about the whole store, whatever its databases say.
 
     <partition>/users/epoch         how many unclean ends the partition had: see `MailboxState.from_bytes`
+    <partition>/users/incomplete    message files are there whose records were lost: what nothing refers to is not swept
     <partition>/index/behind        files of the user area may be older than their mailboxes
+    <partition>/users/generation    the newest generation of the partition's environment (`engine/generations.py`),
+    <partition>/users/generation.list   and of the list's
+    <store>/generations/<name>      the same of each partition, and of `mboxlist`
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
 """
@@ -11,7 +15,8 @@ from pathlib import Path
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 
-EPOCH = "epoch"
+EPOCH, INCOMPLETE = "epoch", "incomplete"
+GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
@@ -38,6 +43,33 @@ def mark_behind(folder: Path) -> None:
     marker = behind_marker(folder)
     privatefiles.touch(marker)
     sync_folder(marker.parent)
+
+
+def mark_incomplete(folder: Path, *, incomplete: bool) -> None:
+    """Whether message files of the partition in that folder may be of lost records; on disk. Raises OSError."""
+    marker = folder / "users" / INCOMPLETE
+    if incomplete != marker.exists():
+        if incomplete:
+            privatefiles.touch(marker)
+        else:
+            marker.unlink(missing_ok=True)
+        sync_folder(marker.parent)
+
+
+def is_incomplete(folder: Path) -> bool:
+    """See `mark_incomplete`: then a message file to which nothing refers may be all that is left of a message."""
+    return (folder / "users" / INCOMPLETE).exists()
+
+
+def generations_of_list(root: Path) -> list[Path]:
+    """Where the generation of the list's environment stands."""
+    return [root / GENERATIONS / "mboxlist", *(folder / GENERATION_OF_LIST for folder in root.glob(
+        "partitions/[!.]*/users"))]
+
+
+def generations_of_partition(folder: Path) -> list[Path]:
+    """Where the generation of a partition's environment stands: in its user area, and outside of the partition."""
+    return [folder / "users" / GENERATION, folder.parent.parent / GENERATIONS / folder.name]
 
 
 def write_epoch(folder: Path, epoch: int) -> None:

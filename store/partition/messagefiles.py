@@ -57,6 +57,17 @@ class MessageFiles:
             with suppress(FileExistsError):
                 privatefiles.make_folder(path)
 
+    def make_lost_folders(self) -> None:
+        """Make those that a copy of the store leaves out, since nothing is in them. Raises OSError."""
+        there = {self._staging, self._folder} if self.staging.is_dir() and self.folder.is_dir() else set()
+        for first in "0123456789abcdef" if there else "":
+            with suppress(FileNotFoundError):       # listed: looking at each of 4,096 would read as many from the disk
+                there.update(f"{self._folder}/{first}/{name}" for name in os.listdir(f"{self._folder}/{first}"))
+        if there.issuperset((self._staging, *self.folders())):
+            return
+        self.make_folders()
+        sync_file_system(self.folder)
+
     def folders(self) -> Iterator[str]:
         """Where all the folders are, or should be."""
         for first in "0123456789abcdef":

@@ -27,6 +27,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
+from mboxlist.engine.generations import read_mark, shown
 from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.troubles import after_commit
@@ -36,7 +37,7 @@ from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import mark_behind, read_epoch, write_epoch
+from store.partition.marks import generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -70,6 +71,7 @@ PART = ".part"                          # behind the name of a snapshot that is 
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
+_REFUSED = (*Deadlock, Quiesced, Failure)   # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -90,7 +92,7 @@ class Partition:
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken, write_freeze=write_freeze)
+                       broken=broken, write_freeze=write_freeze, marks=lambda: generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -114,6 +116,7 @@ class Partition:
             MailboxId(change.mailbox), change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
+        self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
         self.epoch = self._begin(recover)
 
     @staticmethod
@@ -144,14 +147,25 @@ class Partition:
             raise
         self.env.flush()
         if recover:
-            if self._unclean.exists():
-                mark_behind(self.folder)
+            privatefiles.make_folder(self.folder / "users", exist_ok=True)
+            self._compare_user_area()
             write_epoch(self.folder, epoch)
+            self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
             self.files.drop_staged_names()
             privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
         return epoch
+
+    def _compare_user_area(self) -> None:
+        """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an
+        older user area has been put back."""
+        unclean, (there, newest) = self._unclean.exists(), map(read_mark, generations_of_partition(self.folder))
+        if there < newest and not unclean:
+            log.warning("users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared "
+                        "with its mailbox", self.name, shown(there), shown(newest))
+        if there < newest or unclean:
+            mark_behind(self.folder)
 
     def _of_our_format(self, meta: bytes) -> bytes:
         """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
@@ -273,6 +287,17 @@ class Partition:
         self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
+    def skip_serials(self, last: int) -> None:
+        """Give out neither that arrival serial nor smaller ones. On disk."""
+        def work(txn: WriteTxn) -> None:
+            epoch, first, form = META.unpack(self.states.get_to_change(META_KEY, txn.handle) or b"")
+            self.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        with self._serials_lock:
+            self._serials = iter(range(0))
+
     def sweep(self, age: float) -> int:
         """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
@@ -283,8 +308,12 @@ class Partition:
                if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
         again, self._left = own & self._left, own
         for serial in sorted(again):
-            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+            self.take_up(serial)
         return len(again)
+
+    def take_up(self, serial: int) -> None:
+        """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
+        transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
@@ -344,22 +373,23 @@ class Partition:
             return work(made[0])
 
         hurried = seconds is None and self.env.at_once
-        with _refused(hurried):
-            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
+        while True:
+            try:
+                result = transact(self.env, run, seconds=LOCK_SECONDS if hurried else seconds)
+                break
+            except NotSummed as needed:
+                domain = needed.domain
+            except _REFUSED as error:
+                raise _refusal(error, hurried=hurried) from error
+            with _refused(hurried):
+                self.domains.sum_up(domain)
         if made[0].charged:
             after_commit(self.domains.add, made[0].charged)
         after_commit(self._remember, made[0])
         return result
 
-    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
-        while True:
-            try:
-                return transact(self.env, run, seconds=seconds)
-            except NotSummed as needed:
-                self.domains.sum_up(needed.domain)
-
     def _remember(self, txn: WriteTxn) -> None:
-        changes = list(txn.changed())
+        changes = txn.changed()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in changes:
@@ -369,8 +399,8 @@ class Partition:
             changed.append(mailbox)
             unwritten.add(mailbox)
         if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, state, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
+            mailbox, (before, figures, uid, record) = txn.patched
+            self.views.patch(mailbox, Patch(before, figures, uid, record))
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())
@@ -511,15 +541,16 @@ def _refused(hurried: bool = False) -> Iterator[None]:
     for locks."""
     try:
         yield
-    except Deadlock as error:
-        if hurried:
-            raise NotAtOnce from None
-        raise StoreError(Problem.BUSY, detail=str(error)) from error
-    except Quiesced:
-        raise NotAtOnce from None
-    except Failure as error:
-        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-        raise StoreError(problem, detail=str(error)) from error
+    except _REFUSED as error:
+        raise _refusal(error, hurried=hurried) from error
+
+
+def _refusal(error: Exception, *, hurried: bool) -> StoreError:
+    if isinstance(error, Deadlock) and not hurried:
+        return StoreError(Problem.BUSY, detail=str(error))
+    if isinstance(error, (*Deadlock, Quiesced)):
+        return NotAtOnce()
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def _serial_key(serial: int) -> bytes:

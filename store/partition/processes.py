@@ -46,6 +46,7 @@ class ProcessRegistry:
     """
 
     def __init__(self, folder: Path, who: str = "", wait: float = WAIT) -> None:
+        self.who = who
         self._root = folder
         self._folder = folder / "inside"
         privatefiles.make_folder(self._folder, parents=True, exist_ok=True)

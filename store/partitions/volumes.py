@@ -70,31 +70,37 @@ def add(store: Store, name: str, folder: Path | None = None) -> Partition:
     with in_turn(store.root / "run" / LOCK):
         if name in store.partitions or name in (listed(store.root) or ()):
             raise StoreError(Problem.STORE_IN_USE, f"There is a partition {name} already")
-        if not (link.is_symlink() or link.exists()):
-            _make(store, name, folder)
-        elif folder is not None:
+        there = link.is_symlink() or link.exists()
+        if there and folder is not None:
             raise StoreError(Problem.STORE_IN_USE, f"There is a {link} already")
-        _begin(store, link)
-        write_list(store.root, [*(listed(store.root) or store.partitions), name])
+        place = None if folder is None else _empty(store, folder)
+        with store.begun("partition add", {"name": name, "path": None if place is None else str(place)}):
+            if not there:
+                _make(link, place)
+            _begin(store, link)
+            write_list(store.root, [*(listed(store.root) or store.partitions), name])
     return store.partition(name)
 
 
-def _make(store: Store, name: str, folder: Path | None) -> None:
-    link = store.root / "partitions" / name
-    if folder is not None:
-        place = folder.absolute()
-        if place.is_relative_to(store.root.absolute()):
-            raise StoreError(Problem.BAD_NAME, f"{place} is inside the store: leave it out, or take another volume")
-        if any((place / part).exists() for part in PARTS):
-            raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty")
+def _empty(store: Store, folder: Path) -> Path:
+    place = folder.absolute()
+    if place.is_relative_to(store.root.absolute()):
+        raise StoreError(Problem.BAD_NAME, f"{place} is inside the store: leave it out, or take another volume")
+    if any((place / part).exists() for part in PARTS):
+        raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty")
+    return place
+
+
+def _make(link: Path, place: Path | None) -> None:
+    if place is not None:
         try:
             Partition.make(place)
         except BaseException:
-            _remove_parts(place)
+            remove_parts(place)
             raise
         link.symlink_to(place, target_is_directory=True)
     else:
-        place = link.with_name(f".{name}.new")
+        place = link.with_name(f".{link.name}.new")
         shutil.rmtree(place, ignore_errors=True)
         Partition.make(place)
         place.rename(link)
@@ -135,20 +141,30 @@ def remove(store: Store, name: str) -> None:
         reason = _needed(store, partition)          # now that nobody can change it
         if reason:
             raise StoreError(Problem.NO_PERMISSION, f"Partition {name} cannot be removed: {reason}")
-        store.partitions = {other: each for other, each in store.partitions.items() if other != name}
-        partition.close(clean=True)
-        write_list(store.root, list(store.partitions))
         link = store.root / "partitions" / name
-        if link.is_symlink():
-            place = link.resolve()
-            link.unlink()
-            sync_folder(link.parent)
-            _remove_parts(place)
-        else:
-            place = link.with_name(f".{name}.removed")
-            link.rename(place)
-            sync_folder(link.parent)
-            shutil.rmtree(place)
+        with store.begun("partition remove", {"name": name, "path": str(link.resolve())}):
+            store.partitions = {other: each for other, each in store.partitions.items() if other != name}
+            partition.close(clean=True)
+            write_list(store.root, list(store.partitions))
+            _leave(link)
+
+
+def _leave(link: Path) -> None:
+    if link.is_symlink():
+        place = link.resolve()
+        link.unlink()
+        sync_folder(link.parent)
+        remove_parts(place)
+    else:
+        place = place_of_removed(link.parent.parent, link.name)
+        link.rename(place)
+        sync_folder(link.parent)
+        shutil.rmtree(place)
+
+
+def place_of_removed(root: Path, name: str) -> Path:
+    """Where the files of a partition are while they are removed, if it has no volume of its own."""
+    return root / "partitions" / f".{name}.removed"
 
 
 def _needed(store: Store, partition: Partition) -> str:
@@ -188,6 +204,7 @@ def figures(partition: Partition) -> Figures:
                    sum(state.octets for state in states), free, used, partition.is_full())
 
 
-def _remove_parts(place: Path) -> None:
+def remove_parts(place: Path) -> None:
+    """Remove all that a partition has there. What cannot be removed stays."""
     for part in PARTS:
         shutil.rmtree(place / part, ignore_errors=True)

@@ -136,9 +136,9 @@ def stamp(when: float) -> str:
     return time.strftime(TIME, time.gmtime(when))
 
 
-def aside_name(folder: Path, when: float) -> Path:
-    """What a damaged environment is called that is set aside at that time."""
-    path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}"), 1
+def aside_name(folder: Path, when: float, why: str = "damaged") -> Path:
+    """What a damaged (or "older") environment is called that is set aside at that time."""
+    path, number = folder.with_name(f"{folder.name}.{why}-{stamp(when)}"), 1
     while path.exists():
-        path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}.{number}"), number + 1
+        path, number = folder.with_name(f"{folder.name}.{why}-{stamp(when)}.{number}"), number + 1
     return path

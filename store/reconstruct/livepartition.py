@@ -35,6 +35,7 @@ from store.changes import News
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.mailboxes import deletion, namespace
+from store.mend.orphans import take_in_lost
 from store.partition import inuse
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
@@ -50,7 +51,6 @@ from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.lostpartitions import is_lost
-from store.reconstruct.orphans import take_in_lost
 from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
@@ -79,7 +79,7 @@ def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
             continue
         if lost and not (request.root / "mboxlist").is_dir():
             raise Refused("the list of mailboxes is lost, too: rebuild everything (--all)")
-        with request.watched() as progress:
+        with request.begun("reconstruct", {"partition": name}), request.watched() as progress:
             done = rebuild_partition(request.root, name, request.settings(), request.open_store, force=request.force,
                                      restart=partial(_restart, request.root), progress=progress)
             with request.open_store() as store:
@@ -340,11 +340,7 @@ class _PartitionRebuild:
         sync_folder(self.folder)
         volumes.put_in_use(store, self.folder.name, _agree)
         partition = store.partition(self.folder.name)
-        self._make_empty(store, partition)
-        for owner in {each.entry.name.owner for each in self._wanted}:
-            roots.recharge(store, owner)
-        partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
-        writing.write_round(store, partition, hurry=True)
+        complete(store, partition, self.done.findings)
         log.info("partition %s has been rebuilt: %d mailboxes, %d records", partition.name, self.done.mailboxes,
                  self.done.records)
 
@@ -360,15 +356,21 @@ class _PartitionRebuild:
                                                                                                       name=name))))
         store.mailboxes.env.flush()
 
-    def _make_empty(self, store: Store, partition: Partition) -> None:
-        """Mailboxes of which nothing but their row is left."""
-        there = {mailbox for mailbox, _ in partition.all_states()}
-        lost = [entry for entry in store.mailboxes.all() if entry.partition == partition.name and entry.id not in there]
-        for entry in lost:
-            self.done.findings.append(Finding("it has no store.idx: it is there again, empty, with a new UIDVALIDITY",
-                                              str(entry.name), RESTORE))
-            namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True,
-                                     acl=dict(entry.acl))
+
+def complete(store: Store, partition: Partition, findings: list[Finding]) -> None:
+    """What comes after a partition that has been rebuilt is in use: mailboxes of which nothing but their row is left
+    are there, empty; quota roots; each `store.idx`. No harm if it was done before. Raises StoreError."""
+    there = {mailbox for mailbox, _ in partition.all_states()}
+    lost = [entry for entry in store.mailboxes.all() if entry.partition == partition.name and entry.id not in there]
+    for entry in lost:
+        findings.append(Finding("it has no store.idx: it is there again, empty, with a new UIDVALIDITY",
+                                str(entry.name), RESTORE))
+        namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True,
+                                 acl=dict(entry.acl))
+    for owner in {entry.name.owner for entry in store.mailboxes.all() if entry.partition == partition.name}:
+        roots.recharge(store, owner)
+    partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
+    writing.write_round(store, partition, hurry=True)
 
 
 def _agree(store: Store, partition: Partition) -> None:

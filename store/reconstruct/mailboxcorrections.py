@@ -17,7 +17,7 @@ from store.values import RECONSTRUCT, Finding
 
 def correct(request: Request) -> Outcome:
     """Those of a user, or a mailbox and those below it. Raises Refused, StoreError."""
-    with request.open_store() as store:
+    with request.open_store() as store, request.correcting():
         scope, entries = mailboxes_meant(store, request), entries_meant(store, request)
         outcome = Outcome(mailboxes=len(scope))
         if request.force:
@@ -65,7 +65,7 @@ def look_at(store: Store, entries: Sequence[MailboxEntry], outcome: Outcome, pro
         found = {name: cacherebuild.known(store.partitions[name], digests)
                  for name, digests in cacherebuild.messages_of(store, entries).items()}
     tell = _Watched(progress, sum(map(len, found.values())))
-    known = {finding.where for finding in outcome.findings}     # --force has read the files already
+    known = {finding.where for finding in outcome.left + outcome.findings}
     for name, said in sorted(found.items()):
         for item in cacherebuild.look_at(store.partitions[name], said, deep=deep, tell=tell):
             if not isinstance(item, Finding):

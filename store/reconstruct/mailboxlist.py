@@ -41,7 +41,7 @@ from store.reconstruct.wholestore import accounts
 from store.settings import Settings
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
-from store.values import RECONSTRUCT, Finding
+from store.values import RECONSTRUCT, Finding, Repair
 
 LIST = "mboxlist"               # the folder of the list's environment
 SCRATCH = "mboxlist.new"
@@ -56,7 +56,7 @@ def only_list_is_lost(root: Path) -> bool:
 
 def reconstruct_list(request: Request) -> Outcome:
     """While nobody is in the store. Raises Refused, StoreError."""
-    root, users = request.root, accounts(request)
+    root, users, found = request.root, accounts(request), False
     aside = root / LIST
     if any(aside.glob("*.db")):
         if not request.force:
@@ -65,15 +65,20 @@ def reconstruct_list(request: Request) -> Outcome:
             return Outcome(left=[Finding("it would be rebuilt", str(aside), RECONSTRUCT)])
         if server(root / "run" / "server.pid"):
             raise StoreError(Problem.STORE_IN_USE, "Stop the server first: nobody can do without the list")
-        aside.rename(aside_name(aside, time.time()))
-        users = users or kept_accounts(root)
-    if not only_list_is_lost(root):
+        found = True
+    elif not only_list_is_lost(root):
         raise Refused("partitions have no databases, either: rebuild everything (--all)")
     if request.check:
         return Outcome(left=[Finding("it is lost", str(aside), RECONSTRUCT)])
-    outcome = rebuild_list(root, request.settings(), users=users)
-    with request.open_store():              # which reconciles what differs
-        return outcome
+    with request.making():
+        if found:
+            aside.rename(aside_name(aside, time.time()))
+            users = users or kept_accounts(root)
+        if not only_list_is_lost(root):
+            raise Refused("partitions have no databases, either: rebuild everything (--all)")
+        outcome = rebuild_list(root, request.settings(), users=users)
+        with request.open_store():          # which reconciles what differs
+            return outcome
 
 
 def rebuild_list(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Outcome:
@@ -167,7 +172,7 @@ class _ListRebuild:
         else:
             name = MailboxName(owner, f"Recovered ({mailbox})")
         self.done.findings.append(Finding("it had no store.idx: nobody knows its name, nor who may use it", str(name),
-                                          "mailbox rename"))
+                                          Repair.RENAME.of(name.owner or PUBLIC, name.path)))
         head = Head(id=mailbox, name=str(name), owner=owner, partition=partition, uidvalidity=state.uidvalidity,
                     uidnext=state.uidnext, highestmodseq=state.highestmodseq)
         return Source(partition, Path(), head, name)

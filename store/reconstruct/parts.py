@@ -16,7 +16,7 @@ from store.values import RECONSTRUCT, Finding
 def rebuild_parts(request: Request) -> Outcome:
     """Those that are wanted. Raises Refused, StoreError."""
     outcome = Outcome()
-    with request.open_store() as store, request.watched() as progress:
+    with request.open_store() as store, request.correcting(), request.watched() as progress:
         if request.cache:
             entries = entries_meant(store, request)
             outcome.mailboxes = len(entries)

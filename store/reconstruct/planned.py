@@ -5,9 +5,8 @@ from pathlib import Path
 from store.filelock import scratch
 from store.partition.marks import is_down
 from store.rebuild.outcome import Outcome
-from store.reconstruct.orphans import take_in_everywhere
 from store.reconstruct.request import Request
-from store.reconstruct.wholestore import accounts
+from store.reconstruct.wholestore import accounts, take_in_everywhere
 
 
 def make(request: Request) -> Outcome:
@@ -35,5 +34,8 @@ def make_and_apply(request: Request) -> Outcome:
 
 
 def _apply(request: Request, folder: Path) -> Outcome:
-    users = accounts(request) if is_down(request.root) and not request.check else []
-    return request.planner().apply(request, folder, users)
+    if request.check or not is_down(request.root):
+        return request.planner().apply(request, folder, [])
+    users = accounts(request)
+    with request.making():
+        return request.planner().apply(request, folder, users)

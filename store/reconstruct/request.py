@@ -1,11 +1,13 @@
 """What somebody wants to be reconstructed."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
+
+from store.operations.operationrecord import begun
 
 if TYPE_CHECKING:           # what a small reconstruct does without
     from store.accounts.builtin import User
@@ -68,3 +70,19 @@ class Request:
     apply: Path | None = None
     users: Path | None = None
     engine: str | None = None
+
+    def begun(self, kind: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+        """It is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
+        return begun(self.root, kind, self.program, arguments)
+
+    def correcting(self) -> AbstractContextManager[None]:
+        """`begun` for one that corrects a store that is whole: what was cut off is done again. Raises StoreError."""
+        if self.check:
+            return nullcontext()
+        return self.begun("reconstruct mailboxes", {name: getattr(self, name) for name in (
+            "what", "all", "partition", "force", "deep", "cache", "quota", "rights")})
+
+    def making(self) -> AbstractContextManager[None]:
+        """`begun` for one that makes all databases, or the list. Raises StoreError."""
+        return self.begun("reconstruct", {"all": not self.mboxlist, "mboxlist": self.mboxlist,
+                                          "users": None if self.users is None else str(self.users.absolute())})

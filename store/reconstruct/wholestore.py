@@ -16,6 +16,7 @@ from pathlib import Path
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError, disk_problem
+from store.mend.orphans import take_in_lost
 from store.opening import open_store
 from store.partitions import volumes
 from store.rebuild.desired import entry_of, limits_of
@@ -25,7 +26,6 @@ from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users, kept_accounts, salvage_users
 from store.rebuild.userareascan import Source, choose, sources
-from store.reconstruct.orphans import take_in_everywhere
 from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
@@ -37,10 +37,18 @@ from store.values import Finding
 def reconstruct_store(request: Request) -> Outcome:
     """All databases, which are lost; and message files that no mailbox has go to one of the administrator's. Raises
     Refused, StoreError."""
-    with request.watched() as progress:
-        outcome = rebuild(request.root, request.settings(), users=accounts(request), progress=progress)
-    take_in_everywhere(request, outcome)
+    users = accounts(request)
+    with request.making(), request.watched() as progress:
+        outcome = rebuild(request.root, request.settings(), users=users, progress=progress)
+        take_in_everywhere(request, outcome)
     return outcome
+
+
+def take_in_everywhere(request: Request, outcome: Outcome) -> None:
+    """Message files that nothing claims, of all partitions of a store that has been rebuilt. Raises StoreError."""
+    with request.open_store() as store:
+        for _, partition in sorted(store.partitions.items()):
+            take_in_lost(store, partition, outcome)
 
 
 def accounts(request: Request) -> list[User]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from attrs import define
 
 from mboxlist import privatefiles
-from mboxlist.engine import damage, damagemarks
+from mboxlist.engine import damage, damagemarks, generations
 from mboxlist.engine.damage import Mended, look_through
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind
@@ -25,16 +25,18 @@ log = logging.getLogger(__name__)
 
 MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
 EXPENDABLE = frozenset({"cache.db"})        # comes from message files; nothing of it changes before the store is open
-KEPT = 2                    # damaged environments that are kept, of each
+KEPT = 2                    # damaged environments that are kept, of each; all that were older are
+OLDER = "is older"          # what is said of an older table
 FEWER = 6                   # times that a snapshot is tried with fewer files of the log
 
 
 @define
 class EnvironmentRebuild:
-    """Of one environment, whose event it tells the recovery."""
+    """Of one environment, whose event it tells the recovery. `older`: all of it is older than what was there last."""
 
     recovery: Recovery
     environment: str
+    older: bool = False
 
     def run(self, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
         """Rebuild it. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
@@ -42,17 +44,18 @@ class EnvironmentRebuild:
         folder = self.recovery.root / self.environment
         log.error("%s is damaged (%s): it is rebuilt from what there is", self.environment, found)
         event = self.recovery.events[self.environment] = Event(self.environment, found)
-        if aside is None and ".db" not in found and folder.is_dir():
+        if aside is None and ".db" not in found and not self.older and folder.is_dir():
             bad = damage.look_through(folder, recover=False)
             event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
         try:
             if aside is None:
-                aside = aside_name(folder, self.recovery.began)
-                self.recovery.begin(self.environment, aside, event.found, cut)
+                aside = aside_name(folder, self.recovery.began,
+                                   "older" if self.older or OLDER in event.found else "damaged")
+                self.recovery.begin(self.environment, aside, event.found, cut=cut, older=self.older)
                 damage.set_aside(folder, aside)
             event.aside = str(aside)
             done = self._from_snapshot(aside, cut) or damage.mend(folder, aside, cut=cut, deep=deep,
-                                                                               shared=EXPENDABLE)
+                                                                  shared=EXPENDABLE, older=self.older)
             poor = done.source == "nothing" or MAIN & done.lost.keys()
             if not done.exact and poor and self._has_snapshot():
                 done = self._from_old_snapshot(aside) or damage.mend(folder, aside, cut=cut)
@@ -61,8 +64,9 @@ class EnvironmentRebuild:
             raise StoreError(Problem.UNAVAILABLE, f"{self.environment} is damaged, and cannot be mended: {error}"
                              ) from error
         event.source, event.exact, event.lost, event.logs_lost = done.source, done.exact, done.lost, done.logs_lost
-        log.warning("%s has been rebuilt from %s%s", self.environment, done.source, "" if done.exact else
-                    "; what is missing comes from the user area")
+        log.warning("%s has been rebuilt from %s%s%s; what was there is in %s", self.environment, done.source,
+                    f" without {', '.join(f'{name} ({why})' for name, why in done.lost.items())}" if done.lost else "",
+                    "" if done.exact else ", and what is missing or newer from the user area", aside)
         for old in sorted(folder.parent.glob(folder.name + ".damaged-*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -78,6 +82,8 @@ class EnvironmentRebuild:
 
     def _from_snapshot(self, aside: Path, cut: bool) -> Mended | None:
         """Made from a snapshot and the whole log since; None when that cannot be had."""
+        if self.older:
+            return self._from_newer_snapshot(aside)
         if cut or damage.has_all_logs(aside):
             return None
         archive = [self.recovery.settings.log_archive / self.environment] if self.recovery.settings.log_archive else []
@@ -96,6 +102,25 @@ class EnvironmentRebuild:
             if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
                 self._forget_marks(folder)
                 return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
+        damage.bring(aside, folder, [])
+        return None
+
+    def _from_newer_snapshot(self, aside: Path) -> Mended | None:
+        """Made from a snapshot that is newer than the older environment; None when there is none."""
+        folder, known = self.recovery.root / self.environment, damagemarks.known_tables(aside)
+        there = generations.of_environment(aside, known)
+        for snapshot in taking.listed(taking.folder(self.recovery.root, self.recovery.settings)):
+            if self.environment not in snapshot.manifest.environments:
+                continue
+            damage.bring(aside, folder, [])
+
+            def put_back(snapshot: Snapshot = snapshot) -> int:
+                taking.put_back(snapshot, self.environment, folder, [])
+                return generations.of_environment(folder, known)
+
+            if (damage.apart(put_back, folder) or 0) > there and damage.look_through(folder, recover=False) == {}:
+                self._forget_marks(folder)
+                return Mended(aside, logs_lost=True, source=f"the snapshot {snapshot.name}, which is newer")
         damage.bring(aside, folder, [])
         return None
 

@@ -6,6 +6,10 @@ an earlier process has met something that Berkeley DB could not read, the enviro
 snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area
 and the message files (`startrebuild`). What was found and done is in `<root>/recovered/<time>.json`.
 
+A table that is older than the others of its environment counts as lost. An environment that is older than what was
+there last (`engine/generations.py`) is set aside as `<folder>.older-<time>`; its tables, or a newer snapshot, are where
+the rebuild begins, and what is newer in the user area goes before them.
+
 Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that finds it begins the
 work again from there, so nobody takes what is half made for a store.
 """
@@ -25,7 +29,7 @@ from attrs import asdict, define, field
 from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.disk import replace_file, sync_folder
-from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
+from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut, OlderEnvironment, OlderTables
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
 from store.rebuild.emptying import stamp
@@ -72,17 +76,20 @@ class Recovery:
         begun = self._cut_off(environment)
         deep = begun is not None or bool(damagemarks.marks(folder))
         found, cut = (str(begun["found"]), bool(begun["cut"])) if begun else (self.wrong(environment), False)
+        older = begun is not None and bool(begun.get("older"))
         for _ in range(2):
             if not found:
                 try:
                     return begin()
                 except LogCut as error:
                     found, cut, deep = str(error), True, True
+                except (OlderTables, OlderEnvironment) as error:
+                    found, older = str(error), isinstance(error, OlderEnvironment)
                 except (Damaged, Failure) as error:
                     found, cut, deep = str(error), PAST_THE_END in str(error), not isinstance(error, BadPages)
             aside = self.root / begun["aside"] if begun else None
-            self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside, deep=deep)
-            found, begun = "", None
+            self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside, deep=deep, older=older)
+            found, begun, older = "", None, False
         return begin()
 
     def _cut_off(self, environment: str) -> dict[str, Any] | None:
@@ -93,13 +100,14 @@ class Recovery:
         log.error("%s was being rebuilt when an earlier start was cut off: that begins once more", environment)
         return begun
 
-    def begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
+    def begin(self, environment: str, aside: Path, found: str, *, cut: bool, older: bool) -> None:
         """Have the next start know, on disk, in case that this one does not come to its end. In an open store it is
         about a partition that is being rebuilt, and that starts again by itself."""
         if self.over:
             return
         self.begun = {**self.begun, environment: {
-            "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut}}    # the store may be moved
+            "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut,     # the store may be moved
+            "older": older}}
         replace_file(self.root / MENDING, json.dumps(self.begun).encode())
 
     def ended(self) -> None:
@@ -133,8 +141,8 @@ class Recovery:
         mine = [partitions] if environment == LIST else [(self.root / environment).parent]
         return any(read_epoch(place) for each in mine for place in (each.iterdir() if environment == LIST else [each]))
 
-    def _mend(self, environment: str, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
-        _environmentrebuild().EnvironmentRebuild(self, environment).run(found, cut, aside, deep=deep)
+    def _mend(self, environment: str, found: str, cut: bool, aside: Path | None, *, deep: bool, older: bool) -> None:
+        _environmentrebuild().EnvironmentRebuild(self, environment, older).run(found, cut, aside, deep=deep)
 
     # What was done
 

@@ -16,6 +16,7 @@ from attrs import define, evolve
 
 from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
+from store.partition.marks import mark_incomplete
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.rebuild.loader import files_of, give_files, load_records
@@ -94,9 +95,11 @@ class KnownFiles:
         load_records(self.partition, sorted(changed + list(self._expunged(unknown))))
         left = [digest for digest in unknown if self.partition.refs.find(digest, raw=True) is None]
         if left:
+            mark_incomplete(self.partition.folder, incomplete=True)
             command = f"onecopy reconstruct --partition {shlex.quote(self.partition.name)}"
             self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
                                       f"{command} brings them to one")
+            log.warning("partition %s: %s", self.partition.name, self.event.missing[-1])
             self.event.missing += [self.partition.files.path(digest) for digest in left[:SHOWN]]
         if gone:
             self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "

@@ -22,6 +22,7 @@ from store.tables.state import MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
+from store.userarea.unlisted import is_former
 from store.userarea.writing import describe, right_place, write_round
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,8 @@ def _differs(store: Store, partition: Partition, mailbox: int) -> bool:
 
 def sweep(store: "Store", partition: "Partition") -> bool:
     """Remove temporary files from `users/`, and the files of mailboxes to which this list gave an id and which are no
-    more, or elsewhere. A file of another list may be all that is left of a mailbox: it stays, and is reported.
+    more, or elsewhere. A file of another list, or of a mailbox that nobody has taken out of this one, may be all that
+    is left of a mailbox: it stays, and is reported.
 
     Whether it came to its end: it is left off when the process leaves the store.
     """
@@ -127,7 +129,8 @@ def _sweep_file(store: Store, partition: Partition, path: Path) -> None:
         where = right_place(place, *found)
         if where == path or owner_of(where) != head.id:
             return
-    if head.store != store.mailboxes.identity or head.id > store.mailboxes.last_identity()[0]:
+    if head.store != store.mailboxes.identity or head.id > store.mailboxes.last_identity()[0] or (
+            found is None and not is_former(store, partition, head)):
         log.warning("%s is of mailbox %d, %s, which is not known here", path, head.id, head.name)
     else:
         remove_file(partition, path, head.id)

@@ -140,6 +140,15 @@ def finish(root: Path) -> bool:
     return True
 
 
+def undo(root: Path) -> bool:
+    """Remove the new databases of a restore that was cut off before it was decided; whether there were any. For who is
+    alone in the store. Raises OSError."""
+    found = [path for pattern in (LIST + NEW, "partitions/*/index" + NEW) for path in root.glob(pattern)]
+    for path in found:
+        shutil.rmtree(path)
+    return bool(found)
+
+
 @define
 class _Before:
     """What the present databases of a partition tell: the figures of mailboxes by id, the epoch, the first serial that

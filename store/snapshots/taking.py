@@ -200,6 +200,18 @@ def _locked(place: Path) -> contextlib.AbstractContextManager[None]:
     return exclusive(place / LOCK, Problem.BUSY, "Another process makes or removes a snapshot")
 
 
+def clear(store: Store) -> bool:
+    """Remove what is left of snapshots that were cut off while they were made or removed; whether there was anything.
+    Raises StoreError BUSY, OSError."""
+    place = folder(store.root, store.settings)
+    with _locked(place):
+        there = set(place.iterdir())
+        _clear(place)
+        gone = there != set(place.iterdir())
+    keep_what_is_needed(store)
+    return gone
+
+
 def _clear(place: Path) -> None:
     """Remove what was cut off. For who has the lock. A scratch folder may be in use: it goes when it is a day old."""
     old = time.time() - 86400

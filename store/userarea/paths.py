@@ -26,7 +26,7 @@ from mboxlist.names import PUBLIC, MailboxName
 from store.errors import StoreError, disk_problem
 from store.partition.partition import Partition
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME
+from store.userarea.idxfile import NAME, Head
 
 DELETED = "deleted"
 TRIES = 10
@@ -47,29 +47,39 @@ def place_of_deleted(partition: Partition, mailbox: int) -> Path:
     return partition.folder / "users" / DELETED / str(mailbox) / NAME
 
 
-def owner_of(path: Path) -> int | None:
-    """The id of the mailbox whose file that is; None when there is none, or it cannot be read."""
+def head_of(path: Path) -> Head | None:
+    """What the file says of its mailbox; None when there is none, or it cannot be read."""
     try:
-        return idxfile.read_head(path).id
+        return idxfile.read_head(path)
     except StoreError:
         return None
 
 
-def give_name(partition: Partition, temporary: Path, path: Path, mailbox: int) -> None:
-    """Put the file of a mailbox in its place.
+def owner_of(path: Path) -> int | None:
+    """The id of the mailbox whose file that is; None when there is none, or it cannot be read."""
+    head = head_of(path)
+    return None if head is None else head.id
+
+
+def give_name(partition: Partition, temporary: Path, path: Path, mailbox: int,
+              may_replace: Callable[[Head], bool] = lambda head: True) -> bool:
+    """Put the file of a mailbox in its place, if it `may_replace` the one that is there; whether it has.
 
     If the file of another mailbox is there, which had the name before, that is where deleted ones are until whoever
     gave it another name has written it. Raises OSError, StoreError.
     """
     with Locks(partition) as locks:
         locks.take_name(path)
-        other = owner_of(path)
-        if other is not None and other != mailbox:
-            aside = place_of_deleted(partition, other)
+        there = head_of(path)
+        if there is not None and there.id == mailbox and not may_replace(there):
+            return False
+        if there is not None and there.id != mailbox:
+            aside = place_of_deleted(partition, there.id)
             locks.take_name(aside)
-            if owner_of(aside) != other:
+            if (older := head_of(aside)) is None or older.id != there.id or older.written < there.written:
                 in_folder(partition, aside.parent, lambda: os.replace(path, aside), sync=False)
         os.replace(temporary, path)
+    return True
 
 
 def remove_file(partition: Partition, path: Path, mailbox: int) -> bool:

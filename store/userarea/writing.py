@@ -32,6 +32,7 @@ from store.tables.state import MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
+from store.userarea.unlisted import is_ahead
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,7 @@ class _Ready:
     mailbox: int
     temporary: Path
     path: Path
+    head: Head
 
 
 class _Round:
@@ -290,7 +292,7 @@ class _Round:
                 raise
             self._unwritten.failed(mailbox, str(error))
             return None
-        return _Ready(mailbox, temporary, path)
+        return _Ready(mailbox, temporary, path, contents.head)
 
     def _flush(self) -> None:
         """Have on disk the files, and all that they tell of."""
@@ -302,7 +304,11 @@ class _Round:
     def _publish(self, item: _Ready) -> bool:
         """Give a file its name; whether it has it."""
         try:
-            give_name(self._partition, item.temporary, item.path, item.mailbox)
+            if not give_name(self._partition, item.temporary, item.path, item.mailbox,
+                             lambda there: not is_ahead(there, item.head)):
+                self._partition.outdated.add(MailboxId(item.mailbox))       # housekeeping takes in what is newer
+                self._unwritten.failed(item.mailbox, "the one that is there is newer than the mailbox, and stays")
+                return False
             if self._sync and self._single:
                 sync_folder(item.path.parent)
         except (OSError, StoreError) as error:

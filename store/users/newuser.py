@@ -16,7 +16,8 @@ def add_user(store: Store, address: str, password_hash: str, partition: str | No
     Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE, NO_PERMISSION.
     """
     partition = placement.for_new_mail(store) if partition is None else volumes.named(store, partition).name
-    made = store.directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
-    if hosting.is_here(store, made):
-        firstuse.inbox(store, made)
+    with store.begun("user add", {"users": [store.directory.user_id(address)]}):
+        made = store.directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
+        if hosting.is_here(store, made):
+            firstuse.inbox(store, made)
     return made

@@ -13,7 +13,7 @@ EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 SMALL = {"store.partition.views.LARGE": 0, "store.partition.recordbuffers.LARGE": 0,
          "store.partition.recordbuffers.ROOM": 3, "imap.view.FEW": 0,
          "store.partition.views.MANY": 0, "store.partition.views.AT_ONCE": -1,
-         "imap.session.MANY": 0, "imap.session.QUICK": 0, "imap.session.QUICK_UNITS": 0}
+         "imap.selection.MANY": 0, "imap.selection.QUICK": 0, "imap.session.QUICK_UNITS": 0}
 
 
 @pytest.mark.parametrize("as_large", [False, True])

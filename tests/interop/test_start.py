@@ -1,6 +1,7 @@
 """Starts that must not work, and stops."""
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -92,3 +93,26 @@ def test_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
                     if line.startswith("Max open files"))
         soft, hard = line.split()[3:5]
         assert soft == hard
+
+
+def test_what_a_copy_leaves_out_is_made_again(tmp_path: Path) -> None:
+    """docs/backup.md: `run/` is not saved; and many a program copies no folder that is empty."""
+    kept = messages.make(1, 0, 2048)
+    with Server(tmp_path, ["alice"]) as server:
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver("", ["alice"], kept)[0].code == 250
+        assert server.stop() == 0
+        shutil.rmtree(server.root / "run")
+        for folder in sorted(server.root.rglob("*/"), reverse=True):
+            if not any(folder.iterdir()):
+                folder.rmdir()
+        assert not (server.root / "partitions" / "primary" / "staging").exists()
+        server.command("config", "check")
+        server.start()
+        with Imap(server.imap, "alice", PASSWORD) as imap:
+            assert imap.select()[1] == 1
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver("", ["alice"], messages.make(1, 1, 2048))[0].code == 250
+        server.check()
+        assert server.stop() == 0
+    server.check()

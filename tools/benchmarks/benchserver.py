@@ -15,6 +15,7 @@ from tools.benchmarks.temporaryserver import is_running, make_users, server_port
 from tools.cli import program
 from tools.cli.storeaccess import init
 from tools.exits import Failure
+from tools.server.process import reactor
 
 STATE = Path(__file__).resolve().parents[2] / "var" / "bench.json"
 
@@ -132,7 +133,8 @@ def run(words: list[str]) -> int:
                         as_json=arguments.json)
         return 0
     if arguments.command == "commands":
-        from tools.benchmarks import commandcost  # here: it makes a reactor
+        reactor.install()
+        from tools.benchmarks import commandcost  # here: it imports the reactor
         commandcost.run(arguments.dir, arguments.sync, as_json=arguments.json)
         return 0
     if arguments.command == "down":

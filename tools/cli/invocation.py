@@ -5,12 +5,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attrs import frozen
 
 from store.errors import StoreError
+from store.operations.operationrecord import begun
 from store.settings import Settings
 from tools import storeowner
 from tools.cli.later import Later
@@ -29,10 +30,17 @@ _look = Later("store.quota.overview:look")          # the databases' tables are 
 
 @frozen
 class Invocation:
-    """What was typed: the command's own arguments, and the configuration."""
+    """What was typed: the command's own arguments, the configuration, and the words themselves."""
 
     arguments: Any
     config: Config
+    words: tuple[str, ...] = ()
+
+    def repeatable(self, kind: str) -> AbstractContextManager[None]:
+        """The command is on record while the block lasts, to be done again if it is cut off: for one of which the
+        second time does only what is left. Raises StoreError."""
+        return begun(self.config.root, kind, self.arguments.program, {"words": list(self.words), "folder": os.getcwd()},
+                     stops=True)
 
     def act_as_owner(self, *, reads_as_root: bool = False) -> None:
         """Have this process act as the owner of the store, where root runs it. Raises Failure."""

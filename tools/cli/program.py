@@ -162,7 +162,8 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
     arguments, unknown = grown.top.parse_known_args(words)
     if unknown:
         arguments.parser.unknown(unknown)
-    return Invocation(arguments, config.load(config.given(arguments), os.environ, arguments.config, defaults or {}))
+    loaded = config.load(config.given(arguments), os.environ, arguments.config, defaults or {})
+    return Invocation(arguments, loaded, tuple(words))
 
 
 def _in_order(words: Sequence[str]) -> list[str]:

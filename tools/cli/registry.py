@@ -43,7 +43,7 @@ COMMANDS = (
     *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
-    Registered("directory status", "directory_status"),
+    Registered("directory status", "directory"),
     Registered("directory test", "directory_test"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
     Registered("mailbox acl", "mailbox_sharing"),
@@ -113,6 +113,9 @@ COMMANDS = (
     Registered("logins", "connections",
                "list the users, addresses and networks whose failed logins make the next ones "
                                     "wait, or forget them; exit status 1 if no server runs"),
+    Registered("status", "status",
+               "show whether the server runs, which partitions can be used, which commands are under way, and what "
+               "became of those that were cut off; exit status 1 if something is not as it should be"),
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),

@@ -255,6 +255,8 @@ def restore(invocation: Invocation) -> int:
         def progress(so_far: Restored) -> None:
             tell(so_far.messages + so_far.there, _rate(so_far.files, begun))
 
+        if not arguments.dry_run:
+            stack.enter_context(invocation.repeatable("restore"))
         done = Restoring(store, archives, choice, progress).run()
     facts = attrs.asdict(done)
     _print(invocation, facts, facts.pop("findings"))

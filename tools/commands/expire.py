@@ -4,6 +4,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 from mboxlist import privatefiles
@@ -86,7 +87,8 @@ def run(invocation: Invocation) -> int:
         if unknown:
             raise Failure(f"there is no rule {', '.join(sorted(unknown))}")
         entries = _entries(store, arguments)
-        with bar("mailboxes", lambda: sum(1 for _ in _entries(store, arguments))) as tell:
+        on_record = nullcontext() if arguments.dry_run else invocation.repeatable("expire run")
+        with on_record, bar("mailboxes", lambda: sum(1 for _ in _entries(store, arguments))) as tell:
             record, reported = expire_all(store, entries, book, plan, tell)
     _print(arguments, record, reported)
     return int(bool(record.problems))

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -231,7 +232,8 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
 
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
-    with invocation.store() as store, changing_bar() as progress:
+    on_record = nullcontext() if arguments.dry_run else invocation.repeatable(arguments.program.partition(" ")[2])
+    with invocation.store() as store, on_record, changing_bar() as progress:
         found = importjobs.run(store, jobs, lambda name: None if name == PUBLIC else account(store, name), choices,
                                tell, progress)
     rows = [{"user": user, **taken.facts()} for user, taken in found]

@@ -121,7 +121,10 @@ def rename(invocation: Invocation) -> int:
     arguments = invocation.arguments
     with invocation.store() as store:
         user = owner(store, arguments.user)
-        namespace.rename_mailbox(store, mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name))
+        old, new = mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name)
+        uidnext = namespace.uidnext(store, old)
+        with store.begun("mailbox rename", {"old": str(old), "new": str(new), "uidnext": uidnext}):
+            namespace.rename_mailbox(store, old, new)
     return 0
 
 
@@ -133,4 +136,5 @@ def delete(invocation: Invocation) -> int:
         names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
         question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
         invocation.confirm(question, final=False)
-        return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]))
+        with store.begun("mailbox delete", {"mailboxes": [str(name) for name in names.values()]}):
+            return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]))

@@ -71,7 +71,7 @@ def drain(invocation: Invocation) -> int:
             raise Failure(f"new users come to {name}: set store.default_partition to another first")
         if name == to:
             raise Failure(f"{name} cannot be drained to itself")
-        return move_owners(store, owners_on(store, name), lambda: to or placement.roomiest(store, name).name)
+        return move_owners(store, owners_on(store, name), to, without=name)
 
 
 def remove(invocation: Invocation) -> int:
@@ -82,12 +82,15 @@ def remove(invocation: Invocation) -> int:
     return 0
 
 
-def move_owners(store: Store, owners: Sequence[str], to: Callable[[], str]) -> int:
-    """Move them to partitions, one after the other; the refusals are printed, and the status is 1 if there were any."""
+def move_owners(store: Store, owners: Sequence[str], to: str | None, without: str = "") -> int:
+    """Move them to the partition, or each to the one with most room that is not `without`; the refusals are printed,
+    and the status is 1 if there were any."""
     shown = {owner or PUBLIC: owner for owner in owners}
-    with progress(len(shown)) as tell:
+    with progress(len(shown)) as tell, store.begun("partition move", {
+            "owners": list(owners), "to": to, "without": without}, stops=True):
         def work(name: str) -> None:
-            done = move_owner(store, shown[name], volumes.named(store, to()).name, side_by_side=in_threads,
+            place = volumes.named(store, to or placement.roomiest(store, without).name).name
+            done = move_owner(store, shown[name], place, side_by_side=in_threads,
                               progress=lambda so_far: tell(name, so_far))
             print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
                   f"({size(done.octets)})", flush=True)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import nullcontext
 from functools import partial
 
 from attrs import asdict
@@ -40,8 +41,11 @@ def purge(invocation: Invocation) -> int:
         now = time.time() + delay - older               # at which the rest would be due by the setting
         if older < delay and not arguments.dry_run:
             invocation.confirm("Purge what could still be restored?")
-        for partition in store.partitions.values():
-            if arguments.partition in (None, partition.name):
+        those = [partition for partition in store.partitions.values()
+                 if arguments.partition in (None, partition.name)]
+        with nullcontext() if arguments.dry_run else store.begun(
+                "purge", {"partitions": [partition.name for partition in those], "until": now}, stops=True):
+            for partition in those:
                 with bar(f"purge {partition.name}", partial(count_due, partition, now)) as tell:
                     done = asdict(purge_partition(store, partition, now, tell, dry_run=arguments.dry_run))
                 failed |= done.pop("failed")

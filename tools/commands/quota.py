@@ -116,17 +116,19 @@ def set_quota(invocation: Invocation) -> int:
         raise Failure("nothing to change: give --octets, --messages or --composite")
     with invocation.store() as store:
         root = root_named(store, arguments.root)
+        limits_by_root: dict[str, int] | None = None
         if arguments.composite is not None:
             if arguments.octets is not None or SEPARATOR in root or root.startswith(DOMAIN):
                 raise Failure("--composite is for a user, and in the place of --octets")
             limits_by_root = {f"{root}/{mailbox_name(root, path).path}" if path else root: limit
                               for path, limit in arguments.composite}
-            quotaroots.set_all(store, root, limits_by_root)
-            changed = list(limits_by_root)
-        else:
-            changed = [root]
-        if arguments.octets is not None or arguments.messages is not None:
-            quotaroots.set_quota(store, root, arguments.octets, arguments.messages)
+        changed = [root] if limits_by_root is None else list(limits_by_root)
+        with store.begun("quota set", {"root": root, "composite": limits_by_root, "octets": arguments.octets,
+                                       "messages": arguments.messages}):
+            if limits_by_root is not None:
+                quotaroots.set_all(store, root, limits_by_root)
+            if arguments.octets is not None or arguments.messages is not None:
+                quotaroots.set_quota(store, root, arguments.octets, arguments.messages)
         rows = [facts(name, quotaroots.quota(store, name), store.settings) for name in changed]
     if arguments.json:
         print_json(rows)
@@ -137,7 +139,8 @@ def remove_quota(invocation: Invocation) -> int:
     """onecopy quota remove"""
     with invocation.store() as store:
         root = root_named(store, invocation.arguments.root)
-        quotaroots.remove_quota_root(store, root)
+        with store.begun("quota remove", {"root": root}):
+            quotaroots.remove_quota_root(store, root)
     if invocation.arguments.json:
         print_json([{"root": root}])
     return 0

@@ -1,5 +1,6 @@
 """onecopy relink"""
 
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -35,12 +36,13 @@ def relink_store(invocation: Invocation) -> int:
         if arguments.partition is not None and arguments.partition not in store.partitions:
             raise Failure(f"there is no partition {arguments.partition}")
         before = {name: figures(partition) for name, partition in store.partitions.items()}
-        for double, done in relink(store, change=not arguments.check):
-            one = found.setdefault(double.why, Relinked())
-            one.doubles += done
-            one.octets += double.octets if done else 0
-            one.skipped += not done
-        rows = [_joined(store, arguments, name, before[name]) for name in sorted(store.partitions)]
+        with nullcontext() if arguments.check else invocation.repeatable("relink"):
+            for double, done in relink(store, change=not arguments.check):
+                one = found.setdefault(double.why, Relinked())
+                one.doubles += done
+                one.octets += double.octets if done else 0
+                one.skipped += not done
+            rows = [_joined(store, arguments, name, before[name]) for name in sorted(store.partitions)]
     doubles, octets = (sum(getattr(each, name) for each in found.values()) for name in ("doubles", "octets"))
     if arguments.json:
         print_json({"doubles": doubles, "octets": octets,

@@ -14,6 +14,7 @@ import attrs
 import store.settings
 from mboxlist import privatefiles
 from mboxlist.engine.hotcopy import Logs
+from store.operations.operationrecord import begun
 from store.snapshots import comparison, reset, retention, taking
 from store.snapshots.comparison import Difference
 from store.snapshots.taking import Snapshot
@@ -88,7 +89,8 @@ def create(invocation: Invocation) -> int:
         hold = contextlib.nullcontext if arguments.freeze is None else partial(
             frozen_for, opened, arguments.freeze, arguments.freeze_time)
         start = time.monotonic()
-        made = retention.make(opened, progress, verify=not arguments.no_verify, hold=hold)
+        with opened.begun("snapshot create", {}, stops=True):
+            made = retention.make(opened, progress, verify=not arguments.no_verify, hold=hold)
         took = time.monotonic() - start
     if arguments.json:
         print_json({**_facts(made), "seconds": round(took, 3)})
@@ -170,9 +172,11 @@ def restore(invocation: Invocation) -> int:
         what = "exactly" if arguments.exact else f"and its logs up to {when(arguments.until)}" if arguments.until else \
             "and all its logs"
         invocation.confirm(f"Put back the snapshot {chosen.name} {what}?", final=False)
-    with changing_bar(octets=True) as progress:
+    on_record = contextlib.nullcontext() if arguments.dry_run else begun(
+        root, "snapshot restore", arguments.program, {"snapshot": chosen.name}, stops=True)
+    with on_record, changing_bar(octets=True) as progress:
         done = reset.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
-                                 dry_run=arguments.dry_run, progress=progress)
+                             dry_run=arguments.dry_run, progress=progress)
     if not arguments.dry_run:
         _open_once(invocation)
     facts = {"snapshot": chosen.name, "moment": when(chosen.manifest.moment), "done": not arguments.dry_run,
@@ -237,9 +241,10 @@ def remove(invocation: Invocation) -> int:
     if not arguments.dry_run:
         invocation.confirm(f"Remove {', '.join(each.name for each in going)}?")
         with invocation.store() as opened:
-            for each in going:
-                taking.remove(each)
-            taking.keep_what_is_needed(opened)
+            with opened.begun("snapshot remove", {"snapshots": [each.name for each in going]}):
+                for each in going:
+                    taking.remove(each)
+                taking.keep_what_is_needed(opened)
     if arguments.json:
         print_json([{"snapshot": each.name, "octets": each.size, "removed": not arguments.dry_run} for each in going])
     else:

@@ -1,6 +1,7 @@
 """onecopy undelete, mailbox undelete, user undelete"""
 
 import argparse
+import contextlib
 from datetime import datetime
 
 from attrs import asdict
@@ -83,7 +84,9 @@ def undelete_users(invocation: Invocation) -> int:
             back = undelete_user(store, store.directory.user_id(text), change=not arguments.dry_run)
             rows.append(asdict(back))
 
-        status = each(arguments.users, bring)
+        users = [store.directory.user_id(text) for text in arguments.users]
+        with contextlib.nullcontext() if arguments.dry_run else store.begun("user undelete", {"users": users}):
+            status = each(arguments.users, bring)
     if arguments.json:
         print_json({"dry_run": arguments.dry_run, "users": rows})
     elif rows:
@@ -100,7 +103,8 @@ def undelete_expunged(invocation: Invocation) -> int:
         entry = mailbox(store, arguments.user, arguments.mailbox)
         found = [item for item in deleted_messages(store, entry, since=arguments.since)
                  if not arguments.uid or item.uid in arguments.uid]
-        back = [] if arguments.list else undelete_messages(store, entry, since=arguments.since, uids=arguments.uid)
+        with contextlib.nullcontext() if arguments.list else invocation.repeatable("undelete"):
+            back = [] if arguments.list else undelete_messages(store, entry, since=arguments.since, uids=arguments.uid)
         store.news.tell([entry.id])
     if arguments.list:
         rows = [{"uid": item.uid, "expunged": when(item.when), "received": when(item.received), "size": item.size}

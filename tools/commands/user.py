@@ -254,8 +254,10 @@ def remove_users(invocation: Invocation) -> int:
             for user in users:
                 _require_ours(store, user)
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
-        work = restorable.forget_user if invocation.arguments.now else lifecycle.remove_user
-        return each(users, lambda user: work(store, _own_name(store, user)))
+        if not invocation.arguments.now:
+            return each(users, lambda user: lifecycle.remove_user(store, _own_name(store, user)))
+        with store.begun("user remove", {"users": [store.directory.user_id(user) for user in users]}):
+            return each(users, lambda user: restorable.forget_user(store, _own_name(store, user)))
 
 
 def _own_name(store: Store, address: str) -> str:
@@ -273,5 +275,7 @@ def rename_user(invocation: Invocation) -> int:
     """onecopy user rename"""
     with invocation.store() as store:
         names = store.directory
-        lifecycle.rename_user(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
+        old, new = names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new)
+        with store.begun("user rename", {"old": old, "new": new}):
+            lifecycle.rename_user(store, old, new)
     return 0

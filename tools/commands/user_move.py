@@ -37,9 +37,11 @@ def move_users(invocation: Invocation) -> int:
         owners: list[str] = []
         status = each(arguments.users, lambda user: owners.append(account(store, user).user))
         if place is None:
-            return max(status, move_owners(store, owners, lambda: to))
-        work = _count if arguments.dry_run else _move
-        return max(status, work(store, owners, to.lower(), place))
+            return max(status, move_owners(store, owners, to))
+        if arguments.dry_run:
+            return max(status, _count(store, owners, to.lower(), place))
+        with store.begun("user move", {"users": owners, "to": to.lower()}, stops=True):
+            return max(status, _move(store, owners, to.lower(), place))
 
 
 def _place(invocation: Invocation, store: Store, to: str) -> Place | None:

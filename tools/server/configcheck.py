@@ -88,7 +88,7 @@ def _root(config: Config) -> Iterator[Finding]:
         yield Finding("root", True, f"{root} belongs to {_user_name(owner)}, and the processes run as "
                                     f"{_user_name(expected)}")
     for part in ("mboxlist", "run"):
-        if stat.S_IMODE((root / part).stat().st_mode) & 0o077:
+        if (root / part).is_dir() and stat.S_IMODE((root / part).stat().st_mode) & 0o077:
             yield Finding("root", True, f"{root / part} is open to other users: its mode should be 0700")
     if mode & 0o002:
         yield Finding("root", True, f"every user can write to {root}")

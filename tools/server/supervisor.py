@@ -17,6 +17,7 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
@@ -24,6 +25,7 @@ from store.errors import StoreError
 from store.partition import processes as process_registry
 from tools.cli.later import Later
 from tools.cli.options import Config
+from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.fork import Child
 from tools.server.process import clearing, logs, reloadable, sockets
@@ -41,8 +43,7 @@ LONGEST_PAUSE = 30.0
 KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
 LOOK = 1.0              # seconds between two looks for tools that died in the store
 
-# The event loop comes first: there is one, and one of all servers, for each process.
-_worker = Later("tools.server.worker:main", "tools.server.process.reactor:install")
+_WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -167,7 +168,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
-                partial(_worker, worker_config), [self._counts, self._logins.handle, *(
+                partial(Later.function(_WORKER), worker_config), [self._counts, self._logins.handle, *(
                     each.socket.fileno() for each in mine)])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
@@ -298,12 +299,15 @@ class Supervisor:
 
 def _claim(root: Path) -> int:
     """Own the store, over all restarts of its processes; a descriptor. Raises Failure."""
-    if not (root / "run").is_dir():
+    if not is_store(root):
         raise Failure(f"There is no store in {root}; `onecopy init` makes one")
     try:
+        privatefiles.make_folder(root / "run", exist_ok=True)       # a copy of the store comes without it
         return process_registry.claim(root / "run" / "server.pid")
     except StoreError as error:
         raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{root / 'run'} cannot be used: {error.strerror}", 1) from error
 
 
 def _signals_to_pipe() -> int:

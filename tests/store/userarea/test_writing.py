@@ -14,13 +14,14 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.housekeeping import tasks
 from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
-from store.partition.marks import behind_marker, mark_behind
+from store.partition.marks import GENERATION, GENERATION_OF_LIST, behind_marker, mark_behind
 from store.partition.partition import Partition
 from store.quota import roots
 from store.recovery.environments import recovery_of
@@ -49,7 +50,7 @@ def tree(store):
     users = primary(store).folder / "users"
     found = []
     for path in users.rglob("*"):
-        if path.is_file() and path.name != "epoch":
+        if path.is_file() and path.name not in ("epoch", GENERATION, GENERATION_OF_LIST):
             parts = path.relative_to(users).parts
             found.append("/".join(parts if parts[0] in ("public", "deleted") else parts[2:]))
     return sorted(found)
@@ -404,6 +405,11 @@ def test_missing_damaged_and_newer_files_are_written_again(store, boxes):
     assert reconcile(store) == 0            # nobody asked for it
     mark_behind(primary(store).folder)
     reconcile(store)
+    assert agrees(store, "user/alice/INBOX") and agrees(store, "user/alice/Archive")
+    assert file_of(store, "user/bob/INBOX").head.highestmodseq == left.head.highestmodseq + 9      # it is evidence
+    for item in list(tasks._damaged(store)):
+        tasks._repair(store, item)
+    write_changed(store)
     for name in ("user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX"):
         assert agrees(store, name)
 

@@ -36,11 +36,14 @@ from store.store import Store
 from tests.support.faults.recorder import Recorder
 from tests.support.processes import command
 from tests.support.processes.environment import plain
+from tests.support.stores import small
 from tests.support.stores.stores import SMALL
 
 STORE = "store"                         # the store's folder in `start`
 HERE = "{here}"                         # in a word: the copy of `start` that the command works on
-KILLS = int(os.environ.get("KILLS", "0"))       # moments of each command, in place of the few that a test asks for
+_KILLS = os.environ.get("KILLS", "0")
+# Moments of each command, in place of the few that a test asks for; or "all".
+KILLS = sys.maxsize if _KILLS == "all" else int(_KILLS)
 LIMIT = 120.0                           # seconds, far more than anything takes
 _UNHEARD_OF = ("truncate", "writev", "pwritev", "sendfile", "copy_file_range", "symlink", "renames")
 _SMALL = {"ONECOPY_STORE_CACHE": "1M", "ONECOPY_STORE_DISK_RESERVE": "0", "ONECOPY_STORE_DATABASE_LOCKS": "20000",
@@ -219,6 +222,7 @@ def _mortal(arguments: Sequence[str], environment: Mapping[str, str], streams: S
         module, _, number = name.rpartition(".")
         assert isinstance(getattr(import_module(module), number), int), name
         setattr(import_module(module), number, value)
+    small.few_folders()                         # or most moments are those of making them
     seen = Moments(at, transactions=bool(batches))
     status: object = 0
     with seen:

@@ -15,6 +15,7 @@ from store.delivery.commit import Outcome, Target
 from store.mailboxes import firstuse
 from store.mailboxes.expunge import expunges, forget
 from store.opening import make_empty_store, open_store
+from store.partition.marks import generations_of_list, generations_of_partition
 from store.partition.partition import Partition
 from store.settings import Settings
 from store.store import Store
@@ -77,8 +78,19 @@ def reopen_after_crash(store: Store) -> Store:
     images = [folder.with_name(folder.name + ".image") for folder in folders]
     for folder, image in zip(folders, images, strict=True):
         shutil.copytree(folder, image)
+    marks = {path: path.read_bytes() for path in generation_marks(root)}
     store.close()
     for folder, image in zip(folders, images, strict=True):
         shutil.rmtree(folder)
         image.rename(folder)
+    for path, octets in marks.items():
+        path.write_bytes(octets)
     return open_store(root, settings)
+
+
+def generation_marks(root: Path) -> list[Path]:
+    """The files that say which state of each environment was there last: who puts an older one back in a test, and does
+    not want it found, puts these back, too."""
+    places = {*generations_of_list(root), *(path for folder in root.glob("partitions/*")
+                                            for path in generations_of_partition(folder))}
+    return sorted(path for path in places if path.exists())

@@ -10,6 +10,7 @@ from attrs import asdict, define, field
 from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
 from store.deliverylog import LOGINS, FileDeliveryLog
+from store.housekeeping import interrupted
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
@@ -99,8 +100,14 @@ class ControlServer:
         return {
             "process": self._worker_config.name, "pid": os.getpid(), "started": self._started, "memory": _memory(),
             "servers": self._connections.counted(), "failed_logins": Authenticator.of(self._store).failed,
-            "mail": dict(self._store.delivery_log.counted),
+            "mail": dict(self._store.delivery_log.counted), "interrupted": self._interrupted(),
             "tasks": [asdict(status) for status in self._housekeeping.status()]}
+
+    def _interrupted(self) -> int:
+        """Changes of mailboxes that housekeeping has still to finish: the keeper counts them."""
+        if not self._worker_config.keeper:
+            return 0
+        return sum(1 for _ in self._store.mailboxes.pending.all(int(time.time()) - interrupted.PENDING_SECONDS))
 
 
 def _memory() -> int:

@@ -1,0 +1,169 @@
+"""Which state of an environment is on disk, and whether it is the newest that there was: an older copy that somebody
+put back is found at the next start.
+
+A generation is a time in microseconds, greater than any before it. Each table has one, and the one before it, in a row
+under `KEY`, which nobody else sees. All tables of an environment get the same one in one transaction, at each
+checkpoint: so after recovery a table with a smaller one is an older copy. One table (`MAIN`) also has that of the
+environment, which each start raises, too. The environment's is put outside of it as well (`Marks`), in places that are
+not rolled back with it: an environment that is behind its mark is an older copy.
+
+A mark is written when the transaction is on disk, and synced only at a checkpoint: after a kill or a loss of power it
+may be too small, and never too great.
+"""
+
+import contextlib
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attrs import frozen
+from berkeleydb import db
+
+from mboxlist import privatefiles
+from mboxlist.engine.btree import GENERATION_KEY as KEY
+from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.damagemarks import known_tables
+
+MAIN = ("state.db", "mailboxes.db")     # the table that has the environment's generation; else the first by name
+_ROW = struct.Struct("<QQQ")            # the table's, the one before it, the environment's
+_MARK = 30                              # octets of a mark
+
+
+class Marks:
+    """Where the generation of an environment stands outside of it; `places` are the files."""
+
+    def __init__(self, places: Callable[[], Iterable[Path]]) -> None:
+        self._places = places
+
+    def read(self) -> int:
+        """The greatest; 0 where there is none."""
+        return max(map(read_mark, self._places()), default=0)
+
+    def write(self, generation: int, *, sync: bool) -> None:
+        """Have it in every place that can be written to. Nothing about this keeps anybody from anything."""
+        octets = b"%020d" % generation
+        octets += b" %08x\n" % zlib.crc32(octets)
+        for place in self._places():
+            with contextlib.suppress(OSError):
+                privatefiles.make_folder(place.parent, exist_ok=True)
+                handle = privatefiles.open_handle(place, os.O_WRONLY | os.O_CREAT)
+                try:
+                    os.pwrite(handle, octets, 0)
+                    if sync:
+                        os.fsync(handle)
+                finally:
+                    os.close(handle)
+
+
+def read_mark(place: Path) -> int:
+    """The generation that is there; 0 for none, or for what is not whole."""
+    with contextlib.suppress(OSError, ValueError):
+        octets = privatefiles.read(place)[:_MARK]
+        if octets[20:] == b" %08x\n" % zlib.crc32(octets[:20]):
+            return int(octets[:20])
+    return 0
+
+
+@frozen
+class Generation:
+    """What the row of a table says; zeros where it has none. `environment` is 0 but in one table."""
+
+    table: int = 0
+    before: int = 0
+    environment: int = 0
+
+    @classmethod
+    def from_bytes(cls, row: bytes | None) -> "Generation":
+        """From the stored form."""
+        return cls(*_ROW.unpack(row)) if row is not None and len(row) == _ROW.size else cls()
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return _ROW.pack(self.table, self.before, self.environment)
+
+
+# Raising it, in a transaction of the environment whose tables these are
+
+def raise_all(tables: Sequence[Table], least: int, txn: Txn) -> int:
+    """Have the tables of an environment, and itself, be of a new generation, greater than `least`."""
+    rows = {table.name: Generation.from_bytes(table.get(KEY, txn)) for table in tables}
+    new, before = _next(rows.values(), least), max((row.table for row in rows.values()), default=0)
+    for table in tables:
+        table.put(KEY, Generation(new, before, new if table.name == _main(rows) else 0).to_bytes(), txn)
+    return new
+
+
+def raise_environment(tables: Sequence[Table], least: int, txn: Txn) -> int:
+    """Have the environment be of a new generation, greater than `least`; its tables, too, if they have not one."""
+    rows = {table.name: Generation.from_bytes(table.get(KEY, txn)) for table in tables}
+    if len({row.table for row in rows.values()}) != 1 or not all(row.table for row in rows.values()):
+        return raise_all(tables, least, txn)
+    new, main = _next(rows.values(), least), _main(rows)
+    for table in tables:
+        if table.name == main:
+            table.put(KEY, Generation(rows[main].table, rows[main].before, new).to_bytes(), txn)
+    return new
+
+
+def _next(rows: Iterable[Generation], least: int) -> int:
+    return max(int(time.time() * 1e6), least + 1, *(max(row.table, row.environment) + 1 for row in rows))
+
+
+def _main(names: Iterable[str]) -> str:
+    there = sorted(names)
+    return next((name for name in MAIN if name in there), there[0] if there else "")
+
+
+# Looking at tables that are at rest
+
+def of_table(file: Path) -> Generation | None:
+    """What the row of a table says; None when the table cannot be read."""
+    handle = db.DB()
+    try:
+        handle.open(str(file), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
+        return Generation.from_bytes(handle.get(KEY))
+    except db.DBError:
+        return None
+    finally:
+        with contextlib.suppress(db.DBError):
+            handle.close()
+
+
+def of_environment(folder: Path, names: Iterable[str]) -> int:
+    """The generation of an environment with these tables; 0 where it has none."""
+    main = _main(names)
+    row = of_table(folder / main) if main else None
+    return max(row.table, row.environment) if row is not None else 0
+
+
+def older_tables(folder: Path, names: Iterable[str], *, recovered: bool = True) -> dict[str, str]:
+    """Those of these tables that are older than the others, and how old they are. Unless they have been `recovered`, a
+    checkpoint may have written some of them and not the others, which are of the generation before then."""
+    found = {name: row for name in names if (row := of_table(folder / name)) is not None}
+    newest = max(found.values(), key=lambda row: row.table, default=Generation())
+    least = newest.table if recovered else newest.before
+    return {name: f"is older ({shown(row.table)}) than the other tables ({shown(newest.table)})"
+            for name, row in found.items() if row.table < least}
+
+
+def look(folder: Path, marks: Marks, *, untouched: bool) -> tuple[str, bool]:
+    """What is older of an environment that has been recovered, or was left clean and is `untouched`; "" if nothing.
+    Whether all of it is."""
+    names = list(known_tables(folder))
+    older = {} if untouched else older_tables(folder, names)
+    if older:
+        return "; ".join(f"{name} {why}" for name, why in older.items()), False
+    mark = marks.read() if names else 0
+    there = of_environment(folder, names) if mark else 0
+    return (f"it is older ({shown(there)}) than what was there last ({shown(mark)})", True) if there < mark else (
+        "", False)
+
+
+def shown(generation: int) -> str:
+    """For people."""
+    return datetime.fromtimestamp(generation / 1e6, UTC).strftime("of %Y-%m-%d %H:%M:%S.%f UTC") if generation else (
+        "of an unknown time")

@@ -1,0 +1,91 @@
+"""Operations on users that were cut off."""
+
+from collections.abc import Iterable
+
+from mboxlist.names import INBOX, MailboxName
+from store import hosting
+from store.accounts.base import Status
+from store.errors import Problem, StoreError
+from store.finishing.ofmail import NOTHING
+from store.mailboxes import firstuse
+from store.operations.operationrecord import Operation
+from store.store import Store
+from store.users import lifecycle, restorable
+
+
+def add(store: Store, operation: Operation) -> str:
+    """A user who is in the directory gets an INBOX; the others would need the password, which is on no record."""
+    made, missing = [], []
+    for user in map(store.directory.user_id, operation.arguments["users"]):
+        account = store.directory.find(user)
+        if account is None:
+            missing.append(user)
+        else:
+            if hosting.is_here(store, account):
+                firstuse.inbox(store, account)
+            made.append(user)
+    return "; ".join(filter(None, (_all(made, "there"), _all(missing, "not added: add them again"))))
+
+
+def rename(store: Store, operation: Operation) -> str:
+    """Go on, if the list has the new name already; else nothing has happened, and it is done from the beginning."""
+    old, new = operation.arguments["old"], operation.arguments["new"]
+    row = store.directory.user(new)
+    if row is not None and row.renamed_from == old:
+        lifecycle.rename_user(store, old, new)
+        return f"finished: {old} is {new}"
+    if row is not None:
+        return f"finished: {old} is {new}" if store.directory.user(old) is None else f"undone: there is a {new}"
+    if not _is_meant(store, old, operation):
+        return NOTHING
+    try:
+        lifecycle.rename_user(store, old, new)
+    except StoreError as error:
+        if error.problem in (Problem.UNAVAILABLE, Problem.DISK_FULL, Problem.BUSY):
+            raise
+        return f"undone: {error.public}"
+    return f"finished: {old} is {new}"
+
+
+def remove(store: Store, operation: Operation) -> str:
+    """Remove what is left of those who were to be removed at once."""
+    done, other = [], []
+    for user in operation.arguments["users"]:
+        row = store.directory.user(user)
+        if row is None:
+            done.append(user)
+        elif row.account.status is Status.REMOVED or _is_meant(store, user, operation):
+            restorable.forget_user(store, user)
+            done.append(user)
+        else:
+            other.append(user)
+    return "; ".join(filter(None, (_all(done, "removed"), _all(other, "made anew since, and left as they are"))))
+
+
+def undelete(store: Store, operation: Operation) -> str:
+    """Bring back what is still missing of those who were to come back."""
+    back, problems = [], list[str]()
+    for user in operation.arguments["users"]:
+        try:
+            found = restorable.undelete_user(store, user)
+        except StoreError as error:
+            if error.problem not in (Problem.USER_EXISTS, Problem.NO_USER, Problem.NO_PERMISSION):
+                raise
+            if store.directory.find(user) is None:
+                problems.append(f"{user}: {error.public}")
+                continue
+        else:
+            problems += found.problems
+        back.append(user)
+    return "; ".join(filter(None, (_all(back, "back"), *problems)))
+
+
+def _is_meant(store: Store, user: str, operation: Operation) -> bool:
+    """Whether it is the user that was there when the operation began: none of that name made since."""
+    row, inbox = store.directory.user(user), store.mailboxes.find(MailboxName(user, INBOX))
+    return row is not None and (inbox is None or inbox.created <= operation.began)
+
+
+def _all(users: Iterable[str], what: str) -> str:
+    names = ", ".join(users)
+    return f"{names}: {what}" if names else ""

@@ -1,0 +1,10 @@
+"""Operations that take more than one transaction: the record of each that is under way, and of what became of those
+that were cut off.
+
+    <store>/operations/<id>         one that is under way, or was cut off: what it is, with its arguments
+    <store>/operations/ended/<id>   one that was cut off, with what was done about it; kept for a month
+
+Front door: `operationrecord.begun`. A command that changes something in several steps writes its record, on disk,
+before the first of them, and removes it after the last. The process that does it holds the lock of the file: so a
+record whose lock is free is of one that was cut off, which `store.finishing` finishes or undoes. A password is in none.
+"""
