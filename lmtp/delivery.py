@@ -45,6 +45,7 @@ class Delivery:
     guaranteed: bool = False
     peer: str = ""
     incoming: Incoming | None = field(default=None, init=False)
+    _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
     _recipients: Recipients = field(init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
@@ -84,7 +85,8 @@ class Delivery:
 
     def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
         header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
-        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window)
+        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
+                      repeat=self.settings.repeat_window)
 
     def _set_limits(self, entry: MailboxEntry, octets: int, messages: int | None) -> None:
         """The relay knows the user's limits from the directory (XQUOTA)."""
@@ -116,7 +118,7 @@ class Delivery:
         if incoming is None or incoming.staged is None:
             refused = replies.LOCAL_ERROR if incoming is None or incoming.refused is None else incoming.refused
             return self._all_refused(refused, "it could not be received")
-        staged, before = incoming.staged, Commits.total
+        self._delivered = staged, before = incoming.staged, Commits.total
         try:
             outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
         except Unflushed:
@@ -141,6 +143,11 @@ class Delivery:
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
         noting.refused(self.store.delivery_log, self._envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
+
+    def unanswered(self) -> None:
+        """The relay is gone, and has no reply to what `finish` has done."""
+        if self._delivered is not None:
+            after_commit(durable.unanswered, self.store, self._delivered[0], tuple(self._targets.values()))
 
     def _log(self, staged: Staged, outcomes: Sequence[Outcome]) -> None:
         if log.isEnabledFor(logging.INFO):

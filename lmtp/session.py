@@ -321,7 +321,10 @@ class Session:
     async def _finish(self) -> None:
         """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
         self._require_login()
-        for answer in await self._delivery.finish():
+        answers = await self._delivery.finish()
+        if self._stream.lost:
+            self._delivery.unanswered()
+        for answer in answers:
             self._say(answer)
         self._errors = self._commands = 0
         self._reset()

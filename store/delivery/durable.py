@@ -17,6 +17,7 @@ from mboxlist.engine.kv import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from store import hosting, offload
+from store.delivery import repeats
 from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.delivery.concealment import stored_lately, takes_long_way
 from store.delivery.durability import durability_of, place_all
@@ -63,7 +64,11 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     left = dict(enumerate(targets))
     try:
         while True:
-            outcomes |= await _deliver_to(store, staged, left, received)
+            try:
+                outcomes |= await _deliver_to(store, staged, left, received)
+            except Unflushed:
+                after_commit(unanswered, store, staged, targets)
+                raise
             tried = left
             moved = {at: _as_it_is_now(store, target, outcomes[at]) for at, target in tried.items()}
             left = {at: target for at, target in moved.items() if target is not None}
@@ -74,6 +79,13 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     finally:
         if not staged.committed:
             after_commit(durability_of(store).discard, staged)
+
+
+def unanswered(store: Store, staged: Staged, targets: Sequence[Target]) -> None:
+    """Whoever brought the message has no answer, and brings it again."""
+    if targets[0].repeat:
+        offload.start(store, "changes", partial(
+            repeats.note, store, staged.digest, [target.entry for target in targets], targets[0].repeat))
 
 
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:

@@ -29,7 +29,7 @@ from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
 from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
-from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.logfiles import Unsynced, last_write
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
@@ -70,6 +70,8 @@ READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
+BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
+                                        # have delivered without an answer
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
 _REFUSED = (*Deadlock, Quiesced, Failure)   # what a transaction raises, and is told as StoreError
 
@@ -91,6 +93,7 @@ class Partition:
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
+        self._written = last_write(folder / "index") if recover else 0     # before recovery writes
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken, write_freeze=write_freeze, marks=lambda: generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
@@ -118,6 +121,7 @@ class Partition:
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
         self.epoch = self._begin(recover)
+        self.unclean_ends = self.duplicates.ends()      # see `delivery.repeats`
 
     @staticmethod
     def make(folder: Path) -> None:
@@ -149,6 +153,9 @@ class Partition:
         if recover:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
+            if self._unclean.exists():
+                transact(self.env, lambda txn: self.duplicates.note_end(
+                    self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
