@@ -6,7 +6,6 @@ news that this command may tell. What is selected is in `imap.selection`.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,13 +24,16 @@ from imap.wire.commands import BadCommand, Head, State, parse_head
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import TROUBLES
 from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.errors import NotAtOnce, Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
 from store.partition.transactions import UNITS
+from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
 from store.store import Store
 
@@ -69,6 +71,8 @@ class Session(Selection):
         self._listener = listener
         self._receive = partial(listener.receive, self)
         self._bad_commands = self._held_back = 0
+        self._before = 0                        # `Commits.total` when the command began
+        self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
 
     # The conversation
 
@@ -122,7 +126,8 @@ class Session(Selection):
             await self.stream.breathe()
         else:
             self._held_back = 0
-            await self.stream.drain(self.settings.command_time)
+            if self.stream.behind:
+                await self.stream.drain(self.settings.command_time)
         step = await self.reading.command(self._receive)
         self._held_back += 1
         try:
@@ -150,7 +155,8 @@ class Session(Selection):
             raise
         self.require_login()
         self.tag = head.tag
-        self._reported, self._expunged, self._numbers_kept = None, False, False
+        self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
+        self._before = Commits.total
         try:
             reply = await self._listener.verbs[type(command)](self, command)
         except Exception as error:
@@ -161,13 +167,14 @@ class Session(Selection):
         selects = head.name in (b"SELECT", b"EXAMINE")
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
         if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
+            self._keep(reply)
             try:
                 await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
             except Exception as error:
                 reply = self._reply_to(head, error)
         if selects and reply.status == NO:
             self.leave()                # RFC 3501 §6.3.1, however far it has come
-        if self.view is not None and (self._expunged or self.view.has_vanished):
+        if self.view is not None and b"CONDSTORE" in self.enabled:
             reply = self._with_modseq(self.view, reply)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
@@ -191,16 +198,43 @@ class Session(Selection):
     def _with_modseq(self, view: View, reply: Reply) -> Reply:
         """The reply, with the HIGHESTMODSEQ that the client is to take for its own when expunges were told, or wait to
         be: it may have seen higher MODSEQs, but not everything up to these (RFC 7162 §3.2, §3.2.7, §6)."""
-        if b"CONDSTORE" not in self.enabled:
+        if not (self._expunged or view.has_vanished):
             return reply
         if reply.status == OK and not reply.code:
             return evolve(reply, code=responses.highestmodseq(view.modseq))
         self._tell_modseq(view)
         return reply
 
+    def done(self, text: str) -> Reply:
+        """What the command asked for is done, and on disk; that is the reply. Whatever fails from here on, in what is
+        told of it, this stays the reply: it could not be told, and a client finds out at its next command."""
+        self._done = Reply(text)
+        return self._done
+
+    def _keep(self, reply: Reply) -> None:
+        if self._done is not None:
+            self._done = reply
+
     def _reply_to(self, head: Head, error: Exception) -> Reply:
-        """The reply to a command in which something went wrong. What ends the conversation is raised again."""
+        """The reply to a command in which something went wrong. What ends the conversation is raised again; Farewell
+        when no reply would be true."""
+        if isinstance(error, ConnectionLost | TimedOut | Stopping | LimitReached | Farewell):
+            raise error
+        if self._done is not None:
+            TROUBLES.met("a client could not be told of what it has changed",
+                         f"{self.stream.id}: {self.user}: {head.name.decode('ascii')}: {error}")
+            return self._done
+        try:
+            return self._failure(head, error)
+        except Unflushed as unknown:
+            tell_refusal(log, logging.ERROR, f"{self.stream.id}: {self.user}: no answer", disk_problem(unknown))
+            raise Farewell("Whether the last command is done cannot be told", b"UNAVAILABLE") from error
+
+    def _failure(self, head: Head, error: Exception) -> Reply:
+        """The reply to a command that was not carried out. Raises Unflushed when it may have been."""
         match error:
+            case Unflushed():
+                raise error
             case Refused():
                 self._tell_right(head, error.code == b"NOPERM", error.public)
                 return Reply(error.public, error.code, error.status)
@@ -209,9 +243,8 @@ class Session(Selection):
             case StoreError():
                 self._tell_right(head, error.problem is Problem.NO_PERMISSION, str(error))
                 return self.refusal(error)
-            case ConnectionLost() | TimedOut() | Stopping() | LimitReached() | Farewell():
-                raise error
         log.error("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"), exc_info=error)
+        unless_committed(self._before, error)
         return Reply(BROKEN[1], BROKEN[0], NO)
 
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
@@ -242,8 +275,10 @@ class Session(Selection):
     async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
         """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
         if units <= QUICK_UNITS:
-            with suppress(NotAtOnce):
+            try:
                 return offload.at_once(self.store, work)
+            except NotAtOnce:
+                pass
             kind = "held" if kind == "changes" else kind
         return await self.patiently(offload.run(self.store, kind, work, user=self.user))
 

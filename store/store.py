@@ -79,6 +79,11 @@ class Store:
     def _domains_of_partitions(self) -> Domains:
         return Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
 
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be changed, since this is a copy for reading: see `store/readonly`."""
+        return self.write_freeze.read_only
+
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions.volumes`. Raises NeedsRecovery, OSError, StoreError."""
         return self._open_partition(folder, recover)
@@ -255,9 +260,8 @@ class Store:
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
         known = self.partitions.get(mailbox.entry.partition)
-        if known is not None and known.has_unchanged(mailbox.entry.id, mailbox.state.highestmodseq):
-            return mailbox
-        return self.at(mailbox.entry, work)
+        seen = known.views.glance(mailbox) if known is not None else None
+        return seen if seen is not None else self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other

@@ -34,6 +34,7 @@ store/settings
 store/message
 store/tables
 store/partition
+store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap
@@ -51,6 +52,7 @@ store/users
 store/snapshots
 store/rebuild
 store/migration
+store/mend
 store/check
 store/recovery
 store/opening

@@ -16,7 +16,7 @@ from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
 from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS
 from store.quota import roots
-from store.values import Flag
+from store.tables.state import SEEN
 
 
 async def select(session: Session, command: Select) -> Reply:
@@ -31,7 +31,8 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        await session.patiently(uidskip.stored(session.store, [entry]))        # it waits during a write freeze
+        if uidskip.unstored(session.store, [entry]):
+            await session.patiently(uidskip.stored(session.store, [entry]))     # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
     if command.resync is not None:
@@ -44,7 +45,7 @@ def _is_read_write(session: Session, view: View) -> bool:
     r"""Whether the user may change what others see (RFC 4314 §5.2). Flags of the user's own change all the same."""
     entry = view.mailbox.entry
     own = session.store.private_bits(entry, session.user)
-    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & Flag.SEEN else "iewts")
+    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & SEEN else "iewts")
 
 
 def _quota_alert(session: Session, view: View) -> bytes:
@@ -96,8 +97,9 @@ async def close(session: Session, command: Close) -> Reply:
     view = session.selected()
     if not view.read_only and "e" in session.rights():
         await _expunge(session, view.mailbox.entry)
+    reply = session.done("CLOSE completed")
     session.leave()
-    return Reply("CLOSE completed")
+    return reply
 
 
 async def unselect(session: Session, command: Unselect) -> Reply:
@@ -111,7 +113,7 @@ async def expunge(session: Session, command: Expunge) -> Reply:
     view = session.writable("e")
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
     await _expunge(session, view.mailbox.entry, uids)
-    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
+    return session.done("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
 
 
 async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
@@ -120,6 +122,6 @@ async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint3
         return
     gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
         session.store, entry, uids))
-    session.stream.acts["expunged"] += len(gone)
     if gone:
         await durable.flushed(session.store, entry)
+    session.stream.acts["expunged"] += len(gone)

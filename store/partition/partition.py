@@ -28,15 +28,16 @@ from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
-from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
+from mboxlist.engine.logfiles import Unsynced, last_write
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import generations_of_partition, mark_behind, read_epoch, write_epoch
+from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -52,7 +53,7 @@ from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
 from store.tables.references import UNSEEN_TRACE, MessageRecord, References
-from store.tables.state import MailboxState, charged_root, is_here, is_unchanged
+from store.tables.state import MailboxState, charged_root, is_here
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
 
@@ -69,7 +70,10 @@ READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
+BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
+                                        # have delivered without an answer
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
+_REFUSED = (*Deadlock, Quiesced, Failure, OSError)  # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -86,11 +90,14 @@ class Partition:
         self._news = news
         self._number = partition_number(self.name)
         self._unclean = folder / "index" / "unclean"
+        self._read_only = (folder.parents[1] / READ_ONLY).exists()
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
+        self._written = last_write(folder / "index") if recover else 0     # before recovery writes
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken, write_freeze=write_freeze, marks=lambda: generations_of_partition(folder))
+                       broken=broken, write_freeze=write_freeze,
+                       marks=lambda: [] if self._read_only else generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -116,6 +123,7 @@ class Partition:
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
         self.epoch = self._begin(recover)
+        self.unclean_ends = self.duplicates.ends()      # see `delivery.repeats`
 
     @staticmethod
     def make(folder: Path) -> None:
@@ -133,7 +141,7 @@ class Partition:
             epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
-            if recover and self._unclean.exists():
+            if recover and not self._read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
@@ -144,9 +152,12 @@ class Partition:
             self.env.close()
             raise
         self.env.flush()
-        if recover:
+        if recover and not self._read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
+            if self._unclean.exists():
+                transact(self.env, lambda txn: self.duplicates.note_end(
+                    self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
@@ -182,18 +193,12 @@ class Partition:
         return digest if record is not None and record.serial == serial else None
 
     def flush(self) -> None:
-        """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        try:
-            self.env.flush()
-        except OSError as error:
-            raise disk_problem(error) from error
+        """Return when everything committed so far is on disk. Raises Unflushed."""
+        self.env.flush()
 
     def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
-        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
-        try:
-            self.env.synced(log_file, failure)
-        except OSError as error:
-            raise disk_problem(error) from error
+        """A sync of what `env.unsynced` gave has ended. Raises Unflushed."""
+        self.env.synced(log_file, failure)
 
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
@@ -225,10 +230,13 @@ class Partition:
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
-        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used; and
+        READ_ONLY.
 
         Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
         """
+        if self._read_only:
+            raise StoreError(Problem.READ_ONLY)
         now = time.monotonic()
         if now < self._roomy_until:
             return
@@ -255,11 +263,6 @@ class Partition:
         data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
 
-    def has_unchanged(self, mailbox: MailboxId, highestmodseq: int) -> bool:
-        """`has`, and whether its HIGHESTMODSEQ is still that one."""
-        data = self.states.glance(state_key(mailbox))
-        return data is not None and is_unchanged(data, self.epoch, highestmodseq)
-
     def quota_root(self, mailbox: MailboxId) -> str:
         """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""
         data = self.states.glance(state_key(mailbox))
@@ -278,7 +281,10 @@ class Partition:
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             with _refused():
                 serial = transact(self.env, self._take_serials)
-            self.flush()                # or else a crash would have them given out again
+            try:
+                self.flush()            # or else a crash would have them given out again
+            except Unflushed as error:  # nothing that anybody has asked for is done
+                raise disk_problem(error) from error
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
                 insort(self._blocks, serial)
@@ -293,6 +299,17 @@ class Partition:
         self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
+    def skip_serials(self, last: int) -> None:
+        """Give out neither that arrival serial nor smaller ones. On disk."""
+        def work(txn: WriteTxn) -> None:
+            epoch, first, form = META.unpack(self.states.get_to_change(META_KEY, txn.handle) or b"")
+            self.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        with self._serials_lock:
+            self._serials = iter(range(0))
+
     def sweep(self, age: float) -> int:
         """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
@@ -303,8 +320,12 @@ class Partition:
                if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
         again, self._left = own & self._left, own
         for serial in sorted(again):
-            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+            self.take_up(serial)
         return len(again)
+
+    def take_up(self, serial: int) -> None:
+        """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
+        transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
@@ -364,22 +385,23 @@ class Partition:
             return work(made[0])
 
         hurried = seconds is None and self.env.at_once
-        with _refused(hurried):
-            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
-        if made[0].charged:
-            self.domains.add(made[0].charged)
-        self._remember(made[0])
-        return result
-
-    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
         while True:
             try:
-                return transact(self.env, run, seconds=seconds)
+                result = transact(self.env, run, seconds=LOCK_SECONDS if hurried else seconds)
+                break
             except NotSummed as needed:
-                self.domains.sum_up(needed.domain)
+                domain = needed.domain
+            except _REFUSED as error:
+                raise _refusal(error, hurried=hurried) from error
+            with _refused(hurried):
+                self.domains.sum_up(domain)
+        if made[0].charged:
+            after_commit(self.domains.add, made[0].charged)
+        after_commit(self._remember, made[0])
+        return result
 
     def _remember(self, txn: WriteTxn) -> None:
-        changes = list(txn.changed())
+        changes = txn.changed()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in changes:
@@ -389,8 +411,8 @@ class Partition:
             changed.append(mailbox)
             unwritten.add(mailbox)
         if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, state, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
+            mailbox, (before, figures, uid, record) = txn.patched
+            self.views.patch(mailbox, Patch(before, figures, uid, record))
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())
@@ -531,15 +553,18 @@ def _refused(hurried: bool = False) -> Iterator[None]:
     for locks."""
     try:
         yield
-    except Deadlock as error:
-        if hurried:
-            raise NotAtOnce from None
-        raise StoreError(Problem.BUSY, detail=str(error)) from error
-    except Quiesced:
-        raise NotAtOnce from None
-    except Failure as error:
-        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-        raise StoreError(problem, detail=str(error)) from error
+    except _REFUSED as error:
+        raise _refusal(error, hurried=hurried) from error
+
+
+def _refusal(error: Exception, *, hurried: bool) -> StoreError:
+    if isinstance(error, Deadlock) and not hurried:
+        return StoreError(Problem.BUSY, detail=str(error))
+    if isinstance(error, (*Deadlock, Quiesced)):
+        return NotAtOnce()
+    if isinstance(error, OSError):
+        return disk_problem(error)
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def _serial_key(serial: int) -> bytes:

@@ -14,7 +14,7 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName, NameProblem
 from store.errors import StoreError
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Head, Salvaged
-from store.values import RESTORE, Finding
+from store.values import RESTORE, Finding, Repair
 
 
 @frozen
@@ -34,6 +34,10 @@ def sources(folder: Path, findings: list[Finding], *, heads: bool = False) -> It
     With `heads` records are read only of a file whose head is lost."""
     for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
+        if NAME in folders:
+            findings.append(Finding("a folder is where a file belongs", os.path.relpath(Path(parent, NAME), folder),
+                                    Repair.OWNER.of()))
+            folders.remove(NAME)
         if NAME in names:
             path = Path(parent) / NAME
             source = (_by_head(folder, path) if heads else None) or read_source(folder, path, findings)[0]
@@ -121,5 +125,6 @@ def free_name(name: MailboxName, mailbox: int, findings: list[Finding]) -> Mailb
     """A name beside one that another mailbox has, too; that is a finding."""
     levels = name.path.split(SEPARATOR)
     free = MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
-    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name), "mailbox rename"))
+    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name),
+                            Repair.RENAME.of(free.owner or PUBLIC, free.path)))
     return free

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from store.reconstruct.orphans import take_in_lost
 
 from mboxlist.engine.damagemarks import UNLOGGED
 from mboxlist.names import MailboxName
@@ -19,7 +20,6 @@ from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.rebuild.outcome import Outcome
-from store.reconstruct.orphans import take_in_lost
 from store.recovery import knownfiles, userareacheck
 from store.recovery.environments import recovery_of
 from store.store import Store

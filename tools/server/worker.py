@@ -1,32 +1,38 @@
 """One process of the server: serves what its supervisor has given it.
 
-It says on standard output that it serves, or why it cannot.
+It says on standard output that it serves, or why it cannot. Its supervisor has loaded this module, and with it all that
+a process needs, before it is copied: so all processes share that memory. The event loop is each one's own.
 """
 
 import ctypes
+import errno
 import logging
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
+from mboxlist.engine import kv
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
 from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
+from store.errors import StoreError
 from store.housekeeping.tasks import Task
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
+from store.partition.marks import READ_ONLY
+from store.readonly import volumestate
 from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
@@ -36,6 +42,7 @@ from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
+from tools.server.process.reactor import install
 from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
@@ -43,7 +50,6 @@ from tools.server.tls.tickets import TicketKeys
 from tools.serversettings import Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)
-reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
@@ -54,14 +60,26 @@ _PR_SET_PDEATHSIG = 1
 def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
+    reactor = install()
     _allow_many_files()
-    who = f"{NAME}, {worker_config.name}"
-    opened = open_as_keeper(config, who, _end_broken) if worker_config.keeper else open_configured(
-        config, who, _end_broken)
+    who, broken = f"{NAME}, {worker_config.name}", partial(_end_broken, config.root)
+    finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
+    opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
     try:
-        _serve(worker_config, opened, _certificates(config, worker_config.tickets))
+        _serve(reactor, worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
+        _leave(opened)
+
+
+def _leave(opened: Store) -> None:
+    """Leave the store; where its volume takes no writes any more, as one that is killed does."""
+    try:
         opened.close(within=LEAVING)
+    except (OSError, StoreError, kv.Failure):
+        why = volumestate.why_not_writable(opened.root)
+        if not why:
+            raise
+        log.warning("the store is left as after a kill: %s", why)
 
 
 def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:
@@ -78,13 +96,15 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _end_broken() -> None:
-    """A database needs recovery. The supervisor starts all processes again, and every start recovers."""
-    log.critical("a database is damaged: this process ends, so that the next start recovers it")
+def _end_broken(root: Path) -> None:
+    """A database needs recovery. The supervisor starts all processes again, and every start recovers. Where the volume
+    takes no writes no database is damaged, and the supervisor says what there is."""
+    if not volumestate.why_not_writable(root):
+        log.critical("a database is damaged: this process ends, so that the next start recovers it")
     os._exit(BROKEN)
 
 
-def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
+def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
@@ -100,7 +120,9 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
         more = [*more, OpenLogins.of(opened).task()]
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
-        more = [*more, _saving(former), finishing(worker_config.config, repeated).task()]
+        more = [*more, _saving(former)]
+    if worker_config.keeper and not opened.read_only:
+        more = [*more, finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
@@ -142,7 +164,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
         await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping)
         await end()
 
-    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
+    _on_signals(reactor, {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
     reactor.callWhenRunning(begin)
     sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
@@ -166,10 +188,12 @@ def _save(former: FormerLogins, root: Path) -> None:
     try:
         former.save(root / formerlogins.FILE)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            return
         log.warning("%s cannot be written: %s", root / formerlogins.FILE, error)
 
 
-def _on_signals(actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+def _on_signals(reactor: Any, actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
     def begin(action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         ensureDeferred(action()).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
 

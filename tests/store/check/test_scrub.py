@@ -10,6 +10,7 @@ from mboxlist.names import MailboxName
 from store.check import scrub as scrubbing
 from store.check.scrub import FOLDERS, MOST_OCTETS, Pace, Stopped, low_priority, scrub
 from store.mailboxes.expunge import remove
+from store.values import RESTORE
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go, make_store
 
@@ -40,13 +41,13 @@ def test_nothing_wrong(store, body):
 
 
 def test_a_folder_that_is_missing(tmp_path):
-    """It is named, with what was in it, and the others are looked at."""
+    """It is named, as the one cause of what was lost with it, and the others are looked at."""
     store = make_store(tmp_path / "store")
     path = message(store)
     store.partitions["primary"].files.drop_staged_names()
     os.unlink(path)
     os.rmdir(os.path.dirname(path))
-    assert sorted(finding.what for finding in findings(store)) == ["its file is missing", "the folder is missing"]
+    assert sorted(finding.what for finding in findings(store)) == ["the folder is missing"]
 
 
 def overwrite(path, at, octets):
@@ -70,7 +71,7 @@ def test_damage(tmp_path, damage, what):
     found, = findings(store)
     assert what in found.what
     assert found.where == f"message {os.path.basename(path)}"
-    assert found.repair == "restore"
+    assert found.repair == RESTORE
     store.close()
 
 

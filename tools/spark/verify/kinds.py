@@ -18,11 +18,10 @@ from store.rebuild.userareascan import name_at
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head
 from store.userarea.paths import DELETED
-from store.values import RECONSTRUCT, RESTORE, Finding
+from store.values import RECONSTRUCT, RESTORE, Finding, Repair
 
 EXAMPLES = 10
-SWEEP = "scrub --sweep"
-APPLY = "check --engine spark --apply"
+APPLY = Repair.APPLY.of()
 _END = slice(496, 504)          # where the directory of a store.idx has the octets of the whole file
 
 # By kind: what is meant, and whether content is lost, so that only a copy from elsewhere mends it.
@@ -77,7 +76,12 @@ KINDS: dict[str, tuple[str, bool]] = {
     "rights-acl": ("ACLs have rights that do not exist", False),
     "aliases": ("the table of aliases says other things than the users' rows", False),
     "annotations": ("annotations are there of mailboxes that are not", False),
+    "accounts": ("accounts of users who have mailboxes are lost", False),
     "list": ("the list of mailboxes is wrong", False),
+    "layout-kind": ("something else is where a file or a folder belongs", False),
+    "layout-name": ("names are there that nothing of a store has", False),
+    "layout-place": ("message files are in another's folder", False),
+    "layout-access": ("files have the wrong owner or mode", False),
     "other": ("something else", False),
 }
 
@@ -87,6 +91,10 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its file has \d+ octets|its trace header is", "message-size"),
     (r"nothing is known of this file", "message-stranger"),
     (r"the folder is missing|the folder cannot be read", "message-folder"),
+    (r"is where a \w+ belongs", "layout-kind"),
+    (r"nothing of a store has such a name", "layout-name"),
+    (r"its place is another folder", "layout-place"),
+    (r"it belongs to |can reach it|its owner cannot use it|it is where a partition lies", "layout-access"),
     (r"it was left over", "staging"),
     (r"it is missing", "idx-missing"),
     (r"it is damaged:", "idx-damaged"),
@@ -114,8 +122,9 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its ACL has rights", "rights-acl"),
     (r"table of aliases", "aliases"),
     (r"annotations of", "annotations"),
+    (r"the account is lost", "accounts"),
     (r"records of a mailbox|has the same id|is not found by its id|also on record as deleted|has the id|has UIDVALIDITY"
-     r"|which does not exist|belongs to no user|was deleted at", "list"),
+     r"|which does not exist|was deleted at", "list"),
 )]
 
 # What `idxfile` says of a damaged file, by kind.
