@@ -344,10 +344,12 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
 
 def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
-    record = _usable(txn, txn.refs.find_to_change(staged.digest, txn.handle), staged)
+    stored = txn.refs.find_to_change(staged.digest, txn.handle)
+    record = _usable(txn, stored, staged)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
-        txn.refs.write(staged.digest, MessageRecord(staged.serial, 0, staged.size, staged.trace), txn.handle)
+        released = stored.released if stored else 0     # the list of those that wait for the purge may have it still
+        txn.refs.write(staged.digest, MessageRecord(staged.serial, 0, staged.size, staged.trace, released), txn.handle)
         txn.partition.write_cached(staged.serial, staged.cached, txn.handle)
     txn.refs.add(staged.digest, count, check, txn.handle)
