@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store.reconstruct.orphans import take_in_lost
 
 from mboxlist.engine.damagemarks import UNLOGGED
 from mboxlist.names import MailboxName
@@ -18,6 +17,7 @@ from store.check.wholecheck import check
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
+from store.mend.orphans import take_in_lost
 from store.opening import open_store
 from store.rebuild.outcome import Outcome
 from store.recovery import knownfiles, userareacheck
