@@ -8,6 +8,7 @@ a full buffer has no room for (on many systems it holds ten datagrams) is kept, 
 can be lost all the same, listeners are called every POLL seconds without one.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ from threading import Lock
 from typing import Any
 
 from mboxlist import privatefiles
+from mboxlist.engine.troubles import TROUBLES
 from store.changes import Change, News
 
 log = logging.getLogger(__name__)
@@ -66,7 +68,8 @@ class NewsSocket:
         """Listen no more."""
         self._polling.cancel()
         self._reactor.removeReader(self)
-        (self._folder / self._name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):          # who sends to it takes the name away
+            (self._folder / self._name).unlink(missing_ok=True)
         self._socket.close()
         os.close(self._directory)
         self._news.forward = lambda mailboxes, changes: None
@@ -77,8 +80,11 @@ class NewsSocket:
     def _send(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
         changed = os.fstat(self._directory).st_mtime_ns
         if changed != self._looked or time.time_ns() - changed < _FRESH:
-            self._looked = changed
-            self._peers = [name for name in os.listdir(self._directory) if name != self._name]
+            try:
+                self._peers = [name for name in os.listdir(self._directory) if name != self._name]
+                self._looked = changed
+            except OSError as error:        # no more descriptors: those that were there hear of it
+                TROUBLES.met("which processes there are cannot be looked up", str(error))
         if not self._peers:
             return
         named = list(mailboxes)
@@ -96,7 +102,8 @@ class NewsSocket:
         except BlockingIOError:
             return False
         except ConnectionRefusedError:                  # its process was killed
-            (self._folder / peer).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self._folder / peer).unlink(missing_ok=True)
         except OSError:
             log.debug("no news to %s", peer, exc_info=True)
         return True

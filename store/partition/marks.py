@@ -8,14 +8,17 @@
     <store>/generations/<name>      the same of each partition, and of `mboxlist`
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
+    <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
 """
 
 from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.setaside import make_way
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
+READ_ONLY = "read-only"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
@@ -75,6 +78,7 @@ def generations_of_partition(folder: Path) -> list[Path]:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
+        make_way(folder, folder / "users" / EPOCH)
         replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
