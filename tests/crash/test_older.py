@@ -21,7 +21,7 @@ from store.opening import open_store
 from store.partition.marks import GENERATIONS
 from store.rebuild.outcome import Outcome
 from store.reconstruct.orphans import take_in_lost
-from store.recovery import knownfiles, userareacheck
+from store.recovery import knownfiles, preview, userareacheck
 from store.recovery.environments import recovery_of
 from store.store import Store
 from store.userarea import writing
@@ -214,3 +214,10 @@ def test_older_folders(stage: str, items: tuple[str, ...], days: Path, known: Le
                        caplog: pytest.LogCaptureFixture) -> None:
     put_back(days, tmp_path / "store", stage, items, logged=True)
     mended(tmp_path / "store", known, caplog, items, told=(stage, items) != ("killed", (USERS,)))
+
+
+@pytest.mark.parametrize("item", [INDEX, f"{INDEX}/state.db"])
+def test_a_dry_run_tells_what_is_older(item: str, days: Path, tmp_path: Path) -> None:
+    put_back(days, tmp_path / "store", "stopped", (item,), logged=True)
+    found = {each.environment: each.wrong for each in preview.look(tmp_path / "store", SMALL, lambda *_: None)}
+    assert "is older" in found[INDEX] and found[LIST] == ""
