@@ -70,7 +70,7 @@ def is_back(root, before):
     assert check(store) == []
     assert everything(store) == before
     store.close()
-    assert files_of(root) == {"mboxlist", "partitions", "run"}
+    assert files_of(root) == {"generations", "mboxlist", "partitions", "run"}
 
 
 def files_of(root):
