@@ -59,6 +59,9 @@ def dates(rows: Rows) -> tuple[list[bytes], list[int], list[int], list[int], lis
             [_zone(zone) for zone in zones.tolist()])
 
 
+FLAGS_FORM = b"* %d FETCH (FLAGS %b)\r\n"
+UID_FORM = b"* %d FETCH (UID %d FLAGS %b)\r\n"
+MODSEQ_FORM = b"* %d FETCH (UID %d FLAGS %b MODSEQ (%d))\r\n"
 DATE_FORM = b'"%b %02d:%02d:%02d %b"'
 
 
@@ -70,11 +73,17 @@ def flags_changed(positions: Positions, rows: Rows, recent: Mask, keywords: Sequ
         return b""
     numbers, flags = (positions + 1).tolist(), flag_lists(rows, recent, keywords)
     if modseqs:
-        return format_lines(b"* %d FETCH (UID %d FLAGS %b MODSEQ (%d))\r\n",
-                            (numbers, rows["uid"].tolist(), flags, rows["modseq"].tolist()))
+        return format_lines(MODSEQ_FORM, (numbers, rows["uid"].tolist(), flags, rows["modseq"].tolist()))
     if by_uid:
-        return format_lines(b"* %d FETCH (UID %d FLAGS %b)\r\n", (numbers, rows["uid"].tolist(), flags))
-    return format_lines(b"* %d FETCH (FLAGS %b)\r\n", (numbers, flags))
+        return format_lines(UID_FORM, (numbers, rows["uid"].tolist(), flags))
+    return format_lines(FLAGS_FORM, (numbers, flags))
+
+
+def flags_changed_of(number: int, uid: int, flags: bytes, modseq: int, *, by_uid: bool, modseqs: bool) -> bytes:
+    """`flags_changed` of one message."""
+    if modseqs:
+        return MODSEQ_FORM % (number, uid, flags, modseq)
+    return UID_FORM % (number, uid, flags) if by_uid else FLAGS_FORM % (number, flags)
 
 
 def modseqs_changed(positions: Positions, rows: Rows) -> bytes:

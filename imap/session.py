@@ -6,7 +6,6 @@ news that this command may tell. What is selected is in `imap.selection`.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -122,7 +121,8 @@ class Session(Selection):
             await self.stream.breathe()
         else:
             self._held_back = 0
-            await self.stream.drain(self.settings.command_time)
+            if self.stream.behind:
+                await self.stream.drain(self.settings.command_time)
         step = await self.reading.command(self._receive)
         self._held_back += 1
         try:
@@ -167,7 +167,7 @@ class Session(Selection):
                 reply = self._reply_to(head, error)
         if selects and reply.status == NO:
             self.leave()                # RFC 3501 §6.3.1, however far it has come
-        if self.view is not None and (self._expunged or self.view.has_vanished):
+        if self.view is not None and b"CONDSTORE" in self.enabled:
             reply = self._with_modseq(self.view, reply)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
@@ -191,7 +191,7 @@ class Session(Selection):
     def _with_modseq(self, view: View, reply: Reply) -> Reply:
         """The reply, with the HIGHESTMODSEQ that the client is to take for its own when expunges were told, or wait to
         be: it may have seen higher MODSEQs, but not everything up to these (RFC 7162 §3.2, §3.2.7, §6)."""
-        if b"CONDSTORE" not in self.enabled:
+        if not (self._expunged or view.has_vanished):
             return reply
         if reply.status == OK and not reply.code:
             return evolve(reply, code=responses.highestmodseq(view.modseq))
@@ -242,8 +242,10 @@ class Session(Selection):
     async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
         """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
         if units <= QUICK_UNITS:
-            with suppress(NotAtOnce):
+            try:
                 return offload.at_once(self.store, work)
+            except NotAtOnce:
+                pass
             kind = "held" if kind == "changes" else kind
         return await self.patiently(offload.run(self.store, kind, work, user=self.user))
 

@@ -11,10 +11,11 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from imap.lines import Mask, Positions, expunged, flags_changed, modseqs_changed
+from imap.lines import Mask, Positions, expunged, flags_changed, flags_changed_of, modseqs_changed
 from imap.wire import responses
+from imap.wire.flags import format_flags
 from imap.wire.numbers import STAR, NumberSet, format_numbers
-from store.tables.index import CHUNK, MAX_UID, Rows, joined, put, spans, take
+from store.tables.index import CHUNK, MAX_UID, Rows, flags_of, joined, put, spans, take
 from store.tables.state import MAX_KEYWORDS, Mailbox
 from store.values import Flag
 
@@ -149,6 +150,10 @@ class View:
         """
         if new is self.mailbox and not (expunges and self.has_vanished) and always is None and belief is None:
             return Merged()
+        since = new.since
+        if (since is not None and since.at is not None and since.state is self.mailbox.state and self._gone is None
+                and belief is None and (always is None or always.tolist() == [since.at])):
+            return self._merge_one(new, since.at, told=always is not None)
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
@@ -172,6 +177,15 @@ class View:
         self._gone = np.zeros(len(self.rows), np.bool_)
         self._gone[gone] = True
         return Merged(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
+
+    def _merge_one(self, new: Mailbox, at: int, *, told: bool) -> Merged:
+        """`merge` when nothing is new but system flags of the message at that place, which a client that is `told` them
+        hears anyway: what each click of a user costs."""
+        told = told or bool(self.rows[at]["flags"] != new.rows[at]["flags"])
+        self.mailbox = new
+        self._set_rows(new)
+        self.modseq = new.state.highestmodseq
+        return Merged(flags=np.array([at], np.intp)) if told else Merged()
 
     def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
         """The places of the messages that may be other than the client believes, unless those are many (None: all)."""
@@ -240,9 +254,17 @@ class View:
 
     def flags_lines(self, positions: Positions, *, by_uid: bool, modseqs: bool = False) -> bytes:
         """FETCH responses with the flags of these messages."""
+        if len(positions) == 1:
+            return self._flags_line_of(int(positions[0]), by_uid=by_uid, modseqs=modseqs)
         rows = take(self.rows, positions)
         return flags_changed(positions, rows, self.recent_of(rows), self.mailbox.state.keywords, by_uid=by_uid,
                              modseqs=modseqs)
+
+    def _flags_line_of(self, at: int, *, by_uid: bool, modseqs: bool) -> bytes:
+        uid, flags, _, words, modseq = flags_of(self.rows[at])
+        recent = any(first <= uid < end for first, end in self._recent)
+        said = format_flags(flags & int(ALL_FLAGS), self.mailbox.keyword_names(words) if words else (), recent)
+        return flags_changed_of(at + 1, uid, said, modseq, by_uid=by_uid, modseqs=modseqs)
 
 
 def _find(wanted: Ascending, there: Ascending | None) -> tuple[Any, Positions]:

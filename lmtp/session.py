@@ -102,7 +102,8 @@ class Session:
             await self._greet()
             while self._open:
                 await self._command()
-                await self._stream.breathe()
+                if self._stream.input_waiting:
+                    await self._stream.breathe()
         except LimitReached as limit:
             turned = Authenticator.of(self._listener.store).turned
             turned.at_admission("lmtp", self._stream.peer, self._user or limit.user, limit.public)

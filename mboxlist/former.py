@@ -26,3 +26,10 @@ class Former:
         """The highest, or 0: a mailbox made under the name must have a higher one."""
         data = self._table.get(name.encode(), txn)
         return 0 if data is None else int(_VALIDITY.unpack(data)[0])
+
+    def take_back(self, name: str, validity: int, txn: "Txn") -> None:
+        """What was noted last had never been given: the highest is that."""
+        if validity:
+            self._table.put(name.encode(), _VALIDITY.pack(validity), txn)
+        else:
+            self._table.delete(name.encode(), txn)

@@ -108,10 +108,11 @@ def legal_path(path: str) -> str:
     if first.upper() == INBOX:
         path = INBOX + separator + rest
     levels = path.split(SEPARATOR)
-    if any(level in _RESERVED or level.startswith(_FILE) for level in levels):
-        raise NameProblem("The name has an empty or reserved level")
+    for level in levels:
+        if level in _RESERVED or level.startswith(_FILE):
+            raise NameProblem("The name has an empty or reserved level")
     if len(levels) > MAX_DEPTH:
         raise NameProblem("The name has too many levels")
-    if len(path.encode()) > MAX_PATH or any(len(level.encode()) > MAX_COMPONENT for level in levels):
+    if len(path.encode()) > MAX_PATH or max([len(level.encode()) for level in levels]) > MAX_COMPONENT:
         raise NameProblem("The name is too long")
     return path

@@ -91,7 +91,8 @@ class Session:
             while self._open:
                 await self._command()
                 await self._output.relieve()
-                await self._stream.breathe()
+                if self._stream.input_waiting:
+                    await self._stream.breathe()
             self._ending = "logout"
         except Stopping:
             own = self._stream.farewell

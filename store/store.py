@@ -255,9 +255,8 @@ class Store:
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
         known = self.partitions.get(mailbox.entry.partition)
-        if known is not None and known.has_unchanged(mailbox.entry.id, mailbox.state.highestmodseq):
-            return mailbox
-        return self.at(mailbox.entry, work)
+        seen = known.views.glance(mailbox) if known is not None else None
+        return seen if seen is not None else self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other

@@ -1,5 +1,6 @@
 """The small values that the store and its callers exchange."""
 
+import shlex
 from collections.abc import Callable
 from enum import Enum, IntFlag
 from typing import Any, TypeVar
@@ -31,6 +32,10 @@ class Flag(IntFlag):
     FLAGGED = 4
     DELETED = 8
     DRAFT = 16
+
+
+#: Each set of system flags, by its bits: to make one takes several calls.
+FLAG_SETS = tuple(map(Flag, range(32)))
 
 
 @frozen
@@ -75,18 +80,49 @@ class Secret:
 
 # What is found wrong
 
-RECONSTRUCT = "reconstruct"
-RESTORE = "restore"
-RESTART = "restart"
+class Command(str):
+    """A command line of `onecopy`, without that word, which repairs something. Only `Repair` makes them."""
+
+
+    @property
+    def reconstructs(self) -> bool:
+        """Whether it is a reconstruct."""
+        return self.startswith("reconstruct")
+
+
+class Repair(Enum):
+    """Every command that a finding can name; {} is what it is about."""
+
+    RECONSTRUCT = "reconstruct --all"
+    RECONSTRUCT_PARTITION = "reconstruct --partition {}"
+    RESTORE = "restore ARCHIVE --over"
+    SWEEP = "scrub --sweep"
+    APPLY = "check --engine spark --apply"
+    OWNER = "check --repair"
+    OWNER_NAMED = "check --repair --workers-user USER"
+    ADD_USER = "user add {}"
+    SET_USER = "user set {} --status active --password"
+    RENAME = "mailbox rename {} {} NEW"
+    ADD_PARTITION = "partition add {}"
+    LOST_MAILBOX = "config show store.lost_mailbox"
+
+    def of(self, *about: str) -> Command:
+        """As it is typed."""
+        return Command(self.value.format(*map(shlex.quote, about)))
+
+
+RECONSTRUCT = Repair.RECONSTRUCT.of()
+RESTORE = Repair.RESTORE.of()
+SWEEP = Repair.SWEEP.of()
 
 
 @frozen
 class Finding:
-    """What is wrong, where, and what repairs it: a command of `onecopy`."""
+    """What is wrong, where, and what repairs it."""
 
     what: str
     where: str
-    repair: str = RECONSTRUCT
+    repair: Command = RECONSTRUCT
 
 
 def readable(octets: int) -> str:

@@ -51,6 +51,7 @@ store/users
 store/snapshots
 store/rebuild
 store/migration
+store/mend
 store/check
 store/recovery
 store/opening

@@ -40,6 +40,7 @@ from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
 from store.problems import tell_refusal
 from store.tables.index import Rows, take
+from store.tables.state import SEEN
 from store.values import Flag, FlagAction, Flags
 
 log = logging.getLogger(__name__)
@@ -108,15 +109,23 @@ class _Fetching:
     _held: int = field(init=False, default=0)                   # octets of files since others were last let in
 
     def __attrs_post_init__(self) -> None:
-        self.items = tuple(item for item in self.command.items if isinstance(item, Item))
-        self.sections = tuple(item for item in self.command.items if isinstance(item, Section | Binary))
-        may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
-        self._sets_seen = may_set and any(one.sets_seen for one in self.sections)
-        self._reads = any(_is_read(one) for one in self.sections)
-        self._quick = Quick.of(self.sections)
+        items: list[Item] = []
+        sections: list[Section | Binary] = []
+        may_set = not self.view.read_only and bool(int(self.view.changeable) & SEEN)
+        self._sets_seen = self._reads = self._needs_cache = False
+        for one in self.command.items:
+            if isinstance(one, Item):
+                items.append(one)
+                self._needs_cache |= one in _CACHED_ITEMS
+            else:
+                sections.append(one)
+                self._sets_seen |= may_set and one.sets_seen
+                self._reads |= _is_read(one)
+                self._needs_cache |= bool(one.path)
+        self.items, self.sections = tuple(items), tuple(sections)
+        self._quick = Quick.of(self.sections) if sections else None
         listed = self._quick is not None and bool(self._quick.of_record)
-        self._needs_cache = listed or any(item in _CACHED_ITEMS for item in self.items) or any(
-            one.path for one in self.sections)
+        self._needs_cache |= listed
         self.batch = READ if self.sections and not listed else CACHED if self._needs_cache else FIGURES
 
     async def send(self, positions: Positions) -> None:
@@ -162,7 +171,7 @@ class _Fetching:
                     columns.append(self._structures([one.body for one in cached]))
                 case Item.BODYSTRUCTURE:
                     columns.append(self._structures([one.bodystructure for one in cached]))
-            forms.append(item.value + form)
+            forms.append(item + form)
         return forms, columns
 
     def _structures(self, structures: list[bytes]) -> list[bytes]:

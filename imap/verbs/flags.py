@@ -18,8 +18,8 @@ from store.errors import Problem
 from store.mailboxes.flagchanges import Known, update_flags
 from store.partition.transactions import FLAG_UNITS, units
 from store.tables.index import take
-from store.tables.state import MailboxState, keyword_bits
-from store.values import Flag, FlagAction
+from store.tables.state import DELETED, MailboxState, keyword_bits
+from store.values import FlagAction
 
 
 async def store_flags(session: Session, command: StoreFlags) -> Reply:
@@ -44,7 +44,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
         session.store, entry, uids, command.action, command.flags, session.user, known))
     await durable.flushed(session.store, entry)
-    if command.flags.system & Flag.DELETED and command.action is not FlagAction.REMOVE:
+    if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:
         session.stream.acts["deleted"] += len(update.uids)
     failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
     code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""

@@ -42,14 +42,18 @@ class Quick:
         """None if some of them need more than the message's octets, or there are many: that is not quick."""
         if len(sections) > MANY:
             return None
-        simple = [one for one in sections if isinstance(one, Section) and not one.path and one.part is not Part.MIME]
-        if not sections or len(simple) < len(sections):
-            return None
-        listed = all(one.part is Part.HEADER_FIELDS and LISTED.issuperset(map(bytes.lower, one.fields))
-                     for one in simple)
-        return cls(tuple([_render(one) for one in simple]),
-                   tuple([_of_record(one) for one in simple]) if listed else (),
-                   all(one.part in _HEADERS for one in simple), any(one.part is not Part.ALL for one in simple))
+        renders: list[_Render] = []
+        listed = headers_only = bool(sections)
+        to_end_of_header = False
+        for one in sections:
+            if not isinstance(one, Section) or one.path or one.part is Part.MIME:
+                return None
+            renders.append(_render(one))
+            listed = listed and one.part is Part.HEADER_FIELDS and LISTED.issuperset(map(bytes.lower, one.fields))
+            headers_only = headers_only and one.part in _HEADERS
+            to_end_of_header |= one.part is not Part.ALL
+        of_record = tuple([_of_record(one) for one in sections if isinstance(one, Section)]) if listed else ()
+        return cls(tuple(renders), of_record, headers_only, to_end_of_header)
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
                 ) -> Iterator[bytes | None]:

@@ -5,7 +5,7 @@ from operator import ge, le
 from typing import TypeVar
 
 import numpy as np
-from attrs import define, evolve
+from attrs import define
 
 from imap.lines import Positions
 from imap.session import Session
@@ -63,16 +63,16 @@ async def matching(session: Session, command: Search | Sort | Thread,
         if asks(command.key, Numbers):
             session.keep_numbers()
         now = int(session.clock.seconds())
-        mailbox = evolve(view.mailbox, rows=view.rows, uids=view.uids)      # with what this session still numbers
-
+        newest = view.mailbox           # with what this session still numbers
+        mailbox = Mailbox(newest.entry, newest.state, view.rows, newest.reader, view.uids)
         progress = session.progress()
 
         def work() -> T:
             key = searchkeys.mapped(command.key, _ForSession(view, now).of)
             found = find(session.source, mailbox, key, progress=progress)
-            return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
+            return then(mailbox, view.still_there(found.nonzero()[0]), progress)
 
-        if thread or sum(1 for _ in searchkeys.leaves(command.key)) * len(view.rows) > LOOKS:
+        if thread or len(searchkeys.leaves(command.key)) * len(view.rows) > LOOKS:
             return await session.patiently(offload.run(session.store, "search", work, user=session.user), progress)
         return work()
     except Refused as refused:

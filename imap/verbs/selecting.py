@@ -16,7 +16,7 @@ from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
 from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS
 from store.quota import roots
-from store.values import Flag
+from store.tables.state import SEEN
 
 
 async def select(session: Session, command: Select) -> Reply:
@@ -31,7 +31,8 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        await session.patiently(uidskip.stored(session.store, [entry]))        # it waits during a write freeze
+        if uidskip.unstored(session.store, [entry]):
+            await session.patiently(uidskip.stored(session.store, [entry]))     # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
     if command.resync is not None:
@@ -44,7 +45,7 @@ def _is_read_write(session: Session, view: View) -> bool:
     r"""Whether the user may change what others see (RFC 4314 §5.2). Flags of the user's own change all the same."""
     entry = view.mailbox.entry
     own = session.store.private_bits(entry, session.user)
-    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & Flag.SEEN else "iewts")
+    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & SEEN else "iewts")
 
 
 def _quota_alert(session: Session, view: View) -> bytes:

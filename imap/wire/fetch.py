@@ -12,7 +12,7 @@ from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 
 
-class Item(Enum):
+class Item(bytes, Enum):
     """Fetch items without arguments; the value is the name on the wire. BODY is BODYSTRUCTURE without extensions."""
 
     FLAGS = b"FLAGS"

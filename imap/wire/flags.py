@@ -10,7 +10,7 @@ from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import modifiers
 from imap.wire.numbers import NumberSet, number_set
 from imap.wire.scanner import Scanner
-from store.values import Flag, FlagAction, Flags
+from store.values import FLAG_SETS, Flag, FlagAction, Flags
 
 # The names in the order of RFC 3501 §2.3.2.
 NAMES = {
@@ -23,7 +23,7 @@ NAMES = {
 RECENT = b"\\Recent"
 TOO_MANY = "Too many flags"
 
-_SYSTEM = {name.decode("ascii").upper(): flag for flag, name in NAMES.items()}
+_SYSTEM = {name.decode("ascii").upper(): int(flag) for flag, name in NAMES.items()}
 _ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?(?= )", re.IGNORECASE)
 _ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLACE}
 
@@ -95,7 +95,7 @@ def _bare_flags(scan: Scanner) -> Flags:
 
 
 def _flags(names: list[str], scan: Scanner) -> Flags:
-    system = Flag(0)
+    system = 0
     keywords: dict[str, str] = {}
     for name in names:
         if not name.startswith("\\"):
@@ -108,4 +108,4 @@ def _flags(names: list[str], scan: Scanner) -> Flags:
             recent = name.encode("ascii").upper() == RECENT.upper()
             raise SyntaxProblem("\\Recent is the server's to set" if recent else "There is no such system flag")
         system |= flag
-    return Flags(system, tuple(keywords.values()))
+    return Flags(FLAG_SETS[system], tuple(keywords.values()))

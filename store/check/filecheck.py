@@ -1,8 +1,8 @@
 """The message files of a partition: what messages.db, the records, and the folders say of each."""
 
 import os
-import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 from attrs import define, field
@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.errors import StoreError
+from store.mend.staging import left_over
+from store.partition.filecontent import trace_of
 from store.partition.marks import is_incomplete
 from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
-from store.partition.processes import look as look_inside
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
-from store.values import RESTART, RESTORE, Finding
-
-SWEEP = "scrub --sweep"
-OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
+from store.values import RECONSTRUCT, RESTORE, SWEEP, Command, Finding, Repair
 
 
 @define(eq=False)
@@ -110,9 +109,13 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
         if suspects is None or where in suspects:
             yield from _look_at_file(partition, digest, record, where, missed=record.references > held)
     for released, digest in sorted(waiting):
-        if digest not in messages.records:
+        known = messages.records.get(digest)
+        if known is None:
             yield Finding(f"it waits for the purge since {released}, and nothing is known of it",
-                          f"message {digest.hex()}", "purge")
+                          f"message {digest.hex()}")
+        elif known.released < released:
+            yield Finding(f"it waits for the purge since {released}, and was not released then",
+                          f"message {digest.hex()}")
     for serial in messages.serials[1:][messages.serials[1:] == messages.serials[:-1]].tolist():
         yield Finding(f"two messages have the arrival serial {serial}", f"partition {partition.name}")
     if len(messages.serials) and int(messages.serials[-1]) >= partition.first_free_serial(txn):
@@ -134,12 +137,26 @@ def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, wh
     except FileNotFoundError:           # purged, or given its place, at this moment
         return
     if size != record.size:
-        yield Finding(f"its file has {size} octets instead of {record.size}", where, RESTORE)
+        whole = _is_whole(path, digest, record)
+        yield Finding(f"its file has {size} octets instead of {record.size}" + (
+            ", and is whole" if whole else ""), where, RECONSTRUCT if whole else RESTORE)
+        if not whole:
+            return
+    if not missed:                      # nobody opens it again
+        return
     cached = partition.cached([record.serial])[0]
     if cached is None:
         yield Finding("it has no cache record", where)
     elif cached.digest != digest or cached.trace != record.trace:
         yield Finding("its cache record is another message's", where)
+
+
+def _is_whole(path: Path, digest: bytes, record: MessageRecord) -> bool:
+    """Whether the file holds what its name says."""
+    try:
+        return trace_of(path, digest, [record.trace]) is not None
+    except (OSError, StoreError):
+        return False
 
 
 def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
@@ -157,19 +174,19 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
                 yield from _look_at_stranger(partition, path, txn)
 
 
-def repair_of_strangers(partition: Partition) -> str:
+def repair_of_strangers(partition: Partition) -> Command:
     """The command for message files of which nothing is known: those that a lost record may have had are not swept."""
     kept = is_incomplete(partition.folder) or partition.outdated
-    return f"reconstruct --partition {shlex.quote(partition.name)}" if kept else SWEEP
+    return Repair.RECONSTRUCT_PARTITION.of(partition.name) if kept else SWEEP
 
 
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
     if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
-        yield Finding("nothing is known of this file", path, repair_of_strangers(partition))
+        kept = repair_of_strangers(partition)
+        yield Finding("nothing is known of this file", path, RECONSTRUCT if kept == SWEEP else kept)
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:
     """Other processes have files there that only they know."""
-    if len(look_inside(store.root / "run")[0]) <= 1:
-        for serial in partition.files.left(OLD):
-            yield Finding("it was left over", partition.files.staged_path(serial), RESTART)
+    for serial in left_over(store, partition):
+        yield Finding("it was left over", partition.files.staged_path(serial))

@@ -9,7 +9,7 @@ from mboxlist.usermoves import Phase
 from store.partition.partition import Partition
 from store.quota.roots import root_of
 from store.store import Store
-from store.values import RESTART, Finding
+from store.values import RECONSTRUCT, Finding, Repair
 
 
 def look(store: Store) -> Iterator[Finding]:
@@ -34,15 +34,15 @@ def look(store: Store) -> Iterator[Finding]:
         partition = store.partitions.get(entry.partition)
         state = partition.any_state(entry.id) if partition is not None else None
         if state is not None and not state.removed:
-            yield Finding(f"was deleted at {when}, but its figures do not say so", f"{entry.name} (deleted)", RESTART)
+            yield Finding(f"was deleted at {when}, but its figures do not say so", f"{entry.name} (deleted)")
     for partition in store.partitions.values():
         for mailbox, state in partition.all_states():
             there = known.get(mailbox)
             if there is None and mailbox not in coming and not (state.moving and state.removed):    # see `publish`
-                yield Finding("records of a mailbox that is not in the list", f"mailbox {mailbox}", RESTART)
+                yield Finding("records of a mailbox that is not in the list", f"mailbox {mailbox}")
             elif there is not None and there != partition.name and not state.moving and not state.removed:
                 yield Finding(f"records of a mailbox that is on {there} by the list",
-                              f"mailbox {mailbox} on {partition.name}", RESTART)
+                              f"mailbox {mailbox} on {partition.name}")
 
 
 def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEntry]]) -> Iterator[Finding]:
@@ -62,11 +62,11 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
             yield Finding(f"has UIDVALIDITY {entry.uidvalidity}, and the last one given is {last_validity}", where)
         ids[entry.id] = entry
         if entry.partition not in store.partitions:
-            yield Finding(f"is on partition {entry.partition}, which does not exist", where, "partition add")
-        if entry.name.owner and store.directory.find(entry.name.owner) is None:
-            yield Finding("belongs to no user", where, "user remove")
+            elsewhere = any(partition.any_state(entry.id) for partition in store.partitions.values())
+            yield Finding(f"is on partition {entry.partition}, which does not exist", where,
+                          RECONSTRUCT if elsewhere else Repair.ADD_PARTITION.of(entry.partition))
         if any(set(rights) - set(RIGHTS) for rights in entry.acl.values()):
-            yield Finding("its ACL has rights that do not exist", where, "mailbox acl")
+            yield Finding("its ACL has rights that do not exist", where)
     for identifier, name, too_much in store.mailboxes.granted.differences(store.mailboxes.all()):
         yield Finding(f"{identifier} may look it up by the table of rights alone" if too_much else
                       f"{identifier} may look it up, not by the table of rights", name)
@@ -81,7 +81,7 @@ def _look_at_aliases(store: Store) -> Iterator[Finding]:
 def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:
     where, state = str(entry.name), partition.any_state(entry.id)
     if state is None:
-        yield Finding("has no figures", where, RESTART)
+        yield Finding("has no figures", where)
         return
     if state.removed:
         yield Finding("is in the list, and its figures say that it was deleted", where)
@@ -89,4 +89,4 @@ def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -
         yield Finding(f"UIDVALIDITY is {state.uidvalidity} in its figures and {entry.uidvalidity} in the list", where)
     wanted = root_of(entry.name, roots)
     if state.quota_root != wanted and not state.moving:
-        yield Finding(f"is charged to quota root {state.quota_root}, its name says {wanted}", where, RESTART)
+        yield Finding(f"is charged to quota root {state.quota_root}, its name says {wanted}", where)

@@ -16,6 +16,7 @@ from store.tables.counters import counters_of
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
+from store.tables.vanished import ranges_of
 from store.values import Finding, Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
@@ -117,9 +118,8 @@ def _look_at_vanished(partition: Partition, mailbox: MailboxId, state: MailboxSt
     if octets != state.logged:
         yield Finding(f"{state.logged} octets of expunged UIDs in its figures, {octets} on record", where)
     for modseq, data in items:
-        pairs = np.frombuffer(data[:len(data) // 8 * 8], "<u4").reshape(-1, 2).astype(np.int64)
-        if (not len(pairs) or len(data) % 8 or (pairs[:, 0] > pairs[:, 1]).any()
-                or (pairs[1:, 0] <= pairs[:-1, 1]).any() or pairs[0, 0] < 1):
+        pairs = ranges_of(data)
+        if pairs is None:
             yield Finding(f"what was expunged at MODSEQ {modseq} cannot be read", where)
         elif modseq > state.highestmodseq or pairs[-1, 1] >= state.uidnext:
             yield Finding(f"what was expunged at MODSEQ {modseq} was never there", where)
@@ -194,12 +194,8 @@ def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> I
 
 def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
     """Header fields that messages have of their own: each has one number, up to the last one."""
-    private_headers = partition.private_headers
-    known = dict(private_headers.all(txn))
-    last = int.from_bytes(known.pop(0, b""), "big")
-    for number, octets in known.items():
-        if number > last or private_headers.number(octets, txn) != number:
-            yield Finding("they have another number, or it will be given again", f"header fields {number}")
+    for number in partition.private_headers.wrong(txn):
+        yield Finding("they have another number, or it will be given again", f"header fields {number}")
 
 
 def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -> Iterator[Finding]:

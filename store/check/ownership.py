@@ -15,11 +15,9 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist import privatefiles
-from store.values import Finding
+from store.values import Command, Finding, Repair
 
-REPAIR = "check --repair"
-AS_ROOT = "check --repair, as root"
-NAMED = "check --repair --workers-user USER, as root"       # of a store whose folder is root's: whose is it?
+NAMED = Repair.OWNER_NAMED.of()     # of a store whose folder is root's: whose is it?
 OTHERS = 0o077              # of a mode: what others than the owner may,
 CHANGE = 0o022              # and what they may not do to the folder of the store; to see what is in it does no harm
 FOUND = "lost+found"        # of a file system whose first folder it is: root's
@@ -64,11 +62,9 @@ def repair(root: Path, owner: tuple[int, int]) -> tuple[int, list[Finding]]:
     return mended, left.findings()
 
 
-def _how(fault: Fault, owner: tuple[int, int]) -> str:
+def _how(fault: Fault, owner: tuple[int, int]) -> Command:
     """The command that mends it. Root's is no store by itself: somebody may have given root the folder by mistake."""
-    if not fault.owner:
-        return REPAIR
-    return AS_ROOT if owner[0] else NAMED
+    return NAMED if fault.owner and not owner[0] else Repair.OWNER.of()
 
 
 @define
@@ -76,9 +72,9 @@ class _Summary:
     """Findings, one for all files of a folder that have the same fault."""
 
     root: Path
-    _found: dict[tuple[Path, str, str], list[Path]] = field(factory=dict)
+    _found: dict[tuple[Path, str, Command], list[Path]] = field(factory=dict)
 
-    def add(self, fault: Fault, how: str, why: str = "") -> None:
+    def add(self, fault: Fault, how: Command, why: str = "") -> None:
         below = fault.path.relative_to(self.root) if fault.path.is_relative_to(self.root) else fault.path
         place = Path(*below.parts[:-1][:LEVELS])
         self._found.setdefault((place, fault.what + why, how), []).append(below)
@@ -125,7 +121,8 @@ def _of_name(path: Path, name: str, folder: int, owner: tuple[int, int], others:
         return
     needed = privatefiles.FOLDER_MODE if kind == stat.S_IFDIR else privatefiles.FILE_MODE
     if status.st_uid != owner[0]:
-        yield Fault(path, name, folder, f"it belongs to {_name(status.st_uid)}, not to {_name(owner[0])}", True)
+        yield Fault(path, name, folder, f"it belongs to {_name(status.st_uid)}, not to {_name(owner[0])}: "
+                    "root alone can give it back", True)
     elif kind != stat.S_IFSOCK and (mode & others or mode & needed != needed):
         what = "others than the owner can reach it" if mode & others else "its owner cannot use it"
         yield Fault(path, name, folder, f"{what} (mode {mode:04o})", False)

@@ -17,13 +17,13 @@ from attrs import define, field, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check.filecheck import SWEEP, repair_of_strangers
+from store.check.filecheck import repair_of_strangers
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
-from store.values import RESTORE, Finding
+from store.values import RESTORE, SWEEP, Finding
 
 FOLDERS = 16 * 256
 MOST_OCTETS = 1 << 20       # that are read at a time,
@@ -174,7 +174,7 @@ class _Reader:
             if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
                 return None             # as a purge leaves it that was cut off; or it was expunged
             if now.serial == record.serial:
-                return Finding(wrong, f"message {digest.hex()}", "restore")
+                return Finding(wrong, f"message {digest.hex()}", RESTORE)
             record = now                # purged, and come again
         return None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check import filecheck, idxcheck, listcheck, mailboxcheck
+from store.check import accountcheck, filecheck, idxcheck, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -27,6 +27,11 @@ def check(store: Store) -> list[Finding]:
     if first:
         findings += [finding for finding in (*listcheck.look(store), *idxcheck.look(store)) if finding in first]
     return findings
+
+
+def check_all(store: Store) -> list[Finding]:
+    """All findings, and the accounts that are lost: with those the store is whole, and yet somebody's mail waits."""
+    return [*accountcheck.look(store), *check(store)]
 
 
 def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:

@@ -9,12 +9,13 @@ from store.accounts.builtin import User
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.finishing.ofmail import NOTHING
+from store.mend import orphans
 from store.operations.operationrecord import Operation
 from store.partition.marks import is_down, is_half_made
 from store.partitions import volumes
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import kept_accounts, salvage_users
-from store.reconstruct import livepartition, mailboxlist, orphans, procedures, wholestore
+from store.reconstruct import livepartition, mailboxlist, procedures, wholestore
 from store.reconstruct.lostpartitions import is_lost
 from store.reconstruct.request import Planner, Refused, Request, silent
 from store.settings import Settings

@@ -54,19 +54,20 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
     """
     own = store.private_bits(entry, reader)
     allowed, words = changeable(store, reader, entry)
-    flags, asked = Flags(flags.system & allowed, flags.keywords if words else ()), flags
-    if flags == Flags() and (asked != Flags() or not (allowed or words)):
+    asked, may = int(flags.system), int(allowed)        # `Flag` would count in Python
+    system, named = asked & may, flags.keywords if words else ()
+    if not (system or named) and (asked or flags.keywords or not (may or words)):
         raise StoreError(Problem.NO_PERMISSION)
 
     wanted = sorted_uids(uids)
-    if len(wanted) == 1 and known is None and not own and not flags.keywords and (
+    if len(wanted) == 1 and known is None and not own and not named and (
             action is not FlagAction.REPLACE or not words):
-        return _update_one(store, entry, int(wanted[0]), action, int(flags.system), int(allowed))
+        return _update_one(store, entry, int(wanted[0]), action, system, may)
 
     def work(txn: WriteTxn, wanted: NDArray[np.uint32]) -> Update:
         before = txn.state(entry.id)
-        bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
-        change = _Change(action, int(flags.system), bits, int(allowed), words, own, before.highestmodseq + 1)
+        bits, keywords = keyword_bits(before, named, add=action is not FlagAction.REMOVE)
+        change = _Change(action, system, bits, may, words, own, before.highestmodseq + 1)
         rows = txn.load(entry.id, wanted)
         found = at = places(rows, wanted)
         if known is not None:

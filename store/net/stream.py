@@ -141,13 +141,18 @@ class Stream(Waits):
         """Send what was written, without waiting for the peer to take it."""
         self._send()
 
+    @property
+    def behind(self) -> bool:
+        """Whether much of what was written has not been sent, or the peer is slow to take it: `drain` is due."""
+        return self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER
+
     async def drain(self, timeout: float = 300.0) -> None:
         """Send what was written, and wait while the peer is slow to take it. So little that it goes out with the end of
         the answer stays here until then: a packet costs as much as a small command.
 
         Raises ConnectionLost, and TimedOut when it takes nothing for `timeout` seconds.
         """
-        if self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER:
+        if self.behind:
             self._send()
         if self._lost:
             raise ConnectionLost

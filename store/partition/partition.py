@@ -52,7 +52,7 @@ from store.tables.privateheaders import PrivateHeaders
 from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import ReaderFlags
 from store.tables.references import UNSEEN_TRACE, MessageRecord, References
-from store.tables.state import MailboxState, charged_root, is_here, is_unchanged
+from store.tables.state import MailboxState, charged_root, is_here
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
 
@@ -70,6 +70,7 @@ PART = ".part"                          # behind the name of a snapshot that is 
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
+_REFUSED = (*Deadlock, Quiesced, Failure)   # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -255,11 +256,6 @@ class Partition:
         data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
 
-    def has_unchanged(self, mailbox: MailboxId, highestmodseq: int) -> bool:
-        """`has`, and whether its HIGHESTMODSEQ is still that one."""
-        data = self.states.glance(state_key(mailbox))
-        return data is not None and is_unchanged(data, self.epoch, highestmodseq)
-
     def quota_root(self, mailbox: MailboxId) -> str:
         """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""
         data = self.states.glance(state_key(mailbox))
@@ -293,6 +289,17 @@ class Partition:
         self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
+    def skip_serials(self, last: int) -> None:
+        """Give out neither that arrival serial nor smaller ones. On disk."""
+        def work(txn: WriteTxn) -> None:
+            epoch, first, form = META.unpack(self.states.get_to_change(META_KEY, txn.handle) or b"")
+            self.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        with self._serials_lock:
+            self._serials = iter(range(0))
+
     def sweep(self, age: float) -> int:
         """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
@@ -303,8 +310,12 @@ class Partition:
                if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
         again, self._left = own & self._left, own
         for serial in sorted(again):
-            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+            self.take_up(serial)
         return len(again)
+
+    def take_up(self, serial: int) -> None:
+        """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
+        transact(self.env, lambda txn: self._take_up(serial, txn))
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
@@ -364,22 +375,23 @@ class Partition:
             return work(made[0])
 
         hurried = seconds is None and self.env.at_once
-        with _refused(hurried):
-            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
+        while True:
+            try:
+                result = transact(self.env, run, seconds=LOCK_SECONDS if hurried else seconds)
+                break
+            except NotSummed as needed:
+                domain = needed.domain
+            except _REFUSED as error:
+                raise _refusal(error, hurried=hurried) from error
+            with _refused(hurried):
+                self.domains.sum_up(domain)
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])
         return result
 
-    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
-        while True:
-            try:
-                return transact(self.env, run, seconds=seconds)
-            except NotSummed as needed:
-                self.domains.sum_up(needed.domain)
-
     def _remember(self, txn: WriteTxn) -> None:
-        changes = list(txn.changed())
+        changes = txn.changed()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in changes:
@@ -389,8 +401,8 @@ class Partition:
             changed.append(mailbox)
             unwritten.add(mailbox)
         if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, state, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, MailboxState.from_bytes(state, self.epoch), uid, record))
+            mailbox, (before, figures, uid, record) = txn.patched
+            self.views.patch(mailbox, Patch(before, figures, uid, record))
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())
@@ -531,15 +543,16 @@ def _refused(hurried: bool = False) -> Iterator[None]:
     for locks."""
     try:
         yield
-    except Deadlock as error:
-        if hurried:
-            raise NotAtOnce from None
-        raise StoreError(Problem.BUSY, detail=str(error)) from error
-    except Quiesced:
-        raise NotAtOnce from None
-    except Failure as error:
-        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-        raise StoreError(problem, detail=str(error)) from error
+    except _REFUSED as error:
+        raise _refusal(error, hurried=hurried) from error
+
+
+def _refusal(error: Exception, *, hurried: bool) -> StoreError:
+    if isinstance(error, Deadlock) and not hurried:
+        return StoreError(Problem.BUSY, detail=str(error))
+    if isinstance(error, (*Deadlock, Quiesced)):
+        return NotAtOnce()
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def _serial_key(serial: int) -> bytes:

@@ -14,10 +14,11 @@ from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from store.tables.index import ROW, TRAILER, Rows, spans
-from store.tables.state import MailboxState
+from store.tables.state import Mailbox, MailboxState
 
 LARGE = 1000                # records from which on a mailbox has arrays here; fewer are copied in no time
 FREE = 64 << 20             # octets, about, of arrays that nobody holds
+LAST = 50_000               # records of views of small mailboxes that are kept, 5 MB
 EACH = 3                    # arrays of a mailbox, as this reader sees it, that are remembered
 ROOM = 64                   # one record in so many, and as many records again, is room for arrivals
 
@@ -119,6 +120,40 @@ class Copy:
     def show(self, rows: Rows) -> None:
         """Let it be these records, which have the same UIDs."""
         np.frombuffer(self.memory, _ONE)[:len(rows)] = rows.view(_ONE)
+
+
+class LastViews:
+    """The last view of each small mailbox, of those that were asked for last: who selects one again need not read it
+    again. Records that several views share are counted for each."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[int, Mailbox] = OrderedDict()
+        self._lock = threading.Lock()
+        self._room = LAST
+
+    def of(self, mailbox: int) -> Mailbox | None:
+        """That of a mailbox."""
+        return self._views.get(mailbox)
+
+    def put(self, view: Mailbox) -> None:
+        """Keep it, unless its mailbox is large, or it is that of one reader alone."""
+        if view.reader or len(view.rows) >= LARGE:
+            return
+        with self._lock:
+            self._drop(self._views.pop(view.entry.id, None))
+            self._views[view.entry.id] = view
+            self._room -= len(view.rows) + 1
+            while self._room < 0:
+                self._drop(self._views.popitem(last=False)[1])
+
+    def forget(self, mailbox: int) -> None:
+        """It is not asked for any more."""
+        with self._lock:
+            self._drop(self._views.pop(mailbox, None))
+
+    def _drop(self, view: Mailbox | None) -> None:
+        if view is not None:
+            self._room += len(view.rows) + 1
 
 
 class Shelf:

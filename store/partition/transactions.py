@@ -7,6 +7,7 @@ Others wait for the pages that it has changed, on which there may be rows of the
 to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
 """
 
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,7 @@ from store.tables.index import (
     with_flags,
     with_trailer,
 )
-from store.tables.state import UNLISTED, MailboxState, arrived, flagged, must_be_here
-from store.values import Flag
+from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, flagged, must_be_here
 
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
@@ -48,6 +48,10 @@ EXPUNGE_UNITS = 2   # that is expunged,
 COPY_UNITS = 4      # that is copied,
 MOVE_UNITS = 8      # or moved
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
+
+
+state_key: Callable[[int], bytes] = struct.Struct(">I").pack
+"""The key of a mailbox in `state.db`."""
 
 
 class WriteTxn:
@@ -140,8 +144,8 @@ class WriteTxn:
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):
             return modseq
-        modseq, after = flagged(data, partition.epoch, bool(gone & Flag.SEEN.value) - bool(come & Flag.SEEN.value),
-                                bool(come & Flag.DELETED.value) - bool(gone & Flag.DELETED.value))
+        modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
+                                bool(come & DELETED) - bool(gone & DELETED))
         value = with_flags(value, at, flags, modseq)
         partition.index.put_part(place, at, value[at:at + ROW.itemsize], handle)
         partition.index.put_part(place, len(value) - TRAILER, value[-TRAILER:], handle)
@@ -240,13 +244,15 @@ class WriteTxn:
         if domain is not None:
             self.charged.append((domain, octets, messages))
 
-    def changed(self) -> Iterable[tuple[MailboxId, int, frozenset[int] | None]]:
+    def changed(self) -> list[tuple[MailboxId, int, frozenset[int] | None]]:
         """Each mailbox that was changed, its HIGHESTMODSEQ before, and the chunks (None: many)."""
+        changes: list[tuple[MailboxId, int, frozenset[int] | None]] = []
         for mailbox, before, number in self._arrived:
-            yield mailbox, before, frozenset((number,))
+            changes.append((mailbox, before, frozenset((number,))))
         for mailbox, before in self._before.items():
             chunks = self._chunks[mailbox]
-            yield mailbox, before, frozenset(chunks) if len(chunks) <= MAX_NAMED else None
+            changes.append((mailbox, before, frozenset(chunks) if len(chunks) <= MAX_NAMED else None))
+        return changes
 
     def _touch(self, mailbox: MailboxId, number: int) -> None:
         self._chunks.setdefault(mailbox, set()).add(number)
@@ -273,11 +279,6 @@ def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
     there = np.ascontiguousarray(rows["uid"])
     at = np.minimum(np.searchsorted(uids, there), len(uids) - 1)
     return np.flatnonzero(uids[at] == there)
-
-
-def state_key(mailbox: MailboxId) -> bytes:
-    """The key of a mailbox in `state.db`."""
-    return mailbox.to_bytes(4, "big")
 
 
 def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -58,8 +58,10 @@ def _sum(before: bytes, after: bytes) -> bytes:
 def agrees(octets: bytes, digest: bytes) -> bool:
     """Whether these octets of a whole message file have the content with that digest, and in front of it what was
     there."""
-    start = next((start for start in starts(octets) if _digest(octets, start) == digest), None)
-    return start is not None and is_intact(octets[:start])
+    for start in starts(octets):
+        if _digest(octets, start) == digest:
+            return not start or is_intact(octets[:start])
+    return False
 
 
 def verified(file: MessageFile, digest: bytes) -> MessageFile:

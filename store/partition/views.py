@@ -13,11 +13,12 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import NotAtOnce, StoreError
-from store.partition.recordbuffers import LARGE, Copy, Pieces, Records, Shelf
+from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf
+from store.partition.transactions import state_key
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
-from store.tables.state import Mailbox, MailboxState, Since
+from store.tables.state import Mailbox, MailboxState, Since, is_here, is_unchanged
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
@@ -33,6 +34,9 @@ class Source(Protocol):
     index: Table
     readers: ReaderFlags
     settings: Settings
+    states: Table
+    epoch: int
+    damaged: set[MailboxId]
 
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
@@ -49,24 +53,25 @@ class Source(Protocol):
 
 @frozen(eq=False)
 class Patch:
-    """The last change of a mailbox by this process, if it was of one record: HIGHESTMODSEQ before it, the state after
-    it, the record as it is stored."""
+    """The last change of a mailbox by this process, if it was of one record's system flags: HIGHESTMODSEQ before it,
+    the figures after it and the record, both as they are stored."""
 
     before: int
-    state: MailboxState
+    figures: bytes
     uid: int
     record: bytes
 
-    def applied(self, mailbox: Mailbox) -> Mailbox | None:
-        """The view with this change; None when the record is not in it."""
+    def applied(self, mailbox: Mailbox, epoch: int) -> Mailbox | None:
+        """The view with this change, in that epoch; None when the record is not in it."""
         at = bisect_left(mailbox.uids, self.uid)
         if at == len(mailbox.uids) or mailbox.uids[at] != self.uid:
             return None
         rows = mailbox.rows.copy()
         octets_of(rows)[at * ROW.itemsize:(at + 1) * ROW.itemsize] = self.record
         rows.flags.writeable = False
-        since = Since(mailbox.state, frozenset((chunk_number(self.uid),)))
-        return Mailbox(mailbox.entry, self.state, rows, mailbox.reader, mailbox.uids, since)
+        since = Since(mailbox.state, frozenset((chunk_number(self.uid),)), at)
+        return Mailbox(mailbox.entry, MailboxState.from_bytes(self.figures, epoch), rows, mailbox.reader, mailbox.uids,
+                       since)
 
 
 class MailboxViews:
@@ -75,6 +80,7 @@ class MailboxViews:
     def __init__(self, partition: Source) -> None:
         self._partition = partition
         self._shelf = Shelf()
+        self._last = LastViews()
         self._patches: dict[int, Patch] = {}        # of mailboxes that have a history
         self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
 
@@ -112,12 +118,14 @@ class MailboxViews:
     def forget(self) -> None:
         """Hold nothing in memory, so that the next view is read from the database."""
         self._shelf = Shelf()
+        self._last = LastViews()
         self._patches.clear()
 
     def forget_changes(self, mailbox: MailboxId) -> None:
         """The mailbox has been deleted: nobody asks for its changes."""
         self._history.pop(mailbox, None)
         self._patches.pop(mailbox, None)
+        self._last.forget(mailbox)
 
     def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
@@ -129,6 +137,8 @@ class MailboxViews:
             if mailbox is None:
                 raise NotAtOnce
             return mailbox
+        if not reader and (again := self._again(entry)) is not None:
+            return again
         if at_once and not self.is_quick(entry, reader):
             return None
         if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
@@ -137,7 +147,39 @@ class MailboxViews:
                 self._patches.pop(self._history.popitem(last=False)[0], None)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
-        return self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
+        view = self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
+        if view is not None:
+            self._last.put(view)
+        return view
+
+    def _again(self, entry: MailboxEntry) -> Mailbox | None:
+        """A view of a small mailbox that has not changed since it was read last."""
+        known = self._last.of(entry.id)
+        if known is None or entry.id in self._partition.damaged:
+            return None
+        state, was = self._partition.glance_state(entry.id), known.state
+        if state is None or (state.highestmodseq, state.uidvalidity, state.uidnext, state.messages) != (
+                was.highestmodseq, was.uidvalidity, was.uidnext, was.messages):
+            return None
+        return Mailbox(entry, state, known.rows, "", known.uids)
+
+    def glance(self, mailbox: Mailbox) -> Mailbox | None:
+        """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
+        has changed flags of one record of a small mailbox. None otherwise, and when the mailbox is not here."""
+        partition, old = self._partition, mailbox.state
+        data = partition.states.glance(state_key(mailbox.entry.id))
+        if data is None or not is_here(data):
+            return None
+        if is_unchanged(data, partition.epoch, old.highestmodseq):
+            return mailbox
+        patch = self._patches.get(mailbox.entry.id)
+        if (patch is None or patch.figures != data or patch.before != old.highestmodseq
+                or len(mailbox.rows) >= LARGE or self._is_own(mailbox.reader)):
+            return None
+        patched = patch.applied(mailbox, partition.epoch)
+        if patched is not None:
+            self._last.put(patched)
+        return patched
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
@@ -146,11 +188,6 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
-        patch = self._patches.get(entry.id)
-        if (patch is not None and state is not None and patch.before == old.highestmodseq
-                and patch.state.highestmodseq == state.highestmodseq and len(mailbox.rows) < LARGE
-                and not self._is_own(mailbox.reader) and (patched := patch.applied(mailbox)) is not None):
-            return patched
         known = Records(old, mailbox.rows, mailbox.uids)
         if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
             return None
@@ -159,7 +196,11 @@ class MailboxViews:
             new = self._view(entry, mailbox.reader, known, txn)
             chunks = self._changed_since(entry.id, old, new.state)
             return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
-        return self._in_transaction(work, at_once=at_once)
+
+        view = self._in_transaction(work, at_once=at_once)
+        if view is not None:
+            self._last.put(view)
+        return view
 
     def _in_transaction(self, work: Callable[[Txn], Mailbox], *, at_once: bool) -> Mailbox | None:
         """With `at_once` None while somebody else holds locked what it reads: a mailbox's figures may be on one page

@@ -54,7 +54,7 @@ def repair_mailbox(store: Store, entry: MailboxEntry) -> list[Correction]:
     partition = store.partition_of(entry)
     where = f"{entry.name} (mailbox {entry.id})"
     done = [Correction(f"{reader}'s own flags of chunk {number} were damaged, and may be others now", where)
-            for number, reader in partition.transact(lambda txn: _mend_own_flags(txn, entry.id))]
+            for number, reader in partition.transact(lambda txn: mend_own_flags(txn, entry.id))]
     for _ in range(TRIES):
         if not broken_chunks(partition, entry.id):
             break
@@ -269,7 +269,7 @@ def _as_here(copy: idxfile.Salvaged, state: MailboxState, txn: WriteTxn) -> Rows
     return rows
 
 
-def _mend_own_flags(txn: WriteTxn, mailbox: MailboxId) -> list[tuple[int, str]]:
+def mend_own_flags(txn: WriteTxn, mailbox: MailboxId) -> list[tuple[int, str]]:
     """Make readers' own flags whole that do not agree with their checksum: chunk and reader of each.
 
     What flags there are stay, and get a new MODSEQ.

@@ -12,7 +12,7 @@ from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import StoreError
 from store.partition.partition import snapshot_time
 from store.rebuild.userareascan import Source
-from store.values import Finding
+from store.values import Finding, Repair
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Itera
     for owner, partition in partitions.items():
         if owner not in rows:
             rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
-            findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
+            findings.append(Finding("it is inactive, and has no password", f"user {owner}", Repair.SET_USER.of(owner)))
     known = {account.user for account in directory.all()}
     for owner, row in sorted(rows.items()):
         try:
             if owner not in known:
                 directory.insert(row)
         except StoreError as refusal:
-            findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
+            findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", Repair.ADD_USER.of(owner)))
 
 
 def kept_accounts(root: Path) -> list[User]:

@@ -14,7 +14,7 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName, NameProblem
 from store.errors import StoreError
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Head, Salvaged
-from store.values import RESTORE, Finding
+from store.values import RESTORE, Finding, Repair
 
 
 @frozen
@@ -121,5 +121,6 @@ def free_name(name: MailboxName, mailbox: int, findings: list[Finding]) -> Mailb
     """A name beside one that another mailbox has, too; that is a finding."""
     levels = name.path.split(SEPARATOR)
     free = MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
-    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name), "mailbox rename"))
+    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name),
+                            Repair.RENAME.of(free.owner or PUBLIC, free.path)))
     return free

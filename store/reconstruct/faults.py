@@ -8,7 +8,7 @@ from store.reconstruct.request import Request
 from store.reconstruct.scope import mailboxes_meant, require_partition
 from store.store import Store
 from store.userarea import writing
-from store.values import RECONSTRUCT, Finding
+from store.values import Finding
 
 
 def tell(request: Request) -> Outcome:
@@ -21,8 +21,13 @@ def tell(request: Request) -> Outcome:
 
 
 def repairable(store: Store, request: Request, only: Collection[MailboxId] | None) -> list[Finding]:
-    """All of it; with `only`, what is said of these mailboxes, or with a partition, of what is on that."""
-    findings = [finding for finding in request.faults(store) if finding.repair == RECONSTRUCT]
+    """What of it a reconstruct puts right."""
+    return [finding for finding in found(store, request, only) if finding.repair.reconstructs]
+
+
+def found(store: Store, request: Request, only: Collection[MailboxId] | None) -> list[Finding]:
+    """What the check finds; with `only`, what is said of these mailboxes, or with a partition, of what is on that."""
+    findings = request.faults(store)
     if only is None and request.partition is None:
         return findings
     partition = request.partition if only is None else None

@@ -35,6 +35,7 @@ from store.changes import News
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.mailboxes import deletion, namespace
+from store.mend.orphans import take_in_lost
 from store.partition import inuse
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
@@ -50,7 +51,6 @@ from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.lostpartitions import is_lost
-from store.reconstruct.orphans import take_in_lost
 from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store

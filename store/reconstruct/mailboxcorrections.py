@@ -65,7 +65,7 @@ def look_at(store: Store, entries: Sequence[MailboxEntry], outcome: Outcome, pro
         found = {name: cacherebuild.known(store.partitions[name], digests)
                  for name, digests in cacherebuild.messages_of(store, entries).items()}
     tell = _Watched(progress, sum(map(len, found.values())))
-    known = {finding.where for finding in outcome.findings}     # --force has read the files already
+    known = {finding.where for finding in outcome.left + outcome.findings}
     for name, said in sorted(found.items()):
         for item in cacherebuild.look_at(store.partitions[name], said, deep=deep, tell=tell):
             if not isinstance(item, Finding):

@@ -41,7 +41,7 @@ from store.reconstruct.wholestore import accounts
 from store.settings import Settings
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
-from store.values import RECONSTRUCT, Finding
+from store.values import RECONSTRUCT, Finding, Repair
 
 LIST = "mboxlist"               # the folder of the list's environment
 SCRATCH = "mboxlist.new"
@@ -172,7 +172,7 @@ class _ListRebuild:
         else:
             name = MailboxName(owner, f"Recovered ({mailbox})")
         self.done.findings.append(Finding("it had no store.idx: nobody knows its name, nor who may use it", str(name),
-                                          "mailbox rename"))
+                                          Repair.RENAME.of(name.owner or PUBLIC, name.path)))
         head = Head(id=mailbox, name=str(name), owner=owner, partition=partition, uidvalidity=state.uidvalidity,
                     uidnext=state.uidnext, highestmodseq=state.highestmodseq)
         return Source(partition, Path(), head, name)

@@ -1,13 +1,11 @@
 """Whole partitions put right by what the databases and `store.idx` say of each other."""
 
-from store.rebuild.emptying import make_folders
+from store.mend.correctionrounds import mend
 from store.rebuild.outcome import Outcome
-from store.rebuild.recount import recount
+from store.reconstruct.faults import found
 from store.reconstruct.mailboxcorrections import look_at, rebuild_cached
-from store.reconstruct.orphans import take_in_lost
 from store.reconstruct.request import Request
 from store.reconstruct.scope import entries_meant, mailboxes_meant, require_partition
-from store.userarea import writing
 
 
 def correct(request: Request) -> Outcome:
@@ -20,13 +18,8 @@ def correct(request: Request) -> Outcome:
         if request.force and request.all:
             with request.watched() as progress:
                 rebuild_cached(store, entries or list(store.mailboxes.all()), outcome, request, progress)
-        for name, partition in sorted(store.partitions.items()):
-            if request.partition in (None, name):
-                make_folders(partition.folder)
-                outcome.corrections += recount(store, partition)
-                take_in_lost(store, partition, outcome)
-            partition.unwritten.changed.update(mailbox for place, mailbox in scope if place == name)
-            writing.write_round(store, partition, hurry=True)
+        mend(store, lambda store: found(store, request, None), outcome,
+             None if request.partition is None else [request.partition])
         with request.watched() as progress:
             look_at(store, entries, outcome, progress, deep=request.deep, uses={})
     return outcome

@@ -5,9 +5,8 @@ from pathlib import Path
 from store.filelock import scratch
 from store.partition.marks import is_down
 from store.rebuild.outcome import Outcome
-from store.reconstruct.orphans import take_in_everywhere
 from store.reconstruct.request import Request
-from store.reconstruct.wholestore import accounts
+from store.reconstruct.wholestore import accounts, take_in_everywhere
 
 
 def make(request: Request) -> Outcome:

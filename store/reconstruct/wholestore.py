@@ -16,6 +16,7 @@ from pathlib import Path
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError, disk_problem
+from store.mend.orphans import take_in_lost
 from store.opening import open_store
 from store.partitions import volumes
 from store.rebuild.desired import entry_of, limits_of
@@ -25,7 +26,6 @@ from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users, kept_accounts, salvage_users
 from store.rebuild.userareascan import Source, choose, sources
-from store.reconstruct.orphans import take_in_everywhere
 from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
@@ -42,6 +42,13 @@ def reconstruct_store(request: Request) -> Outcome:
         outcome = rebuild(request.root, request.settings(), users=users, progress=progress)
         take_in_everywhere(request, outcome)
     return outcome
+
+
+def take_in_everywhere(request: Request, outcome: Outcome) -> None:
+    """Message files that nothing claims, of all partitions of a store that has been rebuilt. Raises StoreError."""
+    with request.open_store() as store:
+        for _, partition in sorted(store.partitions.items()):
+            take_in_lost(store, partition, outcome)
 
 
 def accounts(request: Request) -> list[User]:

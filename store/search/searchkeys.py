@@ -8,7 +8,7 @@ What is short for others is written out by who reads the command: UNSEEN is Not(
 NEW And((Recent(), Not(HasFlag(Flag.SEEN)))).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -176,9 +176,9 @@ class Not(Key):
     key: Key
 
 
-def leaves(key: Key) -> Iterator[Key]:
+def leaves(key: Key) -> list[Key]:
     """The keys in a key that are not put together of others."""
-    left = [key]
+    found, left = list[Key](), [key]
     while left:
         match left.pop():
             case And(keys):
@@ -188,12 +188,16 @@ def leaves(key: Key) -> Iterator[Key]:
             case Not(inner):
                 left.append(inner)
             case leaf:
-                yield leaf
+                found.append(leaf)
+    return found
 
 
 def asks(key: Key, *kinds: type[Key]) -> bool:
     """Whether keys of these kinds are in it."""
-    return any(isinstance(leaf, kinds) for leaf in leaves(key))
+    for leaf in leaves(key):
+        if isinstance(leaf, kinds):
+            return True
+    return False
 
 
 def mapped(key: Key, change: Callable[[Key], Key]) -> Key:

@@ -7,13 +7,12 @@ that an arrival, which only appends, changes few octets of the value and so few 
 
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
 
 ROW = np.dtype([
@@ -40,6 +39,8 @@ _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copi
 CHUNK = 64                  # UIDs in a chunk
 MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
 _KEY = struct.Struct(">II")
+chunk_key: Callable[[int, int], bytes] = _KEY.pack
+"""The key of a chunk of a mailbox."""
 _TRAILER = struct.Struct("<I")
 TRAILER = _TRAILER.size     # octets
 _WHOLE = 0x2144DF1C         # the CRC-32 of anything that ends with its own CRC-32
@@ -48,11 +49,6 @@ _WHOLE = 0x2144DF1C         # the CRC-32 of anything that ends with its own CRC-
 def chunk_number(uid: int) -> int:
     """The chunk that holds the UID."""
     return (uid - 1) // CHUNK
-
-
-def chunk_key(mailbox: MailboxId, number: int) -> bytes:
-    """The key of a chunk."""
-    return _KEY.pack(mailbox, number)
 
 
 def chunk_of_key(key: bytes) -> tuple[int, int]:
@@ -106,6 +102,11 @@ def flags_at(value: bytes, at: int) -> tuple[int, int]:
     """The system flags and the MODSEQ of the record that begins at that octet."""
     _, flags, _, _, modseq = _FLAGS.unpack_from(value, at)
     return flags, modseq
+
+
+def flags_of(row: np.void) -> tuple[int, int, int, int, int]:
+    """A record's `uid`, `flags`, `zone`, `keywords` and `modseq`, ten times as fast as field by field."""
+    return _FLAGS.unpack_from(row)  # type: ignore[arg-type]  # a record is a buffer; numpy does not tell
 
 
 def with_flags(value: bytes, at: int, flags: int, modseq: int) -> bytes:

@@ -134,6 +134,35 @@ class PrivateHeaders:
         if number > int(_NUMBER.unpack(self._table.get_to_change(_LAST, txn) or bytes(4))[0]):
             self._table.put(_LAST, _NUMBER.pack(number), txn)
 
+    def wrong(self, txn: "Txn" = None) -> list[int]:
+        """The numbers that will be given again, or whose octets are known by another number, or by none; and those
+        whose octets are lost."""
+        known = dict(self.all(txn))
+        last = int(_NUMBER.unpack(known.pop(0, bytes(4)))[0])
+        found = [number for number, octets in known.items()
+                 if number > last or known.get(self.number(octets, txn) or 0) != octets]
+        return found + [number for number in self._named(txn).values() if number not in known]
+
+    def _named(self, txn: "Txn") -> dict[bytes, int]:
+        """The number of each text, by its digest."""
+        return {key: int(_NUMBER.unpack_from(data)[0]) for key, data in self._table.scan(txn=txn, hold=txn is not None)
+                if len(key) == _MESSAGE}
+
+    def correct(self, txn: "Txn") -> int:
+        """Have each text known by its number, and no number given again; how many were wrong."""
+        wrong = self.wrong(txn)
+        known = dict(self.all(txn))
+        if not wrong:
+            return 0
+        for key, number in self._named(txn).items():
+            if number not in known:
+                self._table.delete(key, txn)
+        for number in wrong:
+            if number in known:
+                self._table.put(_digest(known[number]), _NUMBER.pack(number), txn)
+        self.skip(max(number for number in known), txn)
+        return len(wrong)
+
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as the table has them."""
         numbers = np.unique(rows["head"])

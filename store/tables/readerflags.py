@@ -60,6 +60,10 @@ class ReaderFlags:
         for key, _ in list(self._table.scan(_KEY.pack(mailbox, 0), _KEY.pack(mailbox + 1, 0), txn)):
             self._table.delete(key, txn)
 
+    def forget_chunk(self, mailbox: MailboxId, number: int, reader: str, txn: Txn) -> None:
+        """The reader has no flags in that chunk."""
+        self._table.delete(_key(mailbox, number, reader), txn)
+
     def rename(self, old: str, new: str | None, txn: Txn) -> None:
         """A user has another name now, or (None) is no more. Looks at everything."""
         for key, data in list(self._table.scan(txn=txn)):

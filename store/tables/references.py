@@ -244,6 +244,12 @@ class References:
         are there, as they are stored."""
         self.messages.revise(digests, lambda digest, data: None if is_over(digest, data) else data, txn)
 
+    def waits(self, key: bytes, digest: bytes, txn: "Txn" = None) -> bool:
+        """Whether a file belongs into the list with that key: it is known, and was released then, or since. (One that
+        is used again stays there until its time has come.)"""
+        record = self.find(digest, txn, raw=True)
+        return record is not None and record.released >= since(key)
+
     def strike(self, key: bytes, digests: Collection[bytes], txn: "Txn") -> None:
         """Take these off a list of those that wait for the purge."""
         there = self._purge.get_to_change(key, txn)

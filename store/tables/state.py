@@ -18,7 +18,7 @@ MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
 _STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
-_SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
+SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python what the figures count in C
 
 MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
 
@@ -109,8 +109,8 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
         return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
     _require(removed, moving)
     names = data[_STATE.size:]
-    after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
-                        deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
+    after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & SEEN),
+                        deleted + (system & DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
     return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
 
 
@@ -173,18 +173,20 @@ def is_here(data: bytes) -> bool:
 
 
 def is_unchanged(data: bytes, epoch: int, highestmodseq: int) -> bool:
-    """Whether stored figures are those of a mailbox that `is_here`, and has that HIGHESTMODSEQ."""
-    _, _, highest, _, _, _, _, _, _, then, _, _, removed, moving = _STATE.unpack_from(data)
-    return not removed and not moving and highest + (epoch - then) * MODSEQ_SKIP == highestmodseq
+    """Whether stored figures are those of a mailbox that has that HIGHESTMODSEQ, in that epoch."""
+    _, _, highest, _, _, _, _, _, _, then, _, _, _, _ = _STATE.unpack_from(data)
+    return bool(highest + (epoch - then) * MODSEQ_SKIP == highestmodseq)
 
 
 @frozen(eq=False)
 class Since:
-    """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks.
+    """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks; or
+    system flags of the one record `at` that place.
     """
 
     state: MailboxState
     chunks: frozenset[int]
+    at: int | None = None
 
 
 @frozen(eq=False)

@@ -78,6 +78,15 @@ def to_ranges(uids: NDArray[np.uint32]) -> bytes:
     return pairs.tobytes()
 
 
+def ranges_of(data: bytes) -> NDArray[np.int64] | None:
+    """Pairs of first and last UID as they are stored; None for what nobody can have stored."""
+    pairs = np.frombuffer(data[:len(data) // 8 * 8], "<u4").reshape(-1, 2).astype(np.int64)
+    if (not len(pairs) or len(data) % 8 or (pairs[:, 0] > pairs[:, 1]).any() or pairs[0, 0] < 1
+            or (pairs[1:, 0] <= pairs[:-1, 1]).any()):
+        return None
+    return pairs
+
+
 def from_ranges(data: bytes) -> NDArray[np.uint32]:
     """The UIDs of such ranges, ascending."""
     pairs = np.frombuffer(data, "<u4").reshape(-1, 2).astype(np.int64)

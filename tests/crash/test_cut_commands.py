@@ -4,7 +4,6 @@ is done wholly or not at all, nothing is wrong with the store, and `onecopy stat
 Without KILLS one moment of some commands is tried; KILLS=20 tries so many moments of each, KILLS=all all of them.
 """
 
-import json
 import shutil
 import signal
 import tempfile
@@ -16,14 +15,15 @@ from store.check.wholecheck import check
 from store.finishing.operationkinds import KINDS
 from store.opening import open_store
 from store.operations import operationrecord
-from store.partition.messagefiles import MessageFiles
 from tests.conftest import MEMORY
 from tests.support.faults import killing, starting
 from tests.support.faults.killing import HERE, KILLS, STORE
+from tests.support.stores import small
 from tests.support.stores.stores import SMALL
 from tests.support.stores.whole import lose_databases
-from tests.tools.commands.test_killed import _HASHED, CONTENTS, everything, fill
+from tests.tools.commands.test_killed import CONTENTS, everything, fill
 from tools.cli import registry
+from tools.commands import status
 from tools.server.cutcommands import REPEATED
 
 BACKUP = ["backup", "--to", HERE + "/backup.tar"]
@@ -32,6 +32,7 @@ DELETE = ["mailbox", "delete", "alice", "Archive", "Work", "--yes"]
 REMOVE = ["user", "remove", "alice", "--now", "--yes"]
 NO_FOLDER = ("the folder is missing",)      # of message files: there are few, so that a copy takes less long
 SNAPSHOT = "{snapshot}"
+FIRST, EARLY = "user rename *", 20          # the case of which who finishes it is killed in each run, and when
 EXPORT = ["export", "--format", "maildir", "--to", HERE + "/maildir", "alice"]
 
 
@@ -54,18 +55,18 @@ def case(*words, before=(), damage=None, octets=b"", options=None, tolerated=())
 CASES = {
     "user rename *": case("user", "rename", "alice", "zoe"),
     "user remove *": case(*REMOVE),
-    "user undelete *": case("user", "undelete", "alice", before=[REMOVE]),
+    "user undelete": case("user", "undelete", "alice", before=[REMOVE]),
     "user add": case(*ADD),
     "user set": case("user", "set", "alice", "--status", "hold"),
     "user scram": case("user", "scram", "--remove"),
     "user domain": case("user", "domain", "example.org", "--access", "+imap:*"),
     "user purge": case("user", "purge", "--yes", before=[["user", "remove", "alice", "--yes"]],
                        options={"ONECOPY_STORE_USER_DELAY": "0"}),
-    "user move *": case("user", "move", "alice", "--to", "second"),
+    "user move": case("user", "move", "alice", "--to", "second"),
     "mailbox create": case("mailbox", "create", "alice", "New"),
-    "mailbox rename *": case("mailbox", "rename", "alice", "Archive", "Old"),
+    "mailbox rename": case("mailbox", "rename", "alice", "Archive", "Old"),
     "mailbox rename INBOX": case("mailbox", "rename", "alice", "INBOX", "Old"),
-    "mailbox delete *": case(*DELETE),
+    "mailbox delete": case(*DELETE),
     "mailbox undelete": case("mailbox", "undelete", "alice", "Archive", before=[DELETE]),
     "mailbox acl": case("mailbox", "acl", "alice", "Work", "bob", "lr"),
     "mailbox subscribe": case("mailbox", "subscribe", "alice", "Work"),
@@ -75,7 +76,7 @@ CASES = {
     "purge": case("purge", "--older-than", "0", "--yes", before=[DELETE]),
     "uidl import": case("uidl", "import", "alice", "-", octets=b"1 one\n2 two\n3 three\n9 nine\n"),
     "partition add": case("partition", "add", "third"),
-    "partition add elsewhere *": case("partition", "add", "third", "--path", HERE + "/third"),
+    "partition add elsewhere": case("partition", "add", "third", "--path", HERE + "/third"),
     "partition remove": case("partition", "remove", "second", "--yes"),
     "partition remove elsewhere *": case("partition", "remove", "third", "--yes",
                                          before=[["partition", "add", "third", "--path", HERE + "/third"]]),
@@ -95,10 +96,10 @@ CASES = {
     "reconstruct mailbox": case("reconstruct", "alice", "--cache"),
     "reconstruct partition *": case("reconstruct", "--partition", "primary", "--force"),
     "reconstruct lost partition": case("reconstruct", "--partition", "primary", damage=lose_index),
-    "reconstruct mboxlist *": case("reconstruct", "--mboxlist", "--force"),
+    "reconstruct mboxlist": case("reconstruct", "--mboxlist", "--force"),
     "reconstruct everything *": case("reconstruct", "--all", "--users", HERE + "/users.db", damage=lose_all),
     "relink": case("relink"),
-    "restore *": case("restore", "--user", "alice", "--over", HERE + "/backup.tar", before=[BACKUP, DELETE]),
+    "restore": case("restore", "--user", "alice", "--over", HERE + "/backup.tar", before=[BACKUP, DELETE]),
     "import mbox": case("import", "mbox", "carol", HERE + "/mbox", tolerated=NO_FOLDER, before=[
         ["export", "--format", "mbox", "--to", HERE + "/mbox", "alice"], ADD]),
     "import maildir *": case("import", "maildir", "carol", HERE + "/maildir", tolerated=NO_FOLDER,
@@ -138,19 +139,20 @@ def test_every_command_is_here():
 @pytest.fixture(scope="module")
 def whole():
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MessageFiles, "folders", lambda self: (f"{self.folder}/{each}" for each in _HASHED))
+        small.few_folders(patch.setattr)
         fill(Path(folder) / "start" / STORE)
         yield Path(folder) / "start"
 
 
-def seen(here, tolerated, at):
+def seen(here, each, at):
     """What users and administrators see; the check finds nothing."""
     store = open_store(here / STORE, SMALL)
     try:
-        wrong = [f"{finding.where}: {finding.what}" for finding in check(store) if finding.what not in tolerated]
+        wrong = [f"{found.where}: {found.what}" for found in check(store) if found.what not in each["tolerated"]]
         assert wrong == [], f"{at}: the check finds {wrong}"
         boxes, uses, files, deleted, subscribed, _ = everything(store)
-        # What a repair makes anew has another UIDVALIDITY, what is removed twice waits for the purge twice, and what is
+        # An import that was cut off may leave a mailbox among the deleted ones, where it had not been published. What a
+        # repair makes anew has another UIDVALIDITY, what is removed twice waits for the purge twice, and what is
         # delivered now is of another second.
         texts = {name: (box[0], box[2], box[4], sorted((*row[1:3], *row[4:]) for row in box[5]))
                  for name, box in boxes.items()}
@@ -161,7 +163,7 @@ def seen(here, tolerated, at):
                 "limits": {root: use[2] for root, use in uses.items() if use[0] or use[2]},
 
                 "uses": {root: use[:2] for root, use in uses.items() if use[0]}, "snapshots": snapshots,
-                "deleted": sorted(set(deleted)), "mbox": sorted(map(str, files))}
+                "deleted": None if each["tolerated"] else sorted(set(deleted)), "mbox": sorted(map(str, files))}
     finally:
         store.close()
 
@@ -190,11 +192,10 @@ def started(here, each, at):
     assert done.status == 0, f"{at}: the start says {done.error}"
 
 
-def judge_status(here, each, at, begun):
+def judge_status(here, at, begun):
     """`onecopy status` tells of each operation that was cut off, and nothing waits."""
-    told = killing.run(here, ["status", "--json"], environment=options(each))
-    found = json.loads(told.out)
-    assert (told.status, found["cut_off"], found["under_way"], found["troubles"]) == (0, [], [], []), f"{at}: {found}"
+    found = status.gather(here / STORE)
+    assert (found["cut_off"], found["under_way"], found["troubles"]) == ([], [], []), f"{at}: {found}"
     assert {one["id"] for one in found["ended"]} >= begun and all(one["outcome"] for one in found["ended"]), at
     assert not [one for one in found["ended"] if "left as it is" in one["outcome"]], f"{at}: {found['ended']}"
 
@@ -215,63 +216,68 @@ def other(found, wanted):
     return found, wanted
 
 
-def fitting(whole, tmp_path, key):
-    """The store before the command, what is seen before and after it, and how many moments it has."""
-    each = CASES[key]
-    place = prepared(whole, tmp_path, each)
-    for path in (place / STORE / "snapshots").glob("*Z"):
-        each["words"] = [path.name if word == SNAPSHOT else word for word in each["words"]]
-    with killing.copied(place, tmp_path) as here:
-        done = killing.run(here, each["words"], octets=each["octets"], environment=options(each))
-        assert done.status in (0, 1), done.error
-        started(here, each, "in peace")
-        after = seen(here, each["tolerated"], "in peace")
-    before = after
-    if each["damage"] is None:
-        with killing.copied(place, tmp_path) as here:
-            started(here, each, "before")
-            before = seen(here, each["tolerated"], "before")
-    return place, before, after, done.moments
+class Wanted:
+    """What a command makes of a store, found out when it is asked for."""
+
+    def __init__(self, whole, folder, key):
+        self.each, self.folder = dict(CASES[key]), folder
+        self.place = prepared(whole, folder, self.each)
+        for path in (self.place / STORE / "snapshots").glob("*Z"):
+            self.each["words"] = [path.name if word == SNAPSHOT else word for word in self.each["words"]]
+        with killing.copied(self.place, folder) as here:
+            done = killing.run(here, self.each["words"], octets=self.each["octets"], environment=options(self.each))
+            assert done.status in (0, 1), done.error
+            self.after, self.moments = seen(here, self.each, "in peace"), done.moments
+
+    def before(self):
+        """What there is without the command. After damage there is nothing to be seen."""
+        if self.each["damage"] is not None:
+            return None
+        with killing.copied(self.place, self.folder) as here:
+            return seen(here, self.each, "before")
+
+    def judge(self, found, at):
+        """Whole or not at all."""
+        if found != self.after:
+            before = self.before()
+            assert found == before, f"{at}: there is not what was there before, {other(found, before)}, nor what is " \
+                                    f"there after it in peace, {other(found, self.after)}"
 
 
 @pytest.mark.parametrize("key", [key for key in CASES if KILLS or key.endswith("*")])
 def test_cut_commands(whole, tmp_path, key):
-    each = CASES[key]
-    place, before, after, many = fitting(whole, tmp_path, key)
-    for moment in killing.moments(many, KILLS or 1, len(key)):
-        at = f"onecopy {' '.join(each['words'])}: killed at moment {moment} of {many}"
-        with killing.copied(place, tmp_path) as here:
-            begun = cut(here, each, moment, at)
-            started(here, each, at)
-            found = seen(here, each["tolerated"], at)
-            assert found in (before, after), f"{at}: there is not what was there before, {other(found, before)}, nor " \
-                                             f"what is there after it in peace, {other(found, after)}"
-            judge_status(here, each, at, begun)
+    wanted = Wanted(whole, tmp_path, key)
+    for moment in killing.moments(wanted.moments, KILLS or 1, len(key)) if KILLS or key != FIRST else [
+            wanted.moments * 2 // 5]:
+        at = f"onecopy {' '.join(wanted.each['words'])}: killed at moment {moment} of {wanted.moments}"
+        with killing.copied(wanted.place, tmp_path) as here:
+            begun = cut(here, wanted.each, moment, at)
+            if key == FIRST:                            # who finishes it is killed, too
+                assert starting.start(here, options(wanted.each), at=EARLY).status == -signal.SIGKILL
+            started(here, wanted.each, at)
+            found = seen(here, wanted.each, at)
+            judge_status(here, at, begun)
+        wanted.judge(found, at)
 
 
-def test_who_finishes_is_killed(whole, tmp_path):
+@pytest.mark.parametrize("key", [key for key in CASES if KILLS and name_of(key) in {*KINDS, *REPEATED, "user move"}])
+def test_who_finishes_is_killed(whole, tmp_path, key):
     """And the next start finishes it."""
-    for key in list(KINDS) if KILLS else ["user rename"]:
-        case_key = next((name for name in CASES if name_of(name) == key), None)
-        if case_key is None:
-            continue
-        each = CASES[case_key]
-        folder = tmp_path / key.replace(" ", "-")
-        folder.mkdir()
-        place, before, after, many = fitting(whole, folder, case_key)
-        moment = many * 2 // 3
-        at = f"onecopy {' '.join(each['words'])}: killed at moment {moment} of {many}"
-        with killing.copied(place, folder) as here:
-            cut(here, each, moment, at)
-            shutil.copytree(here, folder / "cut", symlinks=True)
-            steps = starting.start(here, options(each)).moments
-        for step in killing.moments(steps, KILLS or 2, 1):
-            with killing.copied(folder / "cut", folder) as here:
-                begun = {path.name for path in (here / STORE / operationrecord.FOLDER).glob("*Z-*")}
-                starting.start(here, options(each), at=step)
-                started(here, each, f"{at}, the start at {step} of {steps}")
-                assert seen(here, each["tolerated"], at) in (before, after), at
-                judge_status(here, each, at, begun)
+    wanted = Wanted(whole, tmp_path, key)
+    moment = wanted.moments * 2 // 3
+    at = f"onecopy {' '.join(wanted.each['words'])}: killed at moment {moment} of {wanted.moments}"
+    with killing.copied(wanted.place, tmp_path) as here:
+        begun = cut(here, wanted.each, moment, at)
+        shutil.copytree(here, tmp_path / "cut", symlinks=True)
+        steps = starting.start(here, options(wanted.each)).moments
+    for step in killing.moments(steps, KILLS, 1):
+        with killing.copied(tmp_path / "cut", tmp_path) as here:
+            starting.start(here, options(wanted.each), at=step)
+            then = f"{at}, the start at {step} of {steps}"
+            started(here, wanted.each, then)
+            found = seen(here, wanted.each, then)
+            judge_status(here, then, begun)
+        wanted.judge(found, then)
 
 
 def test_what_is_under_way_is_left_alone(whole, tmp_path):

@@ -17,10 +17,10 @@ from store.check.wholecheck import check
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
+from store.mend.orphans import take_in_lost
 from store.opening import open_store
 from store.partition.marks import GENERATIONS
 from store.rebuild.outcome import Outcome
-from store.reconstruct.orphans import take_in_lost
 from store.recovery import knownfiles, preview, userareacheck
 from store.recovery.environments import recovery_of
 from store.store import Store

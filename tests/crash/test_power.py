@@ -4,18 +4,23 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.support.processes import wait
 from tools.benchmarks.powercut.cache import BLOCK, SECTOR, CachedDisk
 from tools.benchmarks.powercut.ledger import Known, Ledger, Mailbox, digest, judge
 from tools.benchmarks.powercut.mailclients import Message
 
 DEVICES = ("/dev/fuse", "/dev/loop-control")
-LIMIT = 300                     # seconds for three cuts, far more than they take
+LIMIT = 300                    # seconds for three cuts, far more than they take
 SIZE = 16 * BLOCK
+PROGRAM = (sys.executable, "-P", "-m", "tools.benchmarks.powercut.run")
+possible = pytest.mark.skipif(os.getuid() != 0 or not all(os.access(name, os.R_OK | os.W_OK) for name in DEVICES),
+                              reason="needs root, FUSE and loop devices")
 
 
 @pytest.fixture
@@ -107,12 +112,50 @@ def test_mail_that_was_acknowledged_and_is_not_there_is_told() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(os.getuid() != 0 or not all(os.access(name, os.R_OK | os.W_OK) for name in DEVICES),
-                    reason="needs root, FUSE and loop devices")
+@possible
+def test_a_program_that_is_killed_leaves_no_mount_no_loop_device_and_no_process(tmp_path: Path) -> None:
+    """In the middle, with a file system mounted on a disk that is served by one of those that end."""
+    program = subprocess.Popen([*PROGRAM, "--cuts", "1", "--running", "mail"], stdout=subprocess.DEVNULL,
+                               env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL)
+    try:
+        loop = wait.until(lambda: next(filter(None, (volume(pid, tmp_path) for pid in wait.tree(program.pid))), None),
+                          "the file system is mounted", pid=program.pid, limit=LIMIT)
+        family = wait.tree(program.pid)[1:]
+        servers = [pid for pid in family if any(name.endswith("/fuse") for name in open_files(pid))]
+        assert len(servers) == 1
+        assert not volume(servers[0], tmp_path), "it would have to serve its own disk when it is the last to end"
+    finally:
+        program.kill()
+        program.wait(LIMIT)
+    for pid in family:
+        wait.gone(pid, "a process", limit=LIMIT)
+    backing = Path("/sys/block", loop, "loop", "backing_file")
+    wait.until(lambda: not backing.exists() or str(tmp_path) not in backing.read_text(), "the loop device is free",
+               pid=os.getpid(), limit=LIMIT)
+
+
+def volume(pid: int, folder: Path) -> str:
+    """The name of the device that is mounted below the folder, as that process sees it."""
+    try:
+        lines = Path(f"/proc/{pid}/mounts").read_text().splitlines()
+    except OSError:
+        lines = []                      # it has ended
+    return next((Path(line.split()[0]).name for line in lines if f" {folder}/" in line and "/volume " in line), "")
+
+
+def open_files(pid: int) -> list[str]:
+    found = []
+    with suppress(OSError):             # it has ended, or closed one
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            found.append(os.readlink(path))
+    return found
+
+
+@pytest.mark.long
+@possible
 def test_power_goes() -> None:
-    done = subprocess.run([sys.executable, "-P", "-m", "tools.benchmarks.powercut.run", "--cuts", "3", "--json",
-                           "--seed", "4715", "--running", "mail", "--running", "start"],
-                          capture_output=True, text=True, check=False, timeout=LIMIT)
+    words = ["--cuts", "3", "--json", "--seed", "4715", "--running", "mail", "--running", "start"]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     *rows, total = json.loads(done.stdout)["rows"]
     assert [(row["running"], row["on"]) for row in rows] == [("mail", "ext4"), ("start", "ext4"), ("mail", "xfs")]

@@ -43,7 +43,7 @@ COMMANDS = (
     *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
-    Registered("directory status", "directory_status"),
+    Registered("directory status", "directory"),
     Registered("directory test", "directory_test"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
     Registered("mailbox acl", "mailbox_sharing"),

@@ -13,7 +13,7 @@ import attrs
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check import ownership
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
-from store.check.wholecheck import check
+from store.check.wholecheck import check_all
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -53,7 +53,7 @@ def check_store(invocation: Invocation) -> int:
         return int(check_spark.verify_store(invocation))
     try:
         with invocation.store() as store:
-            findings += check(store)
+            findings += check_all(store)
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why

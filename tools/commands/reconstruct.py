@@ -27,7 +27,7 @@ ENGINES = ("local", "spark")
 SHOWN = 50                  # lines of each kind that are printed; --json has all of them
 
 # Most of this takes longer to load than a small reconstruct takes.
-_check = Later("store.check.wholecheck:check")
+_check = Later("store.check.wholecheck:check_all")
 _parquet_planner = Later("tools.spark.rebuild.planner:ParquetPlanner", REQUIRE)
 
 

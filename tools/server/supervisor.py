@@ -43,8 +43,7 @@ LONGEST_PAUSE = 30.0
 KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
 LOOK = 1.0              # seconds between two looks for tools that died in the store
 
-# The event loop comes first: there is one, and one of all servers, for each process.
-_worker = Later("tools.server.worker:main", "tools.server.process.reactor:install")
+_WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -169,7 +168,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
-                partial(_worker, worker_config), [self._counts, self._logins.handle, *(
+                partial(Later.function(_WORKER), worker_config), [self._counts, self._logins.handle, *(
                     each.socket.fileno() for each in mine)])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)

@@ -1,6 +1,7 @@
 """One process of the server: serves what its supervisor has given it.
 
-It says on standard output that it serves, or why it cannot.
+It says on standard output that it serves, or why it cannot. Its supervisor has loaded this module, and with it all that
+a process needs, before it is copied: so all processes share that memory. The event loop is each one's own.
 """
 
 import ctypes
@@ -13,7 +14,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
 from store.accounts.loginsettings import Settings as LoginSettings
@@ -36,6 +36,7 @@ from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
+from tools.server.process.reactor import install
 from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
@@ -43,7 +44,6 @@ from tools.server.tls.tickets import TicketKeys
 from tools.serversettings import Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)
-reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
@@ -54,12 +54,13 @@ _PR_SET_PDEATHSIG = 1
 def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
+    reactor = install()
     _allow_many_files()
     who = f"{NAME}, {worker_config.name}"
     opened = open_as_keeper(config, who, _end_broken) if worker_config.keeper else open_configured(
         config, who, _end_broken)
     try:
-        _serve(worker_config, opened, _certificates(config, worker_config.tickets))
+        _serve(reactor, worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
         opened.close(within=LEAVING)
 
@@ -84,7 +85,7 @@ def _end_broken() -> None:
     os._exit(BROKEN)
 
 
-def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
+def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
@@ -142,7 +143,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
         await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping)
         await end()
 
-    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
+    _on_signals(reactor, {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
     reactor.callWhenRunning(begin)
     sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
@@ -169,7 +170,7 @@ def _save(former: FormerLogins, root: Path) -> None:
         log.warning("%s cannot be written: %s", root / formerlogins.FILE, error)
 
 
-def _on_signals(actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+def _on_signals(reactor: Any, actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
     def begin(action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         ensureDeferred(action()).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
 

@@ -10,6 +10,7 @@ from mboxlist.names import MailboxName
 from store.check import scrub as scrubbing
 from store.check.scrub import FOLDERS, MOST_OCTETS, Pace, Stopped, low_priority, scrub
 from store.mailboxes.expunge import remove
+from store.values import RESTORE
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go, make_store
 
@@ -70,7 +71,7 @@ def test_damage(tmp_path, damage, what):
     found, = findings(store)
     assert what in found.what
     assert found.where == f"message {os.path.basename(path)}"
-    assert found.repair == "restore"
+    assert found.repair == RESTORE
     store.close()
 
 

@@ -324,7 +324,6 @@ DAMAGE = {
     "has UIDVALIDITY 4294967295, and the last one given": (
         lambda store: change_entry(store, uidvalidity=0xFFFFFFFF), INBOX),
     "on partition elsewhere, which does not exist": (lambda store: change_entry(store, partition="elsewhere"), INBOX),
-    "belongs to no user": (lambda store: store.directory.remove("alice"), INBOX),
     "bob may look it up, not by the table of rights": (lambda store: grant(store, "l", update=False), INBOX),
     "bob may look it up by the table of rights alone": (lambda store: grant(store, "r"), INBOX),
     "annotations of a mailbox that is not in the list": (lambda store: transact(

@@ -10,9 +10,9 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes.expunge import remove
+from store.mend import orphans
 from store.message.arrivaldate import arrived
 from store.rebuild.outcome import Correction
-from store.reconstruct import orphans
 from store.store import Store
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, let_go, unlist
@@ -77,9 +77,9 @@ def test_what_waits_for_the_purge_and_what_is_used_stays(store):
     taken = orphans.take_in(store, partition)
     assert (taken.corrections, taken.left) == ([], [])
     copy = put(partition, BODY, "0ff" + "2" * 61)                   # what it holds is known under its own name
-    assert [finding.what for finding in orphans.take_in(store, partition).left] == [
-        f"it is a second file of message {name_of(BODY)}"]
-    copy.unlink()
+    assert [correction.what for correction in orphans.take_in(store, partition).corrections] == [
+        f"it was a second file of message {name_of(BODY)}, and has been removed"]
+    assert not copy.exists()
 
 
 def test_a_record_without_references_that_does_not_wait(store):

@@ -248,7 +248,7 @@ def test_of_two_mailboxes_with_a_name_the_older_gets_another(root):
     other.parent.mkdir()
     idxfile.write(other, evolve(left, head=evolve(left.head, id=2_000, uidvalidity=9, written=1)))
     done = rebuilt(root)
-    assert [finding.repair for finding in done.findings] == ["mailbox rename"]
+    assert [finding.repair for finding in done.findings] == ["mailbox rename alice 'Archive (2000)' NEW"]
     store = open_store(root, SMALL)
     assert uids(store, "user/alice/Archive") == uids(store, "user/alice/Archive (2000)") == [1, 2]
     assert check(store) == []

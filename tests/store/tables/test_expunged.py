@@ -12,10 +12,10 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import FORGET, drop_lost, expunges, remove, waiting
+from store.mend.orphans import take_in
 from store.opening import open_store
 from store.partition.partition import FORMAT, META, META_KEY
 from store.rebuild.recount import recount
-from store.reconstruct.orphans import take_in
 from store.tables.references import sum_of_marks
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, let_go, make_store

@@ -36,6 +36,7 @@ from store.store import Store
 from tests.support.faults.recorder import Recorder
 from tests.support.processes import command
 from tests.support.processes.environment import plain
+from tests.support.stores import small
 from tests.support.stores.stores import SMALL
 
 STORE = "store"                         # the store's folder in `start`
@@ -221,6 +222,7 @@ def _mortal(arguments: Sequence[str], environment: Mapping[str, str], streams: S
         module, _, number = name.rpartition(".")
         assert isinstance(getattr(import_module(module), number), int), name
         setattr(import_module(module), number, value)
+    small.few_folders()                         # or most moments are those of making them
     seen = Moments(at, transactions=bool(batches))
     status: object = 0
     with seen:

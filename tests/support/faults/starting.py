@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from store.finishing.cutoperations import Finishing
 from store.housekeeping.tasks import Round
 from tests.support.faults.killing import LIMIT, STORE, Moments, Ran
 from tests.support.processes import command
@@ -46,23 +47,34 @@ def _keeper(environment: dict[str, str], at: int, told: Path, said: Path, files:
     os.environ.clear()
     os.environ.update(environment)
     small.make()
+    small.few_folders()
     config = program.parse(["status"]).config
     seen = Moments(at, transactions=False)
+    for name in ("before_opening", "at_start", "finish"):
+        setattr(Finishing, name, _counted(seen, getattr(Finishing, name)))
     try:
-        with seen:
-            store = cutcommands.open_as_keeper(config, "the keeper")
-            more = cutcommands.finishing(config, _Forked(config.root)).task()
-            for task in [*tasks(store, keeper=True), more]:
-                if task.name in TASKS:
-                    turn = Round(task, store)
-                    while turn.step(lambda: False) is not None:
-                        pass
-                    assert not turn.status().failures, f"{task.name} fails: see the log"
-            store.close()
+        store = cutcommands.open_as_keeper(config, "the keeper")
+        more = cutcommands.finishing(config, _Forked(config.root)).task()
+        for task in [*tasks(store, keeper=True), more]:
+            if task.name in TASKS:
+                turn = Round(task, store)
+                while turn.step(lambda: False) is not None:
+                    pass
+                assert not turn.status().failures, f"{task.name} fails: see the log"
+        store.close()
     except BaseException:
         said.write_text(traceback.format_exc())
         raise
     told.write_text(str(seen.passed))
+
+
+def _counted(seen: Moments, original: Any) -> Any:
+    """Moments are those of finishing what was cut off, not of opening the store."""
+    def call(*arguments: Any) -> Any:
+        with seen:
+            return original(*arguments)
+
+    return call
 
 
 class _Forked(cutcommands.Repeated):

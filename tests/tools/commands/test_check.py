@@ -43,9 +43,9 @@ def test_a_missing_file(filled: Program) -> None:
     path.unlink()
     where = f"message {path.name}"
     for command in ("check", "scrub"):
-        assert f"{where}: its file is missing (repair: onecopy restore)\n" in filled(command, status=1)
+        assert f"{where}: its file is missing (repair: onecopy restore ARCHIVE --over)\n" in filled(command, status=1)
     found = json.loads(filled("check", "--json", status=1))
-    assert found == [{"what": "its file is missing", "where": where, "repair": "restore"}]
+    assert found == [{"what": "its file is missing", "where": where, "repair": "restore ARCHIVE --over"}]
     assert json.loads(filled("scrub", "--json", status=1))["findings"] == found
 
 
@@ -55,7 +55,7 @@ def test_a_changed_octet_and_a_stray(filled: Program) -> None:
     stray = path.with_name("stray")
     stray.touch()
     assert filled("scrub", status=1).splitlines() == [
-        f"message {path.name}: its file does not agree with its digest (repair: onecopy restore)",
+        f"message {path.name}: its file does not agree with its digest (repair: onecopy restore ARCHIVE --over)",
         f"{stray}: nothing is known of this file (repair: onecopy scrub --sweep)", "1 files, 47 octets: 2 wrong"]
     filled("scrub", "--sweep", status=1)
     assert not stray.exists()

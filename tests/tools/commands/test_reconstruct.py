@@ -66,7 +66,8 @@ def test_what_to_do_must_be_said(full):
 def test_damage_is_repaired(full, what):
     spoil(full, _lose_a_chunk)
     found = full("reconstruct", *what, "--check", status=1)
-    assert "user/user00001/INBOX: index chunk 0 does not agree with its checksum (repair: onecopy reconstruct)" in found
+    told = "index chunk 0 does not agree with its checksum (repair: onecopy reconstruct --all)"
+    assert f"user/user00001/INBOX: {told}" in found
     full("check", status=1)
     assert "user/user00001/INBOX (mailbox 25): index chunk 0 was damaged" in full("reconstruct", *what)
     assert full("check") == "nothing wrong was found\n"
@@ -121,8 +122,11 @@ def test_the_databases_are_lost(full, way, tmp_path):
 def test_without_their_accounts_users_are_inactive(full):
     lose_databases(full.root)
     found = full("reconstruct", "--all", status=1)
-    assert "user user00001: it is inactive, and has no password (repair: onecopy user set)" in found
-    assert full("check") == "nothing wrong was found\n"
+    told = "has no password (repair: onecopy user set user00001 --status active --password)\n"
+    assert f"user user00001: it is inactive, and {told}" in found
+    assert f"user user00001: the account is lost: it is inactive, and {told}" in full("check", status=1)
+    full("user", "set", "user00001", "--status", "active", "--password-stdin", octets=b"secret\n")
+    assert "user00001" not in full("check", status=1)
 
 
 def test_a_plan_for_a_store_in_use(full, tmp_path):

@@ -1,6 +1,6 @@
 """One cut after the other, and what comes of each."""
 
-import faulthandler
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from attrs import define, field
 from tools.benchmarks.powercut import madedisks
 from tools.benchmarks.powercut.cache import LEFT
 from tools.benchmarks.powercut.ledger import Ledger, State, Who, judge, judge_mail
-from tools.benchmarks.powercut.looking import Eyes, check
+from tools.benchmarks.powercut.looking import BACKGROUND, Eyes, check
 from tools.benchmarks.powercut.machine import CutError, Machine, Site
 from tools.benchmarks.powercut.mailclients import Lmtp, RefusedError
 from tools.benchmarks.powercut.workloads import MAIN, RECEIVERS, WORKLOADS, Run, Workload
@@ -20,8 +20,8 @@ from tools.exits import Failure
 MOST_REQUESTS = 2500            # of mail before a cut
 START_REQUESTS = 400            # of a mount and a start
 LOAD_SECONDS = 20.0             # then the cut comes in any case
-LOOK = 0.005
-HANGS = 60.0                    # seconds after which a cut says where it is
+LOOK = 0.02
+HANGS = 90.0                    # seconds after which it is shown where a cut hangs
 
 
 @define(eq=False)
@@ -36,7 +36,8 @@ class Outcome:
     answers: int = 0
     unflushed: int = 0                  # sectors
     dropped: int = 0
-    by_hand: str = ""                   # a command that had to be repeated
+    finished_later: bool = False        # the start has finished in the background what was cut off
+    by_hand: str = ""                   # a command that had to be repeated, and why
     start_failed: str = ""
     lost: list[str] = field(factory=list)
     found: list[str] = field(factory=list)              # by check
@@ -82,7 +83,8 @@ class _Cut:
     def do(self, number: int) -> Outcome:
         """The whole of it."""
         begun = time.monotonic()
-        faulthandler.dump_traceback_later(HANGS)
+        watch = threading.Timer(HANGS, self.machine.show_processes)
+        watch.start()
         outcome = Outcome(number, self.workload.name, self.kind, self.random.choice(LEFT))
         try:
             self.machine.mark()
@@ -98,7 +100,7 @@ class _Cut:
             self.machine.on_dark = lambda: None
             self.machine.cut()
             self.machine.unmount()
-            faulthandler.cancel_dump_traceback_later()
+            watch.cancel()
         outcome.answers, outcome.seconds = self.ledger.answers, time.monotonic() - begun
         return outcome
 
@@ -134,8 +136,9 @@ class _Cut:
         try:
             with suppress(CutError):
                 self.workload.steps(run)
-        except Failure as error:
-            raise RefusedError(str(error)) from error
+        except (Failure, OSError) as error:
+            if self.ledger.is_open:
+                run.load.wrong.append(f"while there was power: {error!r}")
         finally:
             run.finished.set()
 
@@ -166,8 +169,12 @@ class _Cut:
         if not self._start(outcome, run, served):
             return
         places = {site.name: site for site in served}
-        outcome.lost = judge(self.ledger, Eyes(places).look)
-        if outcome.lost and self._repeat(outcome, run, served):
+        begun = time.monotonic()
+        while (lost := judge(self.ledger, Eyes(places).look)) and time.monotonic() < begun + BACKGROUND:
+            outcome.finished_later = True           # unless it is not
+            time.sleep(LOOK)
+        outcome.lost, outcome.finished_later = lost, outcome.finished_later and not lost
+        if outcome.lost and self._repeat(outcome, run, served, outcome.lost[0]):
             outcome.lost = judge(self.ledger, Eyes(places).look)
         for words in run.promises:
             if self.machine.run(self.sites[MAIN], *words):
@@ -181,7 +188,7 @@ class _Cut:
             self._serve(served)
         except Failure as failure:
             try:
-                if self._repeat(outcome, run, served):
+                if self._repeat(outcome, run, served, str(failure)):
                     return True
             except Failure as again:
                 outcome.wrong.append(str(again))
@@ -193,12 +200,12 @@ class _Cut:
         for site in served:
             self.machine.serve(site)
 
-    def _repeat(self, outcome: Outcome, run: Run, served: Sequence[Site]) -> bool:
+    def _repeat(self, outcome: Outcome, run: Run, served: Sequence[Site], why: str) -> bool:
         """Do the command again that was cut off, as an administrator would: whether there was one. Raises Failure."""
         if run.by_hand is None:
             return False
         site, words = run.by_hand
-        outcome.by_hand = f"onecopy {' '.join(words)}"
+        outcome.by_hand = f"onecopy {' '.join(words)} ({why})"
         if self.workload.serving:
             self.machine.must(self.sites[site], *words)
         else:

@@ -42,6 +42,7 @@ WRITE_IN = 40
 ATTRIBUTES = struct.Struct("=QII QQQQQQIIIIIIIIII")
 ORDER = struct.Struct("=4sqq")          # a word and two numbers, as the answers too
 MS_NOSUID_NODEV = 2 | 4
+CLONE_NEWNS = 0x00020000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -51,6 +52,13 @@ def mount(handle: int, place: Path) -> None:
     if _libc.mount(b"powercut", os.fsencode(place), b"fuse", MS_NOSUID_NODEV, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(place))
+
+
+def leave_mounts() -> None:
+    """What is mounted from now on is not mounted for this process. So it is never the last that has a file system on
+    its own disk: at its end it would wait for a disk that nobody serves. Raises OSError."""
+    if _libc.unshare(CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @define
@@ -181,5 +189,6 @@ def serve(image: int, size: int, place: Path, orders: socket.socket) -> None:
     """In a process of its own: mount, say so, and serve."""
     handle = privatefiles.open_handle("/dev/fuse", os.O_RDWR)
     mount(handle, place)
+    leave_mounts()
     orders.sendall(ORDER.pack(b"done", 0, 0))
     Device(CachedDisk(image, size), handle, orders).serve()

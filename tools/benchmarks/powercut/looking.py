@@ -1,13 +1,17 @@
 """What clients see of the users of a store."""
 
+import time
 from collections.abc import Iterable
 
 from attrs import define, field
 
 from mboxlist import privatefiles
 from tools.benchmarks.powercut.ledger import Known, Mailbox, State, Who
-from tools.benchmarks.powercut.machine import Machine, Site
+from tools.benchmarks.powercut.machine import MOST_SAID, Machine, Site
 from tools.benchmarks.powercut.mailclients import Imap, Message, RefusedError
+
+BACKGROUND = 30.0               # seconds in which what a start does in the background is done
+LOOK = 0.5
 
 
 @define
@@ -48,11 +52,18 @@ def _look(site: Site, user: str) -> tuple[State | None, dict[int, Message]]:
 
 
 def check(machine: Machine, sites: Iterable[Site]) -> list[str]:
-    """What `onecopy check` finds."""
+    """What `onecopy check` finds, once what the start mends in the background is done."""
     wrong = []
     for site in sites:
-        begun = machine.log.stat().st_size
-        if machine.run(site, "check"):
+        deadline = time.monotonic() + BACKGROUND
+        while True:
+            begun = machine.log.stat().st_size
+            if not machine.run(site, "check"):
+                break
+            if time.monotonic() < deadline:
+                time.sleep(LOOK)
+                continue
             said = privatefiles.read(machine.log)[begun:].decode(errors="replace")
-            wrong.append(f"check of {site.name}: {said.strip()}")
+            wrong.append(f"check of {site.name}: {said.strip()[:MOST_SAID]}")
+            break
     return wrong

@@ -4,11 +4,13 @@ It lives in name spaces of its own (unshare(1), see `run`): every process in the
 that was started here.
 """
 
+import faulthandler
 import os
 import queue
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -249,6 +251,15 @@ class Machine:
     def said(self) -> str:
         """The last of what programs said."""
         return privatefiles.read(self.log)[self._mark:].decode(errors="replace")[-MOST_SAID:].strip()
+
+    def show_processes(self) -> None:
+        """On standard error: where each thread of everything that runs is, in the kernel, and here."""
+        faulthandler.dump_traceback()
+        for pid in (pid for pid in _pids() if pid not in self._ours):
+            with suppress(OSError):
+                for task in sorted(os.listdir(f"/proc/{pid}/task")):
+                    stack = privatefiles.read_named(f"/proc/{pid}/task/{task}/stack").decode().split("\n")[:5]
+                    print(f"process {pid}, thread {task}: {' '.join(stack)}", file=sys.stderr, flush=True)
 
     def kill_all(self) -> None:
         """SIGKILL for everything that was started; return when it is gone."""

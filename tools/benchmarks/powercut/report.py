@@ -14,10 +14,11 @@ def tell(outcome: Outcome) -> None:
     wrong = [*outcome.lost, *outcome.found, *outcome.wrong]
     if outcome.start_failed:
         wrong.insert(0, f"the start failed: {outcome.start_failed}")
+    later = ", finished in the background" if outcome.finished_later else ""
     by_hand = f", by hand: {outcome.by_hand}" if outcome.by_hand else ""
     lines = [f"{outcome.number} {outcome.workload} on {outcome.file_system}: {outcome.answers} answers, "
              f"{outcome.unflushed} sectors not flushed, on disk {outcome.left}, dropped {outcome.dropped}, "
-             f"after {outcome.after} requests, {outcome.seconds:.1f} s{by_hand}", *wrong]
+             f"after {outcome.after} requests, {outcome.seconds:.1f} s{later}{by_hand}", *wrong]
     print("\n    ".join(lines), file=sys.stderr, flush=True)
 
 
@@ -32,6 +33,7 @@ def _row(workload: str, file_system: str, outcomes: Sequence[Outcome]) -> dict[s
     return {"running": workload, "on": file_system, "cuts": len(outcomes),
             "answers": sum(each.answers for each in outcomes),
             "unflushed": sum(each.unflushed for each in outcomes), "dropped": sum(each.dropped for each in outcomes),
+            "later": sum(each.finished_later for each in outcomes),
             "by_hand": sum(bool(each.by_hand) for each in outcomes),
             "lost": sum(bool(each.lost) for each in outcomes),
             "starts_failed": sum(bool(each.start_failed) for each in outcomes),

@@ -1,5 +1,7 @@
 """What runs when the power goes: mail, and each command that changes much."""
 
+import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from random import Random
@@ -102,6 +104,11 @@ def _rename(run: Run) -> None:
 
 
 def _reconstruct_all(run: Run) -> None:
+    """All databases of a partition are gone, and the snapshots."""
+    root = run.sites[MAIN].root
+    for folder in (root / "partitions" / "primary" / "index", *(root / "snapshots").glob("2*")):
+        shutil.rmtree(folder)
+    os.sync()
     run.command(MAIN, "reconstruct", "--all")
 
 

@@ -28,6 +28,8 @@ class Reactor(EPollReactor):
     doIteration = doPoll
 
 
-def install() -> None:
+def install() -> Reactor:
     """Make it this process's reactor; before anything imports `twisted.internet.reactor`."""
-    cast(Any, installReactor)(cast(Any, Reactor)())
+    made: Reactor = cast(Any, Reactor)()
+    cast(Any, installReactor)(made)
+    return made

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from store.partition.messagefiles import MID_OCTETS
-from store.values import Finding
+from store.values import Command, Finding
 
 VERSION = 2
 MANIFEST = "manifest.json"
@@ -179,7 +179,7 @@ class Plan:
 
     def findings(self) -> list[Finding]:
         """What could not be read, or is not used."""
-        return [Finding(row["what"], row["place"], row["repair"]) for row in self.rows("findings")]
+        return [Finding(row["what"], row["place"], Command(row["repair"])) for row in self.rows("findings")]
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from store.rebuild.desired import limits_of
 from store.rebuild.userareascan import Source, choose
 from store.reconstruct.request import Progress, silent
 from store.tables.index import ROW
-from store.values import Finding
+from store.values import SWEEP, Finding
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Figures, Manifest, Plan, facts, finding_rows
 from tools.spark.source import reading
@@ -220,7 +220,7 @@ def _report_unused(plan: Plan, names: Sequence[str], findings: list[Finding]) ->
     for name in names:
         known = facts(str(plan.folder), name)
         used = {row["place"] for row in plan.rows("references", ["place"], partition=name)}
-        findings += [Finding("nothing refers to this file", f"message {known.digests[at].hex()}", "scrub --sweep")
+        findings += [Finding("nothing refers to this file", f"message {known.digests[at].hex()}", SWEEP)
                      for at in range(len(known.digests)) if at not in used]
 
 

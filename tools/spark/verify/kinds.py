@@ -18,11 +18,10 @@ from store.rebuild.userareascan import name_at
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head
 from store.userarea.paths import DELETED
-from store.values import RECONSTRUCT, RESTORE, Finding
+from store.values import RECONSTRUCT, RESTORE, Finding, Repair
 
 EXAMPLES = 10
-SWEEP = "scrub --sweep"
-APPLY = "check --engine spark --apply"
+APPLY = Repair.APPLY.of()
 _END = slice(496, 504)          # where the directory of a store.idx has the octets of the whole file
 
 # By kind: what is meant, and whether content is lost, so that only a copy from elsewhere mends it.
@@ -77,6 +76,7 @@ KINDS: dict[str, tuple[str, bool]] = {
     "rights-acl": ("ACLs have rights that do not exist", False),
     "aliases": ("the table of aliases says other things than the users' rows", False),
     "annotations": ("annotations are there of mailboxes that are not", False),
+    "accounts": ("accounts of users who have mailboxes are lost", False),
     "list": ("the list of mailboxes is wrong", False),
     "other": ("something else", False),
 }
@@ -114,8 +114,9 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its ACL has rights", "rights-acl"),
     (r"table of aliases", "aliases"),
     (r"annotations of", "annotations"),
+    (r"the account is lost", "accounts"),
     (r"records of a mailbox|has the same id|is not found by its id|also on record as deleted|has the id|has UIDVALIDITY"
-     r"|which does not exist|belongs to no user|was deleted at", "list"),
+     r"|which does not exist|was deleted at", "list"),
 )]
 
 # What `idxfile` says of a damaged file, by kind.

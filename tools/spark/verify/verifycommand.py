@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from store.check.wholecheck import check
+from store.check.wholecheck import check_all
 from store.errors import Problem, StoreError
 from store.filelock import scratch
 from store.partition.marks import is_down
@@ -65,7 +65,7 @@ def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]
     applied = mend(store, plan, found, sweep=sweep)
     losses = [fault for fault in found.own if fault.is_loss]
     known = {fault.where for fault in losses}
-    left = losses + [fault for fault in of_check(check(store)) if fault.where not in known]
+    left = losses + [fault for fault in of_check(check_all(store)) if fault.where not in known]
     return {"corrections": [attrs.asdict(each) for each in applied.corrections],
             "not_applied": [attrs.asdict(each) for each in applied.left],
             "left": len(left) + len(applied.left), "left_classes": classes(left)}

@@ -24,7 +24,7 @@ from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.names import SEPARATOR
-from store.check.wholecheck import check
+from store.check.wholecheck import check_all
 from store.partition.partition import Partition
 from store.quota.roots import root_of
 from store.rebuild.desired import limits_of
@@ -34,7 +34,7 @@ from store.tables.index import ROW
 from store.tables.quotatable import DOMAIN
 from store.tables.references import MessageRecord
 from store.userarea.idxfile import DIRECTORY
-from store.values import RECONSTRUCT, RESTORE
+from store.values import RECONSTRUCT, RESTORE, SWEEP
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import Facts, Manifest, Plan, facts
 from tools.spark.rebuild.rebuildjob import Engine, make_plan
@@ -143,7 +143,7 @@ class _Verifying:
                 self.found.moved += compared.moved
         self._look_at_heads(heads)
         if self.store is not None:
-            self.faults += kinds.of_check(check(self.store))
+            self.faults += kinds.of_check(check_all(self.store))
         self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
@@ -251,7 +251,7 @@ class _Verifying:
             if right is not None:
                 self._found_elsewhere(partition, right, path)
             elif kind == "message-stranger":
-                self.faults.append(Fault(kind, path, what, kinds.SWEEP, partition))
+                self.faults.append(Fault(kind, path, what, SWEEP, partition))
             elif digest is not None:
                 damaged.add(digest)
                 self.faults.append(Fault(kind, message_at(digest), f"{what} ({files.records.get(digest, 0)} records)",
@@ -279,7 +279,7 @@ class _Verifying:
                 digest = bytes.fromhex(path[-64:])
                 if os.path.exists(self._path(partition, digest)):
                     self.faults.append(Fault("message-stranger", str(folder / path), "it is in its own folder as well",
-                                             kinds.SWEEP, partition))
+                                             SWEEP, partition))
                 else:
                     self._found_elsewhere(partition, digest, str(folder / path))
 
@@ -328,7 +328,7 @@ class _Verifying:
                 self.found.waiting += here is None or record is None or not self._is_used(partition, digest, record)
             elif (partition, digest) not in self.found.misnamed and os.path.exists(self._path(partition, digest)):
                 self.faults.append(Fault("message-stranger", self._path(partition, digest),
-                                         "nothing is known of this file", kinds.SWEEP, partition))
+                                         "nothing is known of this file", SWEEP, partition))
 
 
 @frozen(eq=False)

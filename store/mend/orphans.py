@@ -19,25 +19,26 @@ import numpy as np
 from attrs import frozen
 
 from mboxlist import privatefiles
+from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
 from store.message.arrivaldate import HEAD, arrived
 from store.message.cacherecord import CachedMessage
-from store.partition.filecontent import content, likely_digests
+from store.partition.filecontent import content, likely_digests, trace_of
 from store.partition.marks import mark_incomplete
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.messagescan import UNKNOWN_FILE
 from store.rebuild.outcome import Correction, Outcome
-from store.reconstruct.request import Request
 from store.store import Store
 from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, mark
-from store.values import Finding, InternalDate
+from store.values import SWEEP, Finding, InternalDate, Repair
 
 BATCH = 100                     # messages of one transaction
 
@@ -75,13 +76,6 @@ def _is_unclaimed(partition: Partition, path: Path) -> bool:
     return record is None or not record.references and not record.released
 
 
-def take_in_everywhere(request: Request, outcome: Outcome) -> None:
-    """Of all partitions of a store that has been rebuilt. Raises StoreError."""
-    with request.open_store() as store:
-        for _, partition in sorted(store.partitions.items()):
-            take_in_lost(store, partition, outcome)
-
-
 def take_in_lost(store: Store, partition: Partition, outcome: Outcome) -> None:
     """Message files that nothing claims go to the administrator's mailbox; it is no fault that they were there."""
     taken = take_in(store, partition)
@@ -103,11 +97,11 @@ def take_in(store: Store, partition: Partition, *, change: bool = True) -> Outco
         where = str(path)
         message = _read(partition, path)
         if message is None:
-            taken.left.append(Finding("nothing is known of this file, and it cannot be read", where, "scrub --sweep"))
-        elif _digest(path.name) != message.digest and partition.refs.find(message.digest) is not None:
-            taken.left.append(Finding(f"it is a second file of message {message.digest.hex()}", where, "scrub --sweep"))
+            taken.left.append(Finding("nothing is known of this file, and it cannot be read", where, SWEEP))
         elif not change:
-            taken.left.append(Finding("nothing refers to this file", where, "reconstruct"))
+            taken.left.append(Finding("nothing refers to this file", where))
+        elif str(path) != partition.files.path(message.digest) and partition.refs.find(message.digest) is not None:
+            taken.corrections.append(Correction(_give_place(partition, message), where))
         else:
             entry = entry or lost_mailbox(store, partition, taken)
             if entry is None:
@@ -126,7 +120,7 @@ def lost_mailbox(store: Store, partition: Partition, taken: Outcome) -> MailboxE
     setting = store.settings.lost_mailbox
     if not setting:
         taken.left.append(Finding("message files to which nothing refers stay where they are: store.lost_mailbox is "
-                                  "empty", f"partition {partition.name}", "config show"))
+                                  "empty", f"partition {partition.name}", Repair.LOST_MAILBOX.of()))
         return None
     try:
         top = MailboxName.parse(setting)
@@ -142,8 +136,29 @@ def lost_mailbox(store: Store, partition: Partition, taken: Outcome) -> MailboxE
         return found or namespace.insert_mailbox(store, name, partition.name, None)
     except (StoreError, NameProblem) as error:
         taken.left.append(Finding(f"message files to which nothing refers stay where they are: {error}",
-                                  f"store.lost_mailbox, {setting}", "config show"))
+                                  f"store.lost_mailbox, {setting}", Repair.LOST_MAILBOX.of()))
         return None
+
+
+def _give_place(partition: Partition, message: _Message) -> str:
+    """What is done with a file that holds a message which is known, and is not in its place: it gets that, unless a
+    file that is whole is there."""
+    right = Path(partition.files.path(message.digest))
+
+    def work(txn: Txn) -> str:
+        partition.refs.find_to_change(message.digest, txn)         # nobody brings, or purges, it meanwhile
+        try:
+            there = trace_of(right, message.digest, [message.cached.trace]) is not None
+        except (OSError, StoreError):
+            there = False
+        if there:
+            message.path.unlink(missing_ok=True)
+            return f"it was a second file of message {message.digest.hex()}, and has been removed"
+        os.replace(message.path, right)
+        sync_folder(right.parent)
+        return f"it is message {message.digest.hex()}, and has its name now"
+
+    return transact(partition.env, work)
 
 
 def _read(partition: Partition, path: Path) -> _Message | None:
@@ -152,7 +167,8 @@ def _read(partition: Partition, path: Path) -> _Message | None:
         digest = _digest(path.name)
         found = content(path, digest, []) if digest is not None else None
         if digest is None or found is None:
-            digest = likely_digests(path)[0]
+            likely = likely_digests(path)
+            digest = next((each for each in likely if partition.refs.find(each) is not None), likely[0])
             found = content(path, digest, [])
         if found is None:
             return None

@@ -1,0 +1,93 @@
+"""What each `store.idx` of a store says, for who must find out what the databases have lost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import define, evolve
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.errors import StoreError
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.rebuild.desired import DesiredMailbox, figures_of, is_as_written, numbered, own_of, written_state
+from store.rebuild.livecorrection import LiveCorrection
+from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.userareascan import Source, sources
+from store.store import Store
+from store.userarea import idxfile
+from store.userarea.idxfile import Contents
+from store.userarea.writing import right_place
+
+
+@define(eq=False)
+class UserArea:
+    """The heads of all files, read when the first is asked for."""
+
+    store: Store
+    _found: list[Source] | None = None
+
+    def all(self) -> list[Source]:
+        """Those whose heads can be read, the newest first."""
+        if self._found is None:
+            self._found = [source for partition in self.store.partitions.values()
+                           for source in sources(partition.folder, [], heads=True) if source.found]
+            self._found.sort(key=lambda source: source.head.written, reverse=True)
+        return self._found
+
+    def of(self, partition: str, mailbox: int, uidvalidity: int | None = None) -> Source | None:
+        """The file of that mailbox, if it is of this list."""
+        return next((source for source in self.all() if source.partition == partition and source.head.id == mailbox
+                     and uidvalidity in (None, source.head.uidvalidity)), None)
+
+
+def contents_of(partition: Partition, entry: MailboxEntry, removed: int) -> tuple[Path, Contents] | None:
+    """The mailbox's own file, if it is whole."""
+    path = right_place(partition, entry, removed)
+    try:
+        there = idxfile.read(path)
+    except StoreError:
+        return None
+    return (path, there) if there.head.id == entry.id and there.head.uidvalidity == entry.uidvalidity else None
+
+
+def follow_files(store: Store, partition: Partition, mailboxes: list[MailboxId]) -> Iterator[Correction]:
+    """Figures that are behind `store.idx` go on from it; records that are missing, or others than when it was written,
+    come back from it. What it does not have stays. Raises StoreError."""
+    for mailbox in mailboxes:
+        found = store.known(mailbox)
+        if found is None or found[0].partition != partition.name:
+            continue
+        there = contents_of(partition, *found)
+        if there is not None:
+            yield from _follow(store, partition, *found, *there)
+
+
+def _follow(store: Store, partition: Partition, entry: MailboxEntry, removed: int, path: Path, contents: Contents
+            ) -> Iterator[Correction]:
+    source = Source(partition.name, path, contents.head, entry.name)
+    uidnext, highest = figures_of(source, partition)
+    state = partition.any_state(entry.id)
+    if state is None or state.moving or bool(state.removed) != bool(removed):
+        return
+    if uidnext > state.uidnext or highest > state.highestmodseq:
+        partition.transact(lambda txn: _raise(txn, entry.id, uidnext, highest))
+        yield Correction("its figures were behind its store.idx", str(entry.name))
+        state = partition.any_state(entry.id)
+    if state is not None and is_as_written(state, contents.head):
+        done = Outcome()
+        LiveCorrection(store, partition, desired_of(partition, entry, removed, contents), done, True).run()
+        yield from done.corrections
+
+
+def _raise(txn: WriteTxn, mailbox: MailboxId, uidnext: int, highest: int) -> None:
+    state = txn.any_state(mailbox)
+    if state is not None:
+        txn.set_state(mailbox, state, evolve(state, uidnext=max(state.uidnext, uidnext),
+                                             highestmodseq=max(state.highestmodseq, highest)))
+
+
+def desired_of(partition: Partition, entry: MailboxEntry, removed: int, contents: Contents) -> DesiredMailbox:
+    """What the file says that the mailbox is to be; it may lack some."""
+    head = contents.head
+    return DesiredMailbox(entry, written_state(head), numbered(partition, contents.rows, contents.private_headers),
+                          removed, own_of(head, contents.own), complete=False)

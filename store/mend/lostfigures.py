@@ -1,0 +1,74 @@
+"""Mailboxes that are in the list and have no figures (state.db): made again from their records and `store.idx`."""
+
+from collections.abc import Iterator
+
+from attrs import evolve
+
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.mailboxes import namespace
+from store.mend.idxfiles import contents_of, desired_of
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.rebuild.desired import state_of
+from store.rebuild.livecorrection import LiveCorrection
+from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.salvage import readable
+from store.rebuild.userareascan import Source
+from store.store import Store
+from store.tables.index import MAX_UID, chunk_key
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+
+
+def restore_figures(store: Store) -> list[Correction]:
+    """Of all mailboxes that have none. Raises StoreError."""
+    deleted = [(entry, when) for when, entry in store.mailboxes.deleted.all()]
+    done = []
+    for entry, removed in [*((entry, 0) for entry in store.mailboxes.all()), *deleted]:
+        partition = store.partitions.get(entry.partition)
+        if partition is not None and partition.any_state(entry.id) is None:
+            done += list(_restore(store, partition, entry, removed))
+    return done
+
+
+def _restore(store: Store, partition: Partition, entry: MailboxEntry, removed: int) -> Iterator[Correction]:
+    there = contents_of(partition, entry, removed)
+    chunks = list(partition.index.scan(chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0)))
+    if there is None and not chunks:
+        yield from _made_empty(store, partition, entry, removed)
+        return
+    rows = readable(entry.id, chunks)[0]
+    source = Source(partition.name, there[0], there[1].head, entry.name) if there is not None else None
+    state = state_of(partition, entry, rows, source, removed=removed)
+
+    def write(txn: WriteTxn) -> None:
+        if txn.any_state(entry.id) is None:
+            partition.vanished.forget(entry.id, txn.handle)
+            txn.set_state(entry.id, None, state)
+
+    partition.transact(write)
+    done = Outcome()
+    if there is not None:
+        LiveCorrection(store, partition, desired_of(partition, entry, removed, there[1]), done, True).run()
+    partition.transact(lambda txn: _skip(txn, entry.id, state))
+    yield Correction("its figures were lost", str(entry.name))
+    yield from done.corrections
+
+
+def _skip(txn: WriteTxn, mailbox: MailboxId, before: MailboxState) -> None:
+    """What may have been shown since must not come to mean something else."""
+    state = txn.any_state(mailbox)
+    if state is not None and state.highestmodseq < before.highestmodseq + MODSEQ_SKIP:
+        modseq = state.highestmodseq + MODSEQ_SKIP
+        txn.set_state(mailbox, state, evolve(state, uidnext=min(state.uidnext + UID_SKIP, MAX_UID),
+                                             highestmodseq=modseq, changed=modseq, log_since=modseq))
+
+
+def _made_empty(store: Store, partition: Partition, entry: MailboxEntry, removed: int) -> Iterator[Correction]:
+    """Nothing is left of it."""
+    if removed:
+        transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(entry.id, txn))
+        yield Correction("nothing was left of it: it cannot be restored any more", f"{entry.name} (deleted)")
+        return
+    namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True, acl=dict(entry.acl))
+    yield Correction("nothing was left of it: it is there again, empty, with a new UIDVALIDITY", str(entry.name))

@@ -1,0 +1,119 @@
+"""What a frequent command costs is the number of functions that it calls: the profile is flat. They are counted here,
+exactly and on any machine, and may only become fewer. `tools/bench commands` says what that is in microseconds.
+
+Counted are our own functions and those that attrs has made for us; not those of Twisted, numpy and Python, of which
+another version may have more. Whoever makes a command cheaper writes the lower number down.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from imap import protocol as imap
+from imap.settings import Settings as ImapSettings
+from lmtp import protocol as lmtp
+from lmtp.settings import Settings as LmtpSettings
+from pop3 import protocol as pop3
+from pop3.settings import Settings as Pop3Settings
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.check.wholecheck import check
+from store.net import authentication
+from tests.conftest import MEMORY
+from tests.support import ROOT
+from tests.support.conversations.wire import Wire
+from tests.support.stores.stores import deliver, make_store
+
+MESSAGES = 300
+A_FEW = 2               # calls that one version of Python makes and another does not
+MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-ID: <%d@example.org>\r\n\r\n" + (
+    b"The text of this message.\r\n" * 290)
+
+COUNTS = {"NOOP": 45, "UID STORE": 178, "UID STORE of a keyword": 256, "UID FETCH BODY.PEEK[]": 94,
+          "UID FETCH (FLAGS ENVELOPE)": 104, "UID SEARCH UNSEEN": 106, "SELECT": 163, "STATUS": 141, "APPEND": 592,
+          "LMTP": 441, "RETR": 71}
+
+
+class Counted:
+    """The functions that are called within."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __enter__(self) -> "Counted":
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _called(self, frame, event, argument) -> None:
+        if event == "call":
+            file = frame.f_code.co_filename
+            self.calls += file.startswith("<attrs generated") or (
+                file.startswith(f"{ROOT}/") and file[len(f"{ROOT}/"):].split("/")[0] in (
+                    "imap", "lmtp", "pop3", "store", "mboxlist"))
+
+
+@pytest.fixture(scope="module")
+def sends():
+    """What sends each command for the n-th time, and gives the answer."""
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        store = make_store(Path(folder) / "store")
+        authentication.attach(store, LoginSettings(slow_first=0))
+        for number in range(MESSAGES):
+            deliver(store, MESSAGE % (number, number), "user/alice/INBOX")
+        clock = Clock()
+        client = Wire(imap.factory(store, ImapSettings(plaintext_login=True), clock), clock)
+        relay = Wire(lmtp.factory(store, LmtpSettings(), clock), clock)
+        maildrop = Wire(pop3.factory(store, Pop3Settings(plaintext_login=True), clock), clock)
+
+        def ask(wire: Wire, *parts: bytes) -> bytes:
+            for part in parts:
+                wire.send(part)
+            return wire.received()
+
+        ask(relay, b"LHLO example.org\r\n")
+        for number in range(5):
+            deliver(store, MESSAGE % (number, 5000 + number), "user/bob/INBOX")
+        ask(maildrop, b"USER bob\r\nPASS secret\r\n")
+        assert b"x OK" in ask(client, b"x LOGIN alice secret\r\nx SELECT INBOX\r\n")
+
+        def imap_command(text: bytes):
+            return lambda n: ask(client, b"x " + (text % (n % MESSAGES + 1) if b"%d" in text else text) + b"\r\n")
+
+        def message(n: int, series: int) -> bytes:
+            return MESSAGE % (n, series * 1_000_000 + n)
+
+        yield {
+            "NOOP": imap_command(b"NOOP"),
+            "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)"),
+            "UID STORE of a keyword": imap_command(b"UID STORE %d +FLAGS (Work)"),
+            "UID FETCH BODY.PEEK[]": imap_command(b"UID FETCH %d BODY.PEEK[]"),
+            "UID FETCH (FLAGS ENVELOPE)": imap_command(b"UID FETCH %d (FLAGS ENVELOPE)"),
+            "UID SEARCH UNSEEN": imap_command(b"UID SEARCH UNSEEN"),
+            "SELECT": imap_command(b"SELECT INBOX"),
+            "STATUS": imap_command(b"STATUS INBOX (MESSAGES UNSEEN UIDNEXT)"),
+            "APPEND": lambda n: ask(client, b"x APPEND INBOX {%d+}\r\n%b\r\n" % (len(message(n, 1)), message(n, 1))),
+            "LMTP": lambda n: ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n",
+                                  message(n, 2) + b".\r\n"),
+            "RETR": lambda n: ask(maildrop, b"RETR %d\r\n" % (n % 5 + 1)),
+        }
+        for wire in (client, relay, maildrop):
+            wire.hang_up()
+        assert check(store) == []
+        store.close()
+
+
+@pytest.mark.parametrize("command", COUNTS)
+def test_a_command_calls_no_more_functions_than_before(sends, command):
+    send = sends[command]
+    least = 1 << 30
+    for number in range(6):             # the first ones fill what is remembered
+        with Counted() as counted:
+            answer = send(number)
+        assert not any(word in answer for word in (b"x NO", b"x BAD", b"-ERR", b"\n4")), answer
+        least = min(least, counted.calls)
+    assert least <= COUNTS[command] + A_FEW, f"{command} calls {least} functions"

@@ -1,0 +1,182 @@
+"""Every kind of fault, planted alone: the check finds it, the command that it names exists, and does what it says:
+after it the check finds nothing, at the first try; and no mailbox has lost a message of which evidence was left."""
+
+import shlex
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxId
+from mboxlist.names import MailboxName
+from store.check.wholecheck import check_all
+from store.partition.transactions import state_key
+from store.partitions import volumes
+from store.reconstruct.procedures import reconstruct
+from store.reconstruct.request import Request, silent
+from store.tables.index import ROW, chunk_key, encode
+from store.values import RECONSTRUCT, Repair
+from tests.store.check import test_wholecheck as planted
+from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
+from tests.support.stores import small
+from tools.cli import program
+
+pytestmark = pytest.mark.long
+
+LOSES = {"its file is missing", "its file has 5 octets"}        # only a backup has it
+
+
+def forget_row(store, name="INBOX"):
+    """As a lost octet of mailboxes.db does it: no other table hears of it."""
+    entry = store.entry(MailboxName("alice", name))
+
+    def work(txn):
+        store.mailboxes._mailboxes.delete(str(entry.name).encode().replace(b"/", b"\1"), txn)
+        store.mailboxes._names.delete(entry.id.to_bytes(4, "big"), txn)
+    transact(store.mailboxes.env, work)
+    return entry
+
+
+def forget_figures(store, mailbox=None):
+    partition, entry, _ = parts(store)
+    write(store, lambda txn: partition.states.delete(state_key(mailbox or entry.id), txn))
+
+
+def forget_both(store):
+    forget_figures(store)
+    forget_row(store)
+
+
+def forget_deleted_row(store):
+    entry = planted.old(store)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(entry.id, txn))
+
+
+def forget_chunk(store):
+    partition, entry, _ = parts(store)
+    write(store, lambda txn: partition.index.delete(chunk_key(entry.id, 0), txn))
+
+
+def forget_records_and_figures(store):
+    forget_chunk(store)
+    write(store, lambda txn: store.partitions["primary"].states.delete(state_key(MailboxId(1)), txn))
+
+
+def forget_header_fields(store):
+    """The row of a number that nobody refers to."""
+    partition = store.partitions["primary"]
+    partition.transact(lambda txn: partition.private_headers.numbers([b"Delivered-To: x\r\n"], txn.handle))
+    write(store, lambda txn: partition.private_headers._table.delete((1).to_bytes(4, "big"), txn))
+
+
+def another_partition(store):
+    volumes.add(store, "second")
+    change_entry(store, partition="second")
+
+
+def in_use_and_purged(store):
+    digest = bytes(parts(store)[2]["digest"][0])
+    purge_list(store, 1 << 30, digest)
+
+
+def second_file(store):
+    partition, _, rows = parts(store)
+    path = Path(partition.files.path(bytes(rows["digest"][0])))
+    path.with_name("copy").write_bytes(path.read_bytes())
+
+
+def misname_file(store):
+    partition, _, rows = parts(store)
+    path = Path(partition.files.path(bytes(rows["digest"][0])))
+    path.rename(path.with_name("0" * 64))
+
+
+FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
+    "a row of the list is lost": forget_row,
+    "figures are lost": forget_figures,
+    "a row of the list and its figures are lost": forget_both,
+    "a row of the list of deleted mailboxes is lost": forget_deleted_row,
+    "a row of the list names another partition": another_partition,
+    "a row of the list names another id": lambda store: change_entry(store, id=77),
+    "a row of the list has a lower UIDVALIDITY": lambda store: change_entry(store, uidvalidity=7),
+    "a chunk of records is lost": forget_chunk,
+    "a chunk of records and the figures are lost": forget_records_and_figures,
+    "figures are behind": lambda store: planted.change_state(store, uidnext=2, highestmodseq=2),
+    "header fields are lost": forget_header_fields,
+    "a message in use is on the purge list": in_use_and_purged,
+    "a message file has a second name": second_file,
+}
+
+
+def messages(store):
+    """By mailbox the digests of its messages, of deleted ones too."""
+    found = {}
+    for entry, removed in [*((entry, 0) for entry in store.mailboxes.all()),
+                           *((entry, 1) for _, entry in store.mailboxes.deleted.all())]:
+        chunks = [np.frombuffer(value[:-4], ROW) for _, value in store.partitions[entry.partition].index.scan(
+            chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0))]
+        digests = Counter(digest for rows in chunks for digest in rows["digest"].tolist())
+        found[str(entry.name), removed] = digests
+    return found
+
+
+def wanted(store, what=None):
+    return Request(store.root, "reconstruct", lambda: store.settings, lambda: nullcontext(store),
+                   lambda store, address: address, check_all, lambda: None, lambda: nullcontext(silent), what,
+                   what is None)
+
+
+@pytest.fixture(autouse=True)
+def few_folders(request, monkeypatch):
+    """To make 4,096 folders of messages is half of what a test costs."""
+    if not any(word in request.node.name for word in ("this file", "the folder")):
+        small.few_folders(monkeypatch.setattr)
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_what_is_named_mends(damaged, what):        # noqa: F811
+    before = messages(damaged)
+    FAULTS[what](damaged)
+    found = check_all(damaged)
+    assert found
+    outcome = reconstruct(wanted(damaged))
+    if what in LOSES:
+        assert [finding.repair for finding in outcome.left] == [Repair.RESTORE.of()]
+        return
+    assert {finding.repair for finding in found} == {RECONSTRUCT}
+    assert (check_all(damaged), outcome.left, outcome.findings) == ([], [], [])
+    after = messages(damaged)
+    assert [name for name in before if before[name] - after.get(name, Counter())] == []
+    assert reconstruct(wanted(damaged)).corrections == []           # nothing moves any more
+
+
+@pytest.mark.parametrize("repair", Repair, ids=lambda repair: repair.name)
+def test_every_command_that_is_named_is_one(repair, capsys):
+    """The real parser takes it."""
+    about = ["alice", "Archive (7)"][:repair.value.count("{}")]
+    words = shlex.split(repair.of(*about))
+    given = program.parse([*words, "--root", "/nonexistent"])
+    assert given.arguments.program == "onecopy " + " ".join(words[:len(given.arguments.program.split()) - 1])
+
+
+def test_a_lost_account_is_told_once(damaged):      # noqa: F811
+    """Of a user who has two mailboxes, and of one whose account only stands for the lost one."""
+    planted.namespace.create_mailbox(damaged, MailboxName("alice", "Second"))
+    damaged.directory.remove("alice")
+    found = [finding for finding in check_all(damaged) if "account" in finding.what]
+    assert [(finding.where, finding.repair) for finding in found] == [("user alice", "user add alice")]
+    assert "(2)" in found[0].what
+    assert evolve(found[0], what="") in [evolve(each, what="") for each in reconstruct(wanted(damaged)).left]
+
+
+def test_rows_of_another_mailbox_do_not_count_for_ever(damaged):        # noqa: F811
+    """Records of a mailbox that is not there raised the counts of sound references, again and again."""
+    partition, _, rows = parts(damaged)
+    count = partition.refs.find(bytes(rows["digest"][0])).references
+    write(damaged, lambda txn: partition.index.put(chunk_key(4242, 0), encode(rows), txn))
+    reconstruct(wanted(damaged))
+    assert partition.refs.find(bytes(rows["digest"][0])).references == count and check_all(damaged) == []
