@@ -26,6 +26,7 @@ CODES: dict[Problem, bytes] = {
     Problem.NOT_AUTHORIZED: b"AUTHORIZATIONFAILED",
     Problem.LOGIN_EXPIRED: b"EXPIRED",
     Problem.DISK_FULL: b"UNAVAILABLE",
+    Problem.READ_ONLY: b"UNAVAILABLE",
     Problem.UNAVAILABLE: b"UNAVAILABLE",
     Problem.CORRUPT: b"CORRUPTION",
     Problem.STORE_IN_USE: b"UNAVAILABLE",

@@ -135,7 +135,8 @@ class Selection(Client):
             mailbox = await self.patiently(offload.run(
                 self.store, "views", self.store.open_mailbox, entry, self.user, user=self.user))
         held = rights.rights(self.store, self.user, entry)
-        view = View(mailbox, read_only or not set(held) & CHANGING, *rights.changeable(self.store, self.user, entry))
+        read_only |= self.store.read_only or not set(held) & CHANGING
+        view = View(mailbox, read_only, *rights.changeable(self.store, self.user, entry))
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
         self.state = State.SELECTED
@@ -199,6 +200,8 @@ class Selection(Client):
         view = self.selected()
         if self.snapshots.snapshot is not None:
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
+        if self.store.read_only:
+            raise StoreError(Problem.READ_ONLY)
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
         if needed and not set(needed) <= set(self.rights()):

@@ -24,6 +24,7 @@ REPLIES = {
     Problem.NOT_AUTHORIZED: (535, "5.7.8"),
     Problem.LOGIN_EXPIRED: (535, "5.7.8"),
     Problem.DISK_FULL: (452, "4.3.1"),
+    Problem.READ_ONLY: (451, "4.3.0"),
     Problem.UNAVAILABLE: (451, "4.3.0"),
     Problem.CORRUPT: (451, "4.3.0"),
     Problem.STORE_IN_USE: (451, "4.3.2"),

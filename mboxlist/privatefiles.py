@@ -338,15 +338,20 @@ def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path
         yield Path(name)
 
 
-def users_temporary_folder() -> Path:
-    """A folder of this user's own within that for temporary files, that stays. Raises PermissionError where somebody
-    else has made it, OSError."""
-    own = Path(_tempfile().gettempdir(), f"onecopy-{os.geteuid()}")
+def users_temporary_folder(place: Path | None = None) -> Path:
+    """A folder of this user's own within that place, or that for temporary files, that stays. Raises PermissionError
+    where somebody else has made it, OSError."""
+    own = Path(place or _tempfile().gettempdir(), f"onecopy-{os.geteuid()}")
     make_folder(own, exist_ok=True)
-    there = own.lstat()
-    if there.st_uid != os.geteuid() or there.st_mode != stat.S_IFDIR | FOLDER_MODE:
+    if not is_private(own, os.geteuid()):
         raise PermissionError(f"{own} should be a folder of this user's own, with mode 0700")
     return own
+
+
+def is_private(folder: AnyPath, owner: int) -> bool:
+    """Whether it is a folder of that user's own, which nobody else can reach. Raises OSError."""
+    there = os.lstat(folder)
+    return there.st_uid == owner and there.st_mode == stat.S_IFDIR | FOLDER_MODE
 
 
 def temporary_file(memory: int = 0) -> BinaryIO:

@@ -29,6 +29,7 @@ CODES: dict[Problem, str | None] = {
     Problem.NOT_AUTHORIZED: "AUTH",             # RFC 3206 §4: the credentials violate a policy
     Problem.LOGIN_EXPIRED: "AUTH",
     Problem.DISK_FULL: "SYS/TEMP",
+    Problem.READ_ONLY: "SYS/TEMP",
     Problem.UNAVAILABLE: "SYS/TEMP",
     Problem.CORRUPT: "SYS/PERM",
     Problem.STORE_IN_USE: "SYS/TEMP",

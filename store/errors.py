@@ -1,5 +1,6 @@
 """What can go wrong in the store, as the three servers and the command line hear of it."""
 
+import errno
 import os
 from enum import Enum
 
@@ -29,6 +30,7 @@ class Problem(Enum):
     NOT_AUTHORIZED = "you may not log in that way"
     LOGIN_EXPIRED = "the password has been changed"
     DISK_FULL = "no space is left"
+    READ_ONLY = "nothing can be changed at present, only read"
     UNAVAILABLE = "the store cannot be reached now"
     CORRUPT = "stored data is damaged"
     STORE_IN_USE = "another server owns this store"
@@ -58,7 +60,8 @@ class NotAtOnce(StoreError):
 
 def disk_problem(error: OSError) -> StoreError:
     """The refusal for a failure of the file system."""
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=in_words(error))
+    problem = Problem.READ_ONLY if error.errno == errno.EROFS else Problem.UNAVAILABLE
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else problem, detail=in_words(error))
 
 
 def in_words(error: OSError) -> str:

@@ -22,7 +22,7 @@ from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
-from store.partition.marks import RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
+from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -67,11 +67,14 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
     a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
     made of the list with its users, and the default domain. `empty`: its databases are to be.
 
-    Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
+    Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL, READ_ONLY.
     """
     settings = settings or Settings()
     _require_whole(root, empty=empty)
-    processes = ProcessRegistry(root / "run", who)
+    try:
+        processes = ProcessRegistry(root / "run", who)
+    except OSError as error:
+        raise disk_problem(error) from error
     opening = _Opening(root, settings, processes, broken, empty=empty)
     try:
         return opening.run(directory)
@@ -118,11 +121,12 @@ class _Opening:
         if self.recover and not self.empty:
             shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
             sweep(self.root)
+        read_only = (self.root / READ_ONLY).exists()
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
             self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze,
-            marks=lambda: generations_of_list(self.root)))
+            marks=lambda: [] if read_only else generations_of_list(self.root)))
         partitions = self._partitions(freeze)
         users = directory(mailboxes, self.settings.default_domain)
         store = Store(self.root, self.settings, self.news, mailboxes, partitions, users, freeze,
@@ -137,7 +141,10 @@ class _Opening:
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:
-            self._reconcile(store, users, recovery)
+            self._reconcile(store, users, recovery, read_only=read_only)
+        if read_only:
+            users.domains.secret()          # made at its first use
+        freeze.read_only = read_only
         self.processes.opened()
         return store
 
@@ -166,15 +173,17 @@ class _Opening:
         return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
             folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
 
-    def _reconcile(self, store: Store, users: BuiltinDirectory, recovery: Recovery | None) -> None:
-        """Rebuild what the environments lack that have not come back, and make the partitions agree with the list."""
+    def _reconcile(self, store: Store, users: BuiltinDirectory, recovery: Recovery | None, *,
+                   read_only: bool) -> None:
+        """Rebuild what the environments lack that have not come back, and make the partitions agree with the list: not
+        in a copy for reading, since that changes files, too."""
         rebuilt = False
         if recovery is not None:
             store.owned.put(type(recovery), recovery)
             if recovery.events:
                 from store.recovery.startrebuild import rebuild_at_start  # here: it is rarely needed
                 rebuilt = rebuild_at_start(store, recovery)
-        if agree(store, wholly=rebuilt):
+        if not read_only and agree(store, wholly=rebuilt):
             users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
             env.opened()

@@ -9,10 +9,10 @@ from mboxlist.engine.kv import Deadlock, Failure
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from store.errors import Problem, StoreError, disk_problem
 
-NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.UNAVAILABLE})
+NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.READ_ONLY, Problem.UNAVAILABLE})
 #: What all are refused for while it lasts.
 _LASTING = {Problem.DISK_FULL: NO_ROOM, **{problem: problem.value for problem in (
-    Problem.UNAVAILABLE, Problem.STORE_IN_USE, Problem.NO_STORE)}}
+    Problem.READ_ONLY, Problem.UNAVAILABLE, Problem.STORE_IN_USE, Problem.NO_STORE)}}
 #: What says nothing about the program: a line of the log is enough, without its code.
 NO_BUG = (StoreError, OSError, Failure)
 

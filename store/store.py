@@ -79,6 +79,11 @@ class Store:
     def _domains_of_partitions(self) -> Domains:
         return Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
 
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be changed, since this is a copy for reading: see `store/readonly`."""
+        return self.write_freeze.read_only
+
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions.volumes`. Raises NeedsRecovery, OSError, StoreError."""
         return self._open_partition(folder, recover)

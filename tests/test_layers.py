@@ -34,6 +34,7 @@ store/settings
 store/message
 store/tables
 store/partition
+store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap

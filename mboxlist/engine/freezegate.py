@@ -7,6 +7,7 @@ reads passes. So when the gate is shut and after that no transaction is active, 
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -43,6 +44,7 @@ class WriteFreeze:
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
         self.hurried = False            # whether that does something just now that is to wait for no lock either
+        self.read_only = False          # whether nothing may begin at all that changes anything, in this process
 
     def never_waits(self, *, never: bool = True) -> None:
         """This thread is that of an event loop: see `wait`. Or no longer."""
@@ -56,11 +58,16 @@ class WriteFreeze:
     @property
     def shut(self) -> bool:
         """Whether nothing may begin."""
+        if self.read_only:
+            return True
         # A time after 1970 has something in its last octet. This is asked for each transaction.
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
 
     def wait(self) -> None:
-        """Return when it is open. Raises Quiesced in the thread that never waits."""
+        """Return when it is open. Raises Quiesced in the thread that never waits, OSError (EROFS) where all is read
+        only."""
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if self.shut and threading.get_ident() == self._loop:
             raise Quiesced
         looks = 0

@@ -37,6 +37,7 @@ SLICE = 0.05                # seconds of work after which a round lets others in
 MOST_BAD = 10_000           # items that failed that a task remembers
 DEADLOCK_INTERVAL = FLUSH_INTERVAL = 1
 TROUBLES_INTERVAL = 5
+TROUBLES_TASK = "troubles"
 UNFINISHED_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
 PURGE_INTERVAL = 60
 MAILBOXES_INTERVAL = 600
@@ -184,7 +185,7 @@ def _shown(item: Hashable) -> str:
 
 def every_process(store: Store) -> list[Task]:
     """What each process that serves clients does."""
-    return [Task("troubles", TROUBLES_INTERVAL, lambda store: ("log",), _look_at_troubles),
+    return [Task(TROUBLES_TASK, TROUBLES_INTERVAL, lambda store: ("log",), _look_at_troubles),
             Task("settle", UNFINISHED_INTERVAL, _partitions, _finish),
             Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),

@@ -13,7 +13,7 @@ from store.store import Store
 from store.tables.state import before_skip
 
 #: It has been deleted; it moves, which writes its figures, too; or nobody can write anything, and who reads goes on.
-_NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL})
+_NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL, Problem.READ_ONLY})
 
 
 def unstored(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, cast
@@ -64,7 +65,8 @@ class ControlPort:
 
     def _stopped(self, _: object) -> None:
         """The port takes its name away itself, in a later turn of the event loop, and by the open folder."""
-        (self._folder / self._name).unlink(missing_ok=True)
+        with suppress(OSError):                     # who asks finds that nobody answers
+            (self._folder / self._name).unlink(missing_ok=True)
         os.close(self._directory)
 
 

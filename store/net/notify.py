@@ -8,6 +8,7 @@ a full buffer has no room for (on many systems it holds ten datagrams) is kept, 
 can be lost all the same, listeners are called every POLL seconds without one.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -66,7 +67,8 @@ class NewsSocket:
         """Listen no more."""
         self._polling.cancel()
         self._reactor.removeReader(self)
-        (self._folder / self._name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):          # who sends to it takes the name away
+            (self._folder / self._name).unlink(missing_ok=True)
         self._socket.close()
         os.close(self._directory)
         self._news.forward = lambda mailboxes, changes: None
@@ -96,7 +98,8 @@ class NewsSocket:
         except BlockingIOError:
             return False
         except ConnectionRefusedError:                  # its process was killed
-            (self._folder / peer).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self._folder / peer).unlink(missing_ok=True)
         except OSError:
             log.debug("no news to %s", peer, exc_info=True)
         return True

@@ -8,6 +8,7 @@
     <store>/generations/<name>      the same of each partition, and of `mboxlist`
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
+    <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
 """
 
 from pathlib import Path
@@ -16,6 +17,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
+READ_ONLY = "read-only"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is

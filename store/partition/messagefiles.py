@@ -100,6 +100,8 @@ class MessageFiles:
                 continue
             except OSError as error:
                 raise disk_problem(error) from error
+        if not os.path.isdir(self._folder):         # the volume is not mounted
+            raise StoreError(Problem.UNAVAILABLE, detail=f"{self._folder} is missing")
         raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is missing")
 
     def beginnings(self, digests: Iterable[bytes], serials: Iterable[int],

@@ -36,7 +36,7 @@ from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import generations_of_partition, mark_behind, read_epoch, write_epoch
+from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
@@ -70,7 +70,7 @@ PART = ".part"                          # behind the name of a snapshot that is 
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
-_REFUSED = (*Deadlock, Quiesced, Failure)   # what a transaction raises, and is told as StoreError
+_REFUSED = (*Deadlock, Quiesced, Failure, OSError)  # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -87,11 +87,13 @@ class Partition:
         self._news = news
         self._number = partition_number(self.name)
         self._unclean = folder / "index" / "unclean"
+        self._read_only = (folder.parents[1] / READ_ONLY).exists()
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken, write_freeze=write_freeze, marks=lambda: generations_of_partition(folder))
+                       broken=broken, write_freeze=write_freeze,
+                       marks=lambda: [] if self._read_only else generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -134,7 +136,7 @@ class Partition:
             epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
-            if recover and self._unclean.exists():
+            if recover and not self._read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
@@ -145,7 +147,7 @@ class Partition:
             self.env.close()
             raise
         self.env.flush()
-        if recover:
+        if recover and not self._read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
             write_epoch(self.folder, epoch)
@@ -226,10 +228,13 @@ class Partition:
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
-        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used; and
+        READ_ONLY.
 
         Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
         """
+        if self._read_only:
+            raise StoreError(Problem.READ_ONLY)
         now = time.monotonic()
         if now < self._roomy_until:
             return
@@ -552,6 +557,8 @@ def _refusal(error: Exception, *, hurried: bool) -> StoreError:
         return StoreError(Problem.BUSY, detail=str(error))
     if isinstance(error, (*Deadlock, Quiesced)):
         return NotAtOnce()
+    if isinstance(error, OSError):
+        return disk_problem(error)
     return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 

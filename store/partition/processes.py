@@ -85,8 +85,9 @@ class ProcessRegistry:
         return not dead and all(other.path == self._own for other in living)
 
     def leave(self) -> None:
-        """Be out of it."""
-        self._own.unlink(missing_ok=True)
+        """Be out of it. Where the name cannot be taken away, this process counts as one that died in the store."""
+        with contextlib.suppress(OSError):
+            self._own.unlink(missing_ok=True)
         for handle in (self._inside, self._door):
             if handle >= 0:
                 os.close(handle)

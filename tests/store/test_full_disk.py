@@ -18,15 +18,17 @@ from store.housekeeping import interrupted
 from store.mailboxes import authorization, deletion, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.quota import roots
+from store.readonly import readingcopy
 from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.users import lifecycle, restorable
 from tests.support.faults.planted import Faults
 from tests.support.stores.purging import purge_mailboxes
-from tests.support.stores.stores import HASH, deliver, make_store
+from tests.support.stores.stores import HASH, SMALL, deliver, make_store
 
 ALICE, ARCHIVE = MailboxName("alice", "INBOX"), MailboxName("alice", "Archive")
 OLD, NEW = MailboxName("alice", "Old"), MailboxName("alice", "New")
@@ -136,3 +138,28 @@ def test_the_log_cannot_be_written(store: Store, faults: Faults, name: str, erro
         OPERATIONS[name](store)
     except StoreError as again:
         assert again.problem in DONE
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "the directory's secret"])   # it is there
+def test_refused_in_a_copy_for_reading(store: Store, name: str) -> None:
+    """And nothing of the store itself is touched, which may not be writable."""
+    for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
+        env.flush()
+    before = _files(store)
+    copied = open_store(readingcopy.make(store.root, SMALL.cache), SMALL)
+    try:
+        assert copied.read_only
+        with pytest.raises(StoreError) as refused:
+            OPERATIONS[name](copied)
+        assert refused.value.problem is Problem.READ_ONLY
+        assert str(copied.status(copied.entry(ALICE))) == str(store.status(store.entry(ALICE)))
+    finally:
+        copied.close()
+        readingcopy.remove(store.root)
+    assert _files(store) == before
+
+
+def _files(store: Store) -> dict[str, tuple[int, int]]:
+    places = [partition.folder / part for partition in store.partitions.values()
+              for part in ("users", "messages", "staging")]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for place in places for path in place.rglob("*")}

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mboxlist import privatefiles
 from tools.exits import Failure, did_you_mean
@@ -278,6 +278,10 @@ class Config:
     def again(self) -> "Config":
         """What the same sources say now. Raises Failure."""
         return self if self._again is None else self._again()
+
+    def at(self, root: Path) -> "Config":
+        """With another folder for the store."""
+        return evolve(self, values=_Everything({**self._given, ROOT.name: root}, lambda option: option.default))
 
     @property
     def root(self) -> Path:

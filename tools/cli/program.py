@@ -12,16 +12,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+from attrs import evolve
+
 import mboxlist.engine.kv
 from mboxlist import privatefiles
 from store import VERSION
 from store.errors import StoreError, in_words
+from store.readonly import place
 from tools import storeowner
 from tools.cli import options as config
 from tools.cli import output, registry
 from tools.cli.invocation import Command, Invocation
+from tools.cli.later import Later
 from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
+
+_find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -212,12 +218,22 @@ def run(invocation: Invocation) -> int:
     registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)
+        invocation = _of_what_is_served(invocation)
     try:
         return command(invocation)
     except (Failure, StoreError, OSError) as error:
         if _is_refused(error) and invocation.config.values["root"]:
             error.add_note(storeowner.why_refused(invocation.config.root))
         raise
+
+
+def _of_what_is_served(invocation: Invocation) -> Invocation:
+    """With the copy for reading in the place of the store, while a server serves that."""
+    root = invocation.config.values["root"]
+    if not isinstance(root, Path) or not any(each.exists() for each in place.places(root)):
+        return invocation
+    served = _find_copy(invocation.config.root)
+    return invocation if served is None else evolve(invocation, config=invocation.config.at(served))
 
 
 def guarded(work: Callable[[], int]) -> int:

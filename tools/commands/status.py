@@ -9,7 +9,7 @@ from attrs import asdict
 from store.operations import operationrecord
 from store.operations.operationrecord import Operation
 from store.partition import inuse, processes
-from store.partition.marks import RESTORING, is_down, is_half_made
+from store.partition.marks import READ_ONLY, RESTORING, is_down, is_half_made
 from store.partitions import volumes
 from tools.cli.controlclient import ask_all, is_up
 from tools.cli.invocation import Invocation, Parsers
@@ -93,6 +93,8 @@ def _interrupted(root: Path) -> int | None:
 def troubles(root: Path, found: dict[str, Any], now: float) -> list[str]:
     """What is not as it should be, a line for each."""
     said = []
+    if (root / READ_ONLY).exists():
+        said.append(f"nothing can be written to the store: this is {root}, a copy for reading; see the log")
     if (root / RESTORING).exists():
         said.append("a restore was cut off: the start of the server finishes it, or onecopy snapshot restore")
     if is_half_made(root):

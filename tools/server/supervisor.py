@@ -4,6 +4,9 @@ The supervisor itself never opens the store: a process that dies inside Berkeley
 line tool, may leave locks behind on which every other one hangs. So then all that have the store open are killed, the
 first of the new processes (the keeper) recovers it, and the rest follow. The listening sockets stay open meanwhile;
 clients see a dropped connection and nothing else.
+
+When the volume of the store takes no writes any more, all starts again, too, on a copy for reading (`store/readonly`);
+and once more on the store itself when it takes them again.
 """
 
 import logging
@@ -23,6 +26,8 @@ from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
 from store.errors import StoreError
 from store.partition import processes as process_registry
+from store.readonly import readingcopy, volumestate
+from store.settings import Settings
 from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.cli.storeaccess import is_store
@@ -41,7 +46,8 @@ PERIOD = 600.0          # seconds within which `restarts` are counted
 FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follows in the period
 LONGEST_PAUSE = 30.0
 KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
-LOOK = 1.0              # seconds between two looks for tools that died in the store
+LOOK = 1.0              # seconds between two looks for tools that died in the store, and at its volume
+NEXT_COPY = 5.0         # seconds until a copy for reading is tried again
 
 _WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
 
@@ -79,6 +85,10 @@ class _Died(Exception):
     """A process has ended that should not have."""
 
 
+class _OtherVolume(_Died):
+    """The volume of the store takes no writes any more, or takes them again."""
+
+
 class _ToolDied(_Died):
     """A process has ended that is not the server's: no reason to doubt the server."""
 
@@ -99,13 +109,15 @@ class Supervisor:
     _draining: bool = field(default=False, init=False)      # who has served the last one ends by itself
     _counts: int = field(default=-1, init=False)            # what all processes count together: see `Place`
     _parts: int = field(default=0, init=False)
+    _claim: int = field(default=-1, init=False)             # a descriptor: see `_claim_store`
+    _copy: Path | None = field(default=None, init=False)    # what is served while nothing can be written to the store
+    _refused: str = field(default="", init=False)           # why there is no such copy, said once
     _key: str = field(default="", init=False, repr=False)
     _logins: LoginMemory = field(init=False)                # outlives the processes
     _tickets: TicketKeys = field(init=False)
 
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
-        claim = _claim(self.config.root)
         self._wake = _signals_to_pipe()
         self._logins = LoginMemory.shared()
         self._tickets = TicketKeys.shared(self.config.settings("tls", Tls))
@@ -115,21 +127,24 @@ class Supervisor:
                     self._start()
                     self._wait(None)
                 except _Died as death:
-                    log.error("%s", death)
+                    volume = isinstance(death, _OtherVolume) or self._has_changed()
+                    if not volume:
+                        log.error("%s", death)
                     self._kill()
                     if self._draining:
                         raise Failure("a process died while the server was drained", 1) from None
-                    if not isinstance(death, _ToolDied):
+                    if not volume and not isinstance(death, _ToolDied):
                         self._pause()
         except _Stopped:
             self._stop()
         finally:
             self._kill()                                # nothing is left to kill after a clean stop
             sockets.close(self._sockets)
-            os.close(claim)
+            self._let_go()
 
     def _start(self) -> None:
         self._up = False
+        self._choose()
         clearing.clear(self._run_folder)
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
@@ -151,9 +166,65 @@ class Supervisor:
             self._served = True
             self.ready()
 
+    # What is served
+
+    @property
+    def _served_config(self) -> Config:
+        """What the processes get: with the copy that is served in the place of the store, if there is one."""
+        return self.config if self._copy is None else self.config.at(self._copy)
+
     @property
     def _run_folder(self) -> Path:
-        return self.config.root / "run"
+        return self._served_config.root / "run"
+
+    def _choose(self) -> None:
+        """Own the store; or a copy of it for reading, while nothing can be written to it. Raises Failure, _Stopped."""
+        root = self.config.root
+        if not is_store(root) and self._copy is None:
+            raise Failure(f"There is no store in {root}; `onecopy init` makes one")
+        if self._claim >= 0 and not self._has_changed():
+            return
+        self._let_go()
+        while self._copy is None and (why := volumestate.why_not_writable(root)):
+            try:
+                self._copy = readingcopy.make(root, self.config.settings("store", Settings).cache)
+                log.critical("nothing can be written to the store: %s: mail can be read, from a copy of the databases "
+                             "in %s, and nothing be changed until it can be written again", why, self._copy)
+            except (StoreError, OSError) as error:
+                if not self._refused:
+                    log.critical("nothing can be written to the store: %s: nor can it be read: %s", why, error)
+                self._refused = str(error)
+                self._sleep(NEXT_COPY)
+        self._refused = ""
+        self._claim = _claim_store(self._served_config.root)
+        if self._copy is None:
+            readingcopy.remove(root)            # of a server that was killed
+
+    def _let_go(self) -> None:
+        """Own nothing any more, keep nothing of the volume open, and take the copy away."""
+        if self._claim >= 0:
+            os.close(self._claim)
+            self._claim = -1
+        if self._copy is not None:
+            self._copy = None
+            readingcopy.remove(self.config.root)
+
+    def _has_changed(self) -> bool:
+        """Whether the volume of the store takes no writes any more; or takes them again, while a copy is served."""
+        root = self.config.root
+        if self._copy is None:
+            return bool(volumestate.why_not_writable(root))
+        there = all((root / "partitions" / path.name / "index").is_dir() for path in (
+            self._copy / "partitions").iterdir())       # it may have been unmounted, to be mended
+        return is_store(root) and there and not volumestate.why_not_writable(root)
+
+    def _look_at_volume(self) -> None:
+        """Raise _OtherVolume for `_has_changed`, without writing to a volume that takes writes."""
+        if self._copy is None and volumestate.is_read_only(self.config.root):
+            raise _OtherVolume("the volume takes no writes")
+        if self._copy is not None and self._has_changed():
+            log.warning("the store can be written to again")
+            raise _OtherVolume("the volume takes writes again")
 
     def _count_again(self, processes: int) -> None:
         if self._counts >= 0:
@@ -164,7 +235,8 @@ class Supervisor:
         mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
                 or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
-        worker_config = WorkerConfig(name, keeper, mine, self.config, place, self._logins, self._tickets, os.getpid())
+        worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
+                                     os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
@@ -184,7 +256,8 @@ class Supervisor:
                 status = process.wait()
                 # It may only have been kept out of the store because another one has been killed in it.
                 killed = any((each.poll() or 0) < 0 for each in self._processes.values())
-                if status > 0 and status != BROKEN and not self._served and not killed:
+                known = status > 0 and status != BROKEN and not killed and not self._has_changed()
+                if known and not self._served:
                     raise Failure(reason or f"{name} could not start (its own message is above)", status)
                 raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
 
@@ -251,6 +324,7 @@ class Supervisor:
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + LOOK
             self._tickets.current()                 # forgets those of the past
+            self._look_at_volume()
             ours = {process.pid for process in self._processes.values()}
             for other in process_registry.look(self._run_folder)[1]:
                 if other.pid not in ours:
@@ -262,7 +336,11 @@ class Supervisor:
         self._restarts = [when for when in self._restarts if when > now - PERIOD] + [now]
         if len(self._restarts) > self.config.settings("workers", Workers).restarts:
             raise Failure("the processes of the server die again and again", 1)
-        until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(self._restarts) - 1))
+        self._sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(self._restarts) - 1)))
+
+    def _sleep(self, seconds: float) -> None:
+        """Raises _Stopped."""
+        until = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             while (left := until - time.monotonic()) > 0:
@@ -297,10 +375,8 @@ class Supervisor:
         self._processes.clear()
 
 
-def _claim(root: Path) -> int:
+def _claim_store(root: Path) -> int:
     """Own the store, over all restarts of its processes; a descriptor. Raises Failure."""
-    if not is_store(root):
-        raise Failure(f"There is no store in {root}; `onecopy init` makes one")
     try:
         privatefiles.make_folder(root / "run", exist_ok=True)       # a copy of the store comes without it
         return process_registry.claim(root / "run" / "server.pid")

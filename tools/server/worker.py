@@ -5,28 +5,34 @@ a process needs, before it is copied: so all processes share that memory. The ev
 """
 
 import ctypes
+import errno
 import logging
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 
+from mboxlist.engine import kv
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
 from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
+from store.errors import StoreError
 from store.housekeeping.tasks import Task
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
+from store.partition.marks import READ_ONLY
+from store.readonly import volumestate
 from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
@@ -56,13 +62,24 @@ def run(worker_config: WorkerConfig) -> None:
     config = worker_config.config
     reactor = install()
     _allow_many_files()
-    who = f"{NAME}, {worker_config.name}"
-    opened = open_as_keeper(config, who, _end_broken) if worker_config.keeper else open_configured(
-        config, who, _end_broken)
+    who, broken = f"{NAME}, {worker_config.name}", partial(_end_broken, config.root)
+    finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
+    opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
     try:
         _serve(reactor, worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
+        _leave(opened)
+
+
+def _leave(opened: Store) -> None:
+    """Leave the store; where its volume takes no writes any more, as one that is killed does."""
+    try:
         opened.close(within=LEAVING)
+    except (OSError, StoreError, kv.Failure):
+        why = volumestate.why_not_writable(opened.root)
+        if not why:
+            raise
+        log.warning("the store is left as after a kill: %s", why)
 
 
 def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:
@@ -79,9 +96,11 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _end_broken() -> None:
-    """A database needs recovery. The supervisor starts all processes again, and every start recovers."""
-    log.critical("a database is damaged: this process ends, so that the next start recovers it")
+def _end_broken(root: Path) -> None:
+    """A database needs recovery. The supervisor starts all processes again, and every start recovers. Where the volume
+    takes no writes no database is damaged, and the supervisor says what there is."""
+    if not volumestate.why_not_writable(root):
+        log.critical("a database is damaged: this process ends, so that the next start recovers it")
     os._exit(BROKEN)
 
 
@@ -101,7 +120,9 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         more = [*more, OpenLogins.of(opened).task()]
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
-        more = [*more, _saving(former), finishing(worker_config.config, repeated).task()]
+        more = [*more, _saving(former)]
+    if worker_config.keeper and not opened.read_only:
+        more = [*more, finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
@@ -167,6 +188,8 @@ def _save(former: FormerLogins, root: Path) -> None:
     try:
         former.save(root / formerlogins.FILE)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            return
         log.warning("%s cannot be written: %s", root / formerlogins.FILE, error)
 
 

@@ -99,7 +99,7 @@ class MailImport:
             except Unreadable as problem:
                 result.problem = str(problem)
             except StoreError as error:
-                if error.problem in (Problem.DISK_FULL, Problem.UNAVAILABLE):
+                if error.problem in (Problem.DISK_FULL, Problem.READ_ONLY, Problem.UNAVAILABLE):
                     raise
                 result.problem = error.public or str(error)
             if result.problem:

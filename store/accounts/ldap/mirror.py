@@ -92,6 +92,8 @@ class Mirror(BuiltinDirectory):
             except StoreError as error:
                 if error.problem is Problem.BAD_NAME:
                     raise not_understood(account.user, error) from None
+                if error.problem is Problem.READ_ONLY:
+                    return wanted               # who may log in does; the row says it later
                 if error.problem not in (Problem.USER_EXISTS, Problem.NO_USER):
                     raise
                 account = self._without_conflicts(account)

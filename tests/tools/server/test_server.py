@@ -251,6 +251,7 @@ def test_who_is_kept_out_by_a_killed_one_has_not_failed_to_start(
     refused = subprocess.Popen(["false"], stdout=subprocess.PIPE)
     supervisor = Supervisor(None)       # type: ignore[arg-type]
     faults.around(Supervisor, "_wait", lambda *_: None)
+    faults.around(Supervisor, "_has_changed", lambda *_: False)
     supervisor._processes.update({"all-1": refused, "all-2": other})
     try:
         if how is not None:

@@ -30,7 +30,7 @@ def gather(store: Store) -> dict[str, Any]:
     for process in processes:
         mail.update(process["mail"])
     found = {"environments": environments, "partitions": partitions, "snapshots": snapshots, "processes": processes,
-             "mail": dict(mail)}
+             "mail": dict(mail), "read_only": store.read_only}
     return {**found, "advice": advice(found, store)}
 
 
@@ -68,6 +68,8 @@ def _snapshots(times: list[int]) -> dict[str, Any]:
 def advice(found: dict[str, Any], store: Store) -> list[str]:
     """What an administrator should look at."""
     said = []
+    if store.read_only:
+        said.append("nothing can be written to the volume of the store: mail can only be read; see the log")
     for name, env in found["environments"].items():
         if env["proposed_cache"] and name != "mboxlist":
             said.append(f"{name}: only {env['hit_rate']} % of the pages are found in the cache: set store.cache to "

@@ -133,4 +133,6 @@ def _of_store(found: Mapping[str, Any]) -> Iterator[Metric]:
             ("database_tables_bytes", "gauge", "Size of all tables", "tables"),
             ("database_logs_bytes", "gauge", "Size of the log files that there are", "logs")):
         yield Metric(name, kind, help, tuple((labels, each[key]) for labels, each in environments))
+    yield _one("read_only", "gauge", "1 while nothing can be written to the store's volume, and mail is only read",
+               float(found["read_only"]))
     yield _one("advice", "gauge", "Pieces of advice that onecopy stats has", len(found["advice"]))

@@ -65,5 +65,7 @@ class Housekeeping:
 
 
 def tasks(store: Store, *, keeper: bool) -> list[Task]:
-    """What a process has to do; the keeper does it for the whole store."""
+    """What a process has to do; the keeper does it for the whole store. Nothing that writes in a copy for reading."""
+    if store.read_only:
+        return [task for task in housekeeping.every_process(store) if task.name == housekeeping.TROUBLES_TASK]
     return housekeeping.every_process(store) + (housekeeping.one_process(store) if keeper else [])

@@ -1,5 +1,6 @@
 """One line for each event, on standard error or in a file."""
 
+import errno
 import logging
 import logging.handlers
 import sys
@@ -35,14 +36,19 @@ def set_level(level: str) -> None:
 def configure(settings: Log) -> None:
     """Send all that is logged, by Twisted too, where the settings say. Raises Failure."""
     out: logging.Handler = logging.StreamHandler(sys.stderr)
+    instead = ""
     if settings.file is not None:
         try:
             out = logging.handlers.WatchedFileHandler(settings.file)        # one that was moved away is made again
         except OSError as error:
-            raise Failure(f"cannot write the log: {settings.file}: {error.strerror}") from None
+            instead = f"{settings.file}: {error.strerror}"
+            if error.errno != errno.EROFS:      # then mail can be read still
+                raise Failure(f"cannot write the log: {instead}") from None
     out.setFormatter(Line())
     logging.basicConfig(handlers=[out], force=True)
     set_level(settings.level)
+    if instead:
+        logging.getLogger(__name__).error("the log goes to standard error: %s", instead)
     logging.raiseExceptions = False
     logging.logThreads = logging.logMultiprocessing = False     # these and the next cost more than all else, and
     logging._srcfile = None                                     # our lines do not show them

@@ -1,6 +1,8 @@
 """The directory in LDAP: on which back end the mail is, and what it should not say."""
 
+import errno
 import logging
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.kv import Env, transact
 from mboxlist.usermoves import Move, Phase
 from store.accounts.base import Status
 from store.accounts.ldap.ldapdirectory import LdapDirectory
@@ -117,6 +119,19 @@ def test_while_a_user_moves_the_move_decides(writing: tuple[Store, LdapDirectory
     clock.now += 901
     assert directory.fetch("mover") is not None
     assert host(directory) == says
+
+
+def test_what_cannot_be_written_keeps_nobody_out(writing: tuple[Store, LdapDirectory, Clock], faults: Faults) -> None:
+    """The volume takes no writes: what the directory says counts, and the row says it later."""
+    _, directory, _ = writing
+    account = directory.find("mover")
+    assert account is not None
+    faults.fail(Env, "begin", OSError(errno.EROFS, os.strerror(errno.EROFS)),
+                when=lambda *_, reads=False, **__: not reads)
+    assert directory.mirror(evolve(account, status=Status.HOLD)).status is Status.HOLD
+    faults.mend()
+    row = directory.user("mover")
+    assert row is not None and row.account.status is account.status
 
 
 def test_a_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirectory, Clock],

@@ -1,0 +1,104 @@
+"""A copy of a store for reading, in memory: made, found, removed.
+
+It has the form of a store: `mboxlist/` and `partitions/P/index/` are copies of the databases and of the newest log;
+older log files, message files and the user area are links to the store's own. In it is a file `read-only`, with the
+path of the store; who opens a store with that file refuses every change (`Store.read_only`).
+
+It lies in a folder of the owner's own in /dev/shm, or where temporary files are. What a killed server left there is
+removed by the next one.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from mboxlist import privatefiles
+from mboxlist.engine import damagemarks
+from store.errors import Problem, StoreError
+from store.partition import processes
+from store.partition.marks import READ_ONLY, RESTORING, is_half_made
+from store.readonly.place import places
+
+SPARE = 64 << 20                    # octets that must be left: the shared memory of the databases' environments
+SMALL = 1 << 20                     # octets; larger files in the store's folder itself are none of ours
+_NOT_COPIED = (damagemarks.CLEAN, damagemarks.ENDED, damagemarks.OPENING, damagemarks.MEMORY, "unclean", "behind")
+_LINKED = ("messages", "staging", "users")
+
+
+def find(root: Path) -> Path | None:
+    """The copy that a server serves just now in the place of the store; None when there is none."""
+    for place in places(root):
+        if _is_of(place, root) and processes.server(place / "run" / "server.pid"):
+            return place
+    return None
+
+
+def make(root: Path, cache: int) -> Path:
+    """Make one, in which an environment may take so many octets of memory. Raises StoreError UNAVAILABLE, OSError."""
+    remove(root)
+    if (root / RESTORING).exists() or is_half_made(root):
+        raise StoreError(Problem.UNAVAILABLE, "its databases were being made when that was cut off")
+    environments = [root / "mboxlist", *(path / "index" for path in _partitions(root))]
+    needed = SPARE + cache * len(environments) + sum(
+        path.stat().st_size for folder in environments for path in _copied(folder))
+    for place in places(root):
+        privatefiles.users_temporary_folder(place.parents[1])
+        figures = os.statvfs(place.parent)
+        if figures.f_bavail * figures.f_frsize >= needed:
+            _fill(root, place)
+            return place
+    raise StoreError(Problem.UNAVAILABLE, f"a copy of its databases takes {needed >> 20} MiB, for which there is no "
+                     f"room in {' or '.join(str(place.parents[1]) for place in places(root))}")
+
+
+def remove(root: Path) -> None:
+    """Take away what there is of it, as far as that can be done."""
+    for place in places(root):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _is_of(place: Path, root: Path) -> bool:
+    try:
+        return privatefiles.is_private(place.parent, root.stat().st_uid) and (
+            privatefiles.read_text(place / READ_ONLY) == str(root))
+    except OSError:
+        return False
+
+
+def _partitions(root: Path) -> list[Path]:
+    return [path for path in sorted((root / "partitions").glob("[A-Za-z0-9]*"))
+            if (path / "index").is_dir() and not (path / "rebuild").is_dir()]
+
+
+def _copied(folder: Path) -> list[Path]:
+    """What an environment needs that is written to when it is opened: not its shared memory, nor older log files."""
+    older = damagemarks.logs(folder)[:-1]
+    return [path for path in folder.iterdir() if path.is_file() and path not in older
+            and not path.name.startswith("__db.") and path.name not in _NOT_COPIED]
+
+
+def _fill(root: Path, place: Path) -> None:
+    privatefiles.make_folder(place)
+    for name in ("run", "partitions"):
+        privatefiles.make_folder(place / name)
+    _copy_environment(root / "mboxlist", place / "mboxlist")
+    for partition in _partitions(root):
+        made = place / "partitions" / partition.name
+        privatefiles.make_folder(made)
+        _copy_environment(partition / "index", made / "index")
+        for name in _LINKED:
+            (made / name).symlink_to((partition / name).absolute())
+    for path in root.iterdir():
+        if path.is_file() and path.stat().st_size <= SMALL:
+            privatefiles.copy(path, place / path.name)
+        elif path.name in ("tls", "snapshots"):
+            (place / path.name).symlink_to(path.absolute())
+    privatefiles.write(place / READ_ONLY, str(root))
+
+
+def _copy_environment(source: Path, target: Path) -> None:
+    privatefiles.make_folder(target)
+    for path in damagemarks.logs(source)[:-1]:
+        (target / path.name).symlink_to(path.absolute())
+    for path in _copied(source):
+        privatefiles.copy(path, target / path.name)

@@ -1,0 +1,123 @@
+"""The copy for reading: where it may be, when it is there, and what it shows."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mboxlist import privatefiles
+from mboxlist.names import MailboxName
+from store.errors import Problem, StoreError
+from store.opening import open_store
+from store.partition import processes
+from store.partition.marks import READ_ONLY
+from store.readonly import place, readingcopy, volumestate
+from store.store import Store
+from tests.support.faults.planted import Faults
+from tests.support.stores.stores import SMALL, deliver
+
+INBOX = MailboxName("alice", "INBOX")
+MAIL = b"Subject: 1\r\n\r\nText\r\n"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The places are those of this test alone."""
+    for name in ("memory", "temporary"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(place, "MEMORY", str(tmp_path / "memory"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    return tmp_path
+
+
+def test_it_shows_what_the_store_had_and_no_skip(store: Store) -> None:
+    """UIDs and MODSEQs skip ahead when the store itself is opened again after the unclean end: a client that has seen
+    the skip in the copy already would miss what comes next (RFC 7162 §3.1.1)."""
+    deliver(store, MAIL, str(INBOX))
+    before = store.status(store.entry(INBOX))
+    for _ in range(2):                  # and not when the copy is opened again after a kill either
+        copied = open_store(readingcopy.make(store.root, SMALL.cache), SMALL)
+        after = copied.status(copied.entry(INBOX))
+        assert (after.uidnext, after.highestmodseq, after.messages) == (
+            before.uidnext, before.highestmodseq, before.messages)
+        view = copied.open_mailbox(copied.entry(INBOX))
+        with copied.open_message(view.entry, view.rows[0]) as file:
+            assert file.read(0, 1000) == MAIL
+        copied.close()
+        privatefiles.touch(copied.root / "partitions" / "primary" / "index" / "unclean")
+
+
+def test_it_goes_where_there_is_room(store: Store, elsewhere: Path, faults: Faults) -> None:
+    real = os.statvfs
+    full: list[str] = [str(elsewhere / "memory")]
+
+    def figures(path: str | Path) -> os.statvfs_result:
+        found = list(real(path))
+        if any(str(path).startswith(each) for each in full):
+            found[4] = 0                # f_bavail
+        return os.statvfs_result(found)
+
+    faults.around(os, "statvfs", lambda _, path: figures(path))
+    assert str(readingcopy.make(store.root, SMALL.cache)).startswith(str(elsewhere / "temporary"))
+    full.append(str(elsewhere / "temporary"))
+    with pytest.raises(StoreError) as refused:
+        readingcopy.make(store.root, SMALL.cache)
+    assert refused.value.problem is Problem.UNAVAILABLE
+    assert "MiB" in refused.value.public
+    assert not [path for each in ("memory", "temporary") for path in (elsewhere / each).glob("*/*")]    # nor the first
+
+
+def test_only_one_that_a_server_serves_is_found(store: Store) -> None:
+    copy = readingcopy.make(store.root, SMALL.cache)
+    assert readingcopy.find(store.root) is None         # left by a server that was killed
+    claim = processes.claim(copy / "run" / "server.pid")
+    assert readingcopy.find(store.root) == copy
+    privatefiles.write(copy / READ_ONLY, "/another/store")
+    assert readingcopy.find(store.root) is None
+    os.close(claim)
+
+
+def test_what_somebody_else_has_put_there_is_not_believed(store: Store, elsewhere: Path) -> None:
+    copy = readingcopy.make(store.root, SMALL.cache)
+    claim = processes.claim(copy / "run" / "server.pid")
+    copy.parent.chmod(0o755)
+    assert readingcopy.find(store.root) is None
+    with pytest.raises(PermissionError):
+        readingcopy.make(store.root, SMALL.cache)
+    os.close(claim)
+    shutil.rmtree(copy.parent)
+    copy.parent.symlink_to(elsewhere)
+    with pytest.raises(PermissionError):
+        readingcopy.make(store.root, SMALL.cache)
+
+
+def test_while_the_volume_is_not_mounted_no_message_counts_as_lost(store: Store) -> None:
+    deliver(store, MAIL, str(INBOX))
+    copied = open_store(readingcopy.make(store.root, SMALL.cache), SMALL)
+    away = store.root.rename(store.root.with_name("away"))
+    view = copied.open_mailbox(copied.entry(INBOX))
+    assert copied.cached(view.entry, view.rows)
+    with pytest.raises(StoreError) as refused:
+        copied.open_message(view.entry, view.rows[0])
+    assert refused.value.problem is Problem.UNAVAILABLE
+    away.rename(store.root)
+    copied.close()
+
+
+def test_a_volume_that_takes_writes_is_not_called_read_only(store: Store) -> None:
+    assert not volumestate.is_read_only(store.root)
+    assert not volumestate.why_not_writable(store.root)
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    (b"36 28 %d:%d / /m rw,relatime - ext4 /dev/vda rw,errors=remount-ro,emergency_ro", True),
+    (b"36 28 %d:%d / /emergency_ro rw,relatime - ext4 /dev/vda rw", False),
+    (b"36 28 9%d:%d / /m rw,relatime - ext4 /dev/vda rw,emergency_ro", False)])
+def test_an_ext4_that_has_met_an_error(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes,
+                                       expected: bool) -> None:
+    """proc(5), /proc/pid/mountinfo: the third field is the device, the last has the options of the file system."""
+    device = store.root.stat().st_dev
+    (tmp_path / "mounts").write_bytes(line % (os.major(device), os.minor(device)) + b"\n")
+    monkeypatch.setattr(volumestate, "MOUNTS", tmp_path / "mounts")
+    assert volumestate.is_read_only(store.root) is expected
