@@ -100,7 +100,7 @@ def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None
     """Have figures of a mailbox that has none: those of its records and `store.idx`, or else it is empty."""
     head = head_of(place(partition, entry.name))
     if head is not None and (head.id, head.uidvalidity) == (entry.id, entry.uidvalidity) and head.records:
-        from store.recovery.lostfigures import make_again  # here: it is rarely needed, and loads all that rebuilds
+        from store.recovery.refigured import make_again  # here: it is rarely needed, and loads all that rebuilds
         make_again(partition, entry, head)
         return
     log.warning("%s had no records: it is there again, empty", entry.name)
