@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
 from store import offload
@@ -23,7 +24,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
     """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed.
 
     With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
-    others have expunged meanwhile are gone, which is what was asked for.
+    others have expunged meanwhile are gone, which is what was asked for. Raises Unflushed: there is no answer then.
     """
     asked = drop.deleted()
     others = [] if settings.leave_on_server else drop.all_sent()
@@ -35,6 +36,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
     if not _may(store, drop, "te"):
         log.info("%s: QUIT: the user may not delete", who)
         return None
+    before = Commits.total
     try:
         if _are_many(uids, EXPUNGE_UNITS):
             entry = drop.mailbox.entry
@@ -45,8 +47,11 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
     except StoreError as error:
         tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
         return None
-    except Exception:
+    except Unflushed:
+        raise
+    except Exception as error:
         log.exception("%s: QUIT failed", who)
+        unless_committed(before, error)
         return None
     log.info("%s has deleted %s%s", who, counted(len(asked)), f", and {len(uids) - len(asked)} by policy" if others
              else "")

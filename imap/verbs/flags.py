@@ -44,6 +44,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
         session.store, entry, uids, command.action, command.flags, session.user, known))
     await durable.flushed(session.store, entry)
+    session.done(f"{name} completed")
     if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:
         session.stream.acts["deleted"] += len(update.uids)
     failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]

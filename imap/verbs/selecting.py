@@ -97,8 +97,9 @@ async def close(session: Session, command: Close) -> Reply:
     view = session.selected()
     if not view.read_only and "e" in session.rights():
         await _expunge(session, view.mailbox.entry)
+    reply = session.done("CLOSE completed")
     session.leave()
-    return Reply("CLOSE completed")
+    return reply
 
 
 async def unselect(session: Session, command: Unselect) -> Reply:
@@ -112,7 +113,7 @@ async def expunge(session: Session, command: Expunge) -> Reply:
     view = session.writable("e")
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
     await _expunge(session, view.mailbox.entry, uids)
-    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
+    return session.done("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
 
 
 async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
@@ -121,6 +122,6 @@ async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint3
         return
     gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
         session.store, entry, uids))
-    session.stream.acts["expunged"] += len(gone)
     if gone:
         await durable.flushed(session.store, entry)
+    session.stream.acts["expunged"] += len(gone)

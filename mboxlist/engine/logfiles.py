@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,12 @@ class LogFlush:
         handle, self._newest = self._newest[1], (0, -1)
         if handle >= 0:
             os.close(handle)
+
+
+def last_write(folder: Path) -> int:
+    """The Unix time at which the log in that folder was last written to; now if there is none."""
+    times = [int(path.stat().st_mtime) for path in folder.glob("log.*")]
+    return max(times, default=int(time.time()))
 
 
 def keep_copy(file: Path, folder: Path) -> None:
