@@ -24,13 +24,16 @@ from imap.wire.commands import BadCommand, Head, State, parse_head
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import TROUBLES
 from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.errors import NotAtOnce, Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
 from store.partition.transactions import UNITS
+from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
 from store.store import Store
 
@@ -68,6 +71,8 @@ class Session(Selection):
         self._listener = listener
         self._receive = partial(listener.receive, self)
         self._bad_commands = self._held_back = 0
+        self._before = 0                        # `Commits.total` when the command began
+        self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
 
     # The conversation
 
@@ -150,7 +155,8 @@ class Session(Selection):
             raise
         self.require_login()
         self.tag = head.tag
-        self._reported, self._expunged, self._numbers_kept = None, False, False
+        self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
+        self._before = Commits.total
         try:
             reply = await self._listener.verbs[type(command)](self, command)
         except Exception as error:
@@ -161,6 +167,7 @@ class Session(Selection):
         selects = head.name in (b"SELECT", b"EXAMINE")
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
         if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
+            self._keep(reply)
             try:
                 await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
             except Exception as error:
@@ -198,9 +205,36 @@ class Session(Selection):
         self._tell_modseq(view)
         return reply
 
+    def done(self, text: str) -> Reply:
+        """What the command asked for is done, and on disk; that is the reply. Whatever fails from here on, in what is
+        told of it, this stays the reply: it could not be told, and a client finds out at its next command."""
+        self._done = Reply(text)
+        return self._done
+
+    def _keep(self, reply: Reply) -> None:
+        if self._done is not None:
+            self._done = reply
+
     def _reply_to(self, head: Head, error: Exception) -> Reply:
-        """The reply to a command in which something went wrong. What ends the conversation is raised again."""
+        """The reply to a command in which something went wrong. What ends the conversation is raised again; Farewell
+        when no reply would be true."""
+        if isinstance(error, ConnectionLost | TimedOut | Stopping | LimitReached | Farewell):
+            raise error
+        if self._done is not None:
+            TROUBLES.met("a client could not be told of what it has changed",
+                         f"{self.stream.id}: {self.user}: {head.name.decode('ascii')}: {error}")
+            return self._done
+        try:
+            return self._failure(head, error)
+        except Unflushed as unknown:
+            tell_refusal(log, logging.ERROR, f"{self.stream.id}: {self.user}: no answer", disk_problem(unknown))
+            raise Farewell("Whether the last command is done cannot be told", b"UNAVAILABLE") from error
+
+    def _failure(self, head: Head, error: Exception) -> Reply:
+        """The reply to a command that was not carried out. Raises Unflushed when it may have been."""
         match error:
+            case Unflushed():
+                raise error
             case Refused():
                 self._tell_right(head, error.code == b"NOPERM", error.public)
                 return Reply(error.public, error.code, error.status)
@@ -209,9 +243,8 @@ class Session(Selection):
             case StoreError():
                 self._tell_right(head, error.problem is Problem.NO_PERMISSION, str(error))
                 return self.refusal(error)
-            case ConnectionLost() | TimedOut() | Stopping() | LimitReached() | Farewell():
-                raise error
         log.error("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"), exc_info=error)
+        unless_committed(self._before, error)
         return Reply(BROKEN[1], BROKEN[0], NO)
 
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:

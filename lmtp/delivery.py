@@ -21,11 +21,14 @@ from lmtp.refusals import refusal
 from lmtp.replies import Reply
 from lmtp.settings import Settings
 from lmtp.wire import Mail, Rcpt
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
+from store.partition.staged import Staged
 from store.quota import roots
 from store.store import Store
 
@@ -42,6 +45,7 @@ class Delivery:
     guaranteed: bool = False
     peer: str = ""
     incoming: Incoming | None = field(default=None, init=False)
+    _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
     _recipients: Recipients = field(init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
@@ -81,7 +85,8 @@ class Delivery:
 
     def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
         header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
-        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window)
+        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
+                      repeat=self.settings.repeat_window)
 
     def _set_limits(self, entry: MailboxEntry, octets: int, messages: int | None) -> None:
         """The relay knows the user's limits from the directory (XQUOTA)."""
@@ -107,27 +112,28 @@ class Delivery:
     async def finish(self) -> list[Reply]:
         """Give the message to the store; a reply for each RCPT that was accepted, in order.
 
-        Its file is the store's from here on, also when this fails.
+        Its file is the store's from here on, also when this fails. Raises Unflushed when no reply would be true.
         """
         incoming, self.incoming = self.incoming, None
         if incoming is None or incoming.staged is None:
             refused = replies.LOCAL_ERROR if incoming is None or incoming.refused is None else incoming.refused
             return self._all_refused(refused, "it could not be received")
-        staged = incoming.staged
+        self._delivered = staged, before = incoming.staged, Commits.total
         try:
             outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
+        except Unflushed:
+            raise
         except Exception as error:
+            unless_committed(before, error)
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
-        if log.isEnabledFor(logging.INFO):
-            log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
-                     staged.digest.hex(), self._summary(outcomes))
+        after_commit(self._log, staged, outcomes)
         taken, known = replies.taken(self._id), replies.known(self._id)
         answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
                    taken if isinstance(outcome, Delivered) else known
                    for mailbox, outcome in zip(self._targets, outcomes, strict=True)}
         found = [answers[mailbox] for mailbox in self._accepted]
-        noting.message(self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses, found,
-                       dict(zip(self._targets, outcomes, strict=True)))
+        after_commit(noting.message, self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses,
+                     found, dict(zip(self._targets, outcomes, strict=True)))
         return found
 
     @property
@@ -137,6 +143,16 @@ class Delivery:
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
         noting.refused(self.store.delivery_log, self._envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
+
+    def unanswered(self) -> None:
+        """The relay is gone, and has no reply to what `finish` has done."""
+        if self._delivered is not None:
+            after_commit(durable.unanswered, self.store, self._delivered[0], tuple(self._targets.values()))
+
+    def _log(self, staged: Staged, outcomes: Sequence[Outcome]) -> None:
+        if log.isEnabledFor(logging.INFO):
+            log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
+                     staged.digest.hex(), self._summary(outcomes))
 
     def _summary(self, outcomes: Sequence[Outcome]) -> str:
         """For the log: who got it, under which UID, and who did not."""

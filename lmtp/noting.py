@@ -86,6 +86,7 @@ def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, d
             assert isinstance(outcome, Duplicate)
             delivery_log.counted["duplicates"] += 1
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
-                       "mailbox_id": mailbox, "why": "it had come before (lmtp.duplicate_window)"})
+                       "mailbox_id": mailbox, "why": "it had come before (lmtp."
+                       + ("repeat_window)" if outcome.repeated else "duplicate_window)")})
     return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
             "message_id": short(message_id.decode("utf-8", "replace")), "mid": digest.hex(), "size": size, "to": to}

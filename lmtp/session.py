@@ -35,8 +35,9 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
+from mboxlist.engine.kv import Unflushed
 from store.accounts import refusallines
-from store.errors import StoreError
+from store.errors import StoreError, disk_problem
 from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
@@ -184,6 +185,10 @@ class Session:
             self._say(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
+        except Unflushed as error:              # any reply would say what nobody knows (RFC 5321 §4.2.5)
+            tell_refusal(log, logging.ERROR, f"{self._stream.id}: no answer", disk_problem(error))
+            self._stream.abort()
+            raise ConnectionLost from error
         except Exception:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
             if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands
@@ -316,7 +321,10 @@ class Session:
     async def _finish(self) -> None:
         """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
         self._require_login()
-        for answer in await self._delivery.finish():
+        answers = await self._delivery.finish()
+        if self._stream.lost:
+            self._delivery.unanswered()
+        for answer in answers:
             self._say(answer)
         self._errors = self._commands = 0
         self._reset()

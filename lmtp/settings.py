@@ -34,6 +34,9 @@ class Settings(AdmissionSettings):
                                  "it is kept beside the message, which is still stored once")
     duplicate_window: int = setting(0, "time in which a message with the same Message-ID and sender is not put into "
                                     "the same mailbox again; 0: it is", type="duration")
+    repeat_window: int = setting(3600, "time in which a delivery that ended without an answer is recognised when the "
+                                 "relay tries again: the message is not put into the mailbox twice; 0: it is",
+                                 type="duration")
     networks: tuple[str, ...] = setting(("local", "127.0.0.0/8", "::1"),
         "addresses and networks of relays that may deliver; local: UNIX sockets", check=Networks.parse)
     trusted_networks: tuple[str, ...] = setting((), "those of them whose XCLIENT, IGNOREQUOTA and XQUOTA are obeyed",

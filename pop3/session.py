@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mboxlist.engine.kv import Unflushed
 from pop3 import languages, replies, wire
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage
@@ -19,7 +20,7 @@ from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
@@ -163,6 +164,10 @@ class Session:
             self._fail(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
+        except Unflushed as error:              # any reply would say what nobody knows
+            tell_refusal(log, logging.ERROR, f"{self._stream.id}: {self._user}: no answer", disk_problem(error))
+            self._stream.abort()
+            raise ConnectionLost from error
         except Exception:
             log.exception("%s: %s: %s failed", self._stream.id, self._user, verb)
             self._fail(replies.SERVER_BUG)
@@ -281,6 +286,9 @@ class Session:
             removed = await update(self._listener.store, self._settings, self._drop, self._who)
             if removed is None:
                 self._say(replies.NOT_REMOVED)
+                return
+            if removed < 0:
+                self._say(replies.SOME_REMOVED)
                 return
             self._stream.acts["expunged"] += removed
         self._say(replies.BYE)

@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
 from store import offload
@@ -11,7 +12,7 @@ from store.errors import StoreError
 from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, sorted_uids, units
+from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, PartlyDone, sorted_uids, units
 from store.problems import tell_refusal
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -20,10 +21,11 @@ log = logging.getLogger(__name__)
 
 
 async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> int | None:
-    """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed.
+    """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed, -1
+    when only some of them were removed.
 
     With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
-    others have expunged meanwhile are gone, which is what was asked for.
+    others have expunged meanwhile are gone, which is what was asked for. Raises Unflushed: there is no answer then.
     """
     asked = drop.deleted()
     others = [] if settings.leave_on_server else drop.all_sent()
@@ -35,6 +37,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
     if not _may(store, drop, "te"):
         log.info("%s: QUIT: the user may not delete", who)
         return None
+    before = Commits.total
     try:
         if _are_many(uids, EXPUNGE_UNITS):
             entry = drop.mailbox.entry
@@ -42,11 +45,18 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         else:
             await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
         await durable.flushed(store, drop.mailbox.entry)
+    except PartlyDone as error:
+        tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
+        await durable.flushed(store, drop.mailbox.entry)
+        return -1
     except StoreError as error:
         tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
         return None
-    except Exception:
+    except Unflushed:
+        raise
+    except Exception as error:
         log.exception("%s: QUIT failed", who)
+        unless_committed(before, error)
         return None
     log.info("%s has deleted %s%s", who, counted(len(asked)), f", and {len(uids) - len(asked)} by policy" if others
              else "")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import frozen
 
+from mboxlist.engine.troubles import after_commit
+
 Callback = Callable[[], None]
 _ACCOUNTS = 1 << 31         # no mailbox has so high an id
 
@@ -70,18 +72,18 @@ class News:
 
     def tell(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
         """A transaction of this process changed these mailboxes and has been committed; `changes`: what it changed, as
-        far as that is said."""
+        far as that is said. Nothing about this turns what was done into a refusal."""
         if self._call is not None and threading.get_ident() != self._thread:
-            self._call(self.hear, mailboxes)
+            after_commit(self._call, self.hear, mailboxes)
         else:
             self.hear(mailboxes)
-        self.forward(mailboxes, changes)
+        after_commit(self.forward, mailboxes, changes)
 
     def hear(self, mailboxes: Iterable[int], changes: Iterable[Change] = ()) -> None:
         """Call the listeners of this process; `changes` are those of others."""
         for change in changes:
             if (learner := self._learners.get(change.partition)) is not None:
-                learner(change)
+                after_commit(learner, change)
         for mailbox in mailboxes:
             for callback in tuple(self._listeners.get(mailbox, ())):
-                callback()
+                after_commit(callback)

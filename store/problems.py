@@ -1,11 +1,12 @@
 """What disks and databases raise, as refusals of the store; and what the log hears of refusals."""
 
+import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mboxlist.engine.disk import is_disk_full
-from mboxlist.engine.kv import Deadlock, Failure
+from mboxlist.engine.kv import COMMITS, Deadlock, Failure, Unflushed
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from store.errors import Problem, StoreError, disk_problem
 
@@ -35,15 +36,36 @@ def tell_refusal(log: logging.Logger, level: int, where: str, error: StoreError)
 
 
 @contextmanager
-def problems() -> Iterator[None]:
-    """What goes wrong below raises StoreError, one of NOT_NOW. Around all that a server or a command may have written,
-    most often as a decorator."""
+def nothing_shown() -> Iterator[None]:
+    """Around commits, and their flush, before the commit that does what was asked for: when they fail, or it does,
+    that is refused. Raises StoreError."""
+    before = COMMITS.here
     try:
         yield
-    except Deadlock as error:
-        raise StoreError(Problem.BUSY, detail=str(error)) from error
-    except OSError as error:
+    except Unflushed as error:
         raise disk_problem(error) from error
-    except Failure as error:
-        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-        raise StoreError(problem, detail=str(error)) from error
+    finally:
+        COMMITS.here = before
+
+
+@contextmanager
+def problems() -> Iterator[None]:
+    """What goes wrong below raises StoreError, one of NOT_NOW, or Unflushed. Around all that a server or a command may
+    have written, most often as a decorator."""
+    before = COMMITS.here
+    try:
+        yield
+    except Unflushed:
+        raise
+    except (OSError, Failure) as error:
+        if COMMITS.here != before:          # no refusal: what was asked for may be done
+            raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
+        raise _refusal(error) from error
+
+
+def _refusal(error: OSError | Failure) -> StoreError:
+    if isinstance(error, OSError):
+        return disk_problem(error)
+    problem = Problem.BUSY if isinstance(error, Deadlock) else (
+        Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE)
+    return StoreError(problem, detail=str(error))

@@ -31,8 +31,8 @@ A_FEW = 2               # calls that one version of Python makes and another doe
 MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-ID: <%d@example.org>\r\n\r\n" + (
     b"The text of this message.\r\n" * 290)
 
-COUNTS = {"NOOP": 45, "UID STORE": 178, "UID STORE of a keyword": 256, "UID FETCH BODY.PEEK[]": 94,
-          "UID FETCH (FLAGS ENVELOPE)": 104, "UID SEARCH UNSEEN": 106, "SELECT": 163, "STATUS": 141, "APPEND": 592,
+COUNTS = {"NOOP": 46, "UID STORE": 179, "UID STORE of a keyword": 257, "UID FETCH BODY.PEEK[]": 95,
+          "UID FETCH (FLAGS ENVELOPE)": 105, "UID SEARCH UNSEEN": 107, "SELECT": 164, "STATUS": 142, "APPEND": 593,
           "LMTP": 441, "RETR": 71}
 
 

@@ -31,13 +31,13 @@ async def set_acl(session: Session, command: SetAcl) -> Reply:
     if not modification and _is_owner(session, entry, command.identifier):
         modification = acl.ALWAYS_OWNER         # to the store, no rights mean that the owner is not in the list
     await _change(session, entry, command.identifier, modification)
-    return Reply("SETACL completed")
+    return session.done("SETACL completed")
 
 
 async def delete_acl(session: Session, command: DeleteAcl) -> Reply:
     """Take an identifier off the list. A user may still have rights by another entry, the owner has all then."""
     await _change(session, session.entry(command.mailbox, "a"), command.identifier, "")
-    return Reply("DELETEACL completed")
+    return session.done("DELETEACL completed")
 
 
 async def _change(session: Session, entry: MailboxEntry, identifier: str, modification: str) -> None:

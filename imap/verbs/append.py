@@ -14,6 +14,7 @@ from imap.wire.append import Append, Appended, parse_next_message
 from imap.wire.commands import BadCommand, parse_head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from store import offload
 from store.delivery import durable
@@ -192,9 +193,10 @@ async def append(session: Session, command: Append) -> Reply:
         _note(session, arriving, refusal)
         return session.refusal(refusal, as_target=True)
     finally:
-        arriving.abort()
+        after_commit(arriving.abort)
+    reply = session.done("APPEND completed")
     if not authorization.may(session.store, session.user, entry, "r"):         # RFC 4315 §3
-        return Reply("APPEND completed")
+        return reply
     return Reply("APPEND completed", responses.appenduid(entry.uidvalidity, uids))
 
 

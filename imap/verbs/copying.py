@@ -50,6 +50,7 @@ async def copy(session: Session, command: Copy) -> Reply:
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
         noting.refused(session.store.delivery_log, name, session.stream.peer, session.user, target, error)
         raise
+    session.done(f"{name} completed")
     code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
         len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)
     if not authorization.may(session.store, session.user, target, "r"):

@@ -23,8 +23,9 @@ async def create(session: Session, command: Create) -> Reply:
     use = await offload.run(session.store, "names", _special_use, session, name, command.special_uses) if (
         command.special_uses) else None
     await _named(session, name, lambda: mailbox_namespace.create_mailbox(session.store, name, special_use=use))
+    reply = session.done("CREATE completed")
     _tell_name(session, name, _without_separator(command.mailbox))
-    return Reply("CREATE completed")
+    return reply
 
 
 async def delete(session: Session, command: Delete) -> Reply:
@@ -42,9 +43,10 @@ async def delete(session: Session, command: Delete) -> Reply:
         session.leave()
     await session.patiently(offload.run(session.store, "names", lambda: deletion.delete_mailbox(session.store,
                                                                                                 entry.name)))
+    reply = session.done("DELETE completed")
     session.stream.acts["removed"] += 1
     _tell_name(session, name, command.mailbox, [b"\\NonExistent"])
-    return Reply("DELETE completed")
+    return reply
 
 
 async def rename(session: Session, command: Rename) -> Reply:
@@ -55,9 +57,10 @@ async def rename(session: Session, command: Rename) -> Reply:
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
     await _named(session, new, lambda: mailbox_namespace.rename_mailbox(session.store, old, new))
+    reply = session.done("RENAME completed")
     if command.old != old.to_client(session.user) or _without_separator(command.new) != new.to_client(session.user):
         _tell_name(session, new, command.old)
-    return Reply("RENAME completed")
+    return reply
 
 
 async def subscribe(session: Session, command: Subscribe) -> Reply:
@@ -69,7 +72,7 @@ async def subscribe(session: Session, command: Subscribe) -> Reply:
         raise StoreError(Problem.NO_MAILBOX)
     await offload.run(session.store, "names", subscribing.subscribe, session.store, session.user,
                       name.to_client(session.user))
-    return Reply("SUBSCRIBE completed")
+    return session.done("SUBSCRIBE completed")
 
 
 async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
@@ -77,7 +80,7 @@ async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
     name = session.name(_without_separator(command.mailbox))
     await offload.run(session.store, "names", subscribing.unsubscribe, session.store, session.user,
                       name.to_client(session.user))
-    return Reply("UNSUBSCRIBE completed")
+    return session.done("UNSUBSCRIBE completed")
 
 
 async def namespace(session: Session, command: Namespace) -> Reply:

@@ -57,8 +57,9 @@ async def set_quota(session: Session, command: SetQuota) -> Reply:
         raise Refused("That is more than a limit can be", b"LIMIT")
     await offload.run(session.store, "names", lambda: quotaroots.set_quota(session.store,
         command.root, UNLIMITED if octets is None else octets * UNIT, UNLIMITED if messages is None else messages))
+    reply = session.done("SETQUOTA completed")
     session.stream.write(_quota(session, command.root))
-    return Reply("SETQUOTA completed")
+    return reply
 
 
 def _quota(session: Session, root: str) -> bytes:

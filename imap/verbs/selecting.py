@@ -14,7 +14,7 @@ from mboxlist.entry import MailboxEntry
 from store.delivery import durable
 from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
-from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS
+from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS, PartlyDone
 from store.quota import roots
 from store.tables.state import SEEN
 
@@ -97,8 +97,9 @@ async def close(session: Session, command: Close) -> Reply:
     view = session.selected()
     if not view.read_only and "e" in session.rights():
         await _expunge(session, view.mailbox.entry)
+    reply = session.done("CLOSE completed")
     session.leave()
-    return Reply("CLOSE completed")
+    return reply
 
 
 async def unselect(session: Session, command: Unselect) -> Reply:
@@ -112,15 +113,19 @@ async def expunge(session: Session, command: Expunge) -> Reply:
     view = session.writable("e")
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
     await _expunge(session, view.mailbox.entry, uids)
-    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
+    return session.done("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
 
 
 async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
     deleted = (await session.change(0, lambda: session.store.status(entry))).deleted
     if not deleted:
         return
-    gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
-        session.store, entry, uids))
-    session.stream.acts["expunged"] += len(gone)
+    try:
+        gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
+            session.store, entry, uids))
+    except PartlyDone:                      # the client is told which before the NO
+        await durable.flushed(session.store, entry)
+        raise
     if gone:
         await durable.flushed(session.store, entry)
+    session.stream.acts["expunged"] += len(gone)

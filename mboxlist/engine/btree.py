@@ -107,6 +107,18 @@ class Table:
             self._broken()
             raise
 
+    def scan_back(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """`scan`, from the last row before `end` back to `start`."""
+        try:
+            with closing(self._db.cursor(None, 0)) as cursor:
+                row = cursor.prev() if cursor.set_range(end) is not None else cursor.last()
+                while row is not None and row[0] >= start:
+                    yield row
+                    row = cursor.prev()
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
+
     def pieces(self, most: int, txn: Txn = None) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """Keys and values of all rows, in order of key, so many at a time: where there are very many it takes half the
         time of `scan`. Within a transaction they stay as they are. Close the iterator if it is left early."""

@@ -15,6 +15,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ from mboxlist.engine.damagemarks import (
 from mboxlist.engine.disk import is_disk_full, replace_file, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import Marks
-from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy
+from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy, read_from_disk
 from mboxlist.engine.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
@@ -91,6 +92,29 @@ class OlderTables(Damaged):
 
 class OlderEnvironment(Damaged):
     """All of it is of an earlier time than what was there last."""
+
+
+class Unflushed(OSError):
+    """What has been committed may not be on disk, and nobody can say whether it will be. Who asked for it can be told
+    neither that it is done nor that it is not: a session ends without an answer."""
+
+
+class Commits(threading.local):
+    """How many transactions that may have changed something have been committed: by this thread, and in all. Who meets
+    an error that nobody expects can know by them that nothing has been done."""
+
+    total = 0
+    here = 0
+
+
+COMMITS = Commits()
+
+
+def unless_committed(before: int, error: Exception) -> None:
+    """Raises Unflushed if something has been committed since `Commits.total` was `before`: what failed then has done
+    something, or another has; to say that nothing is done could be untrue."""
+    if Commits.total != before:
+        raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
 
 
 class Env:
@@ -284,13 +308,13 @@ class Env:
         return int(self._env.txn_stat()["nactive"])
 
     def flush(self) -> None:
-        """Return when everything committed so far is on disk. Raises OSError.
+        """Return when everything committed so far is on disk. Raises Unflushed.
 
         After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
         environment is `broken`. When there was no room to write, it can be tried again.
         """
         if self._failed:
-            raise OSError(errno.EIO, f"a sync of the log in {self.folder} has failed")
+            raise Unflushed(errno.EIO, f"a sync of the log in {self.folder} has failed")
         try:
             end = self.log_end()
             self._env.log_flush()
@@ -298,12 +322,15 @@ class Env:
             full = is_disk_full(error)
             if not full or "fsync" in str(error):
                 self._fail()
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
-        self._log.sync_names()                      # a new log file: its name must be on disk as well
+            raise Unflushed(errno.ENOSPC if full else errno.EIO, str(error)) from error
+        try:
+            self._log.sync_names()                  # a new log file: its name must be on disk as well
+        except OSError as error:
+            raise _unflushed(error) from error
         self._log.note(end)
 
     def flush_new(self) -> bool:
-        """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
+        """`flush`, if the log has grown since the last one of this process; whether it has. Raises Unflushed."""
         grown = self._log.grown
         if grown:
             self.flush()
@@ -318,10 +345,10 @@ class Env:
         return None if self._failed else self._log.unsynced()
 
     def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
-        """The sync has ended. Raises OSError when it has failed; see `flush`."""
+        """The sync has ended. Raises Unflushed when it has failed; see `flush`."""
         if failure is not None:
             self._fail()
-            raise failure
+            raise _unflushed(failure) from failure
         self._log.synced(what)
 
     def logged(self) -> int:
@@ -374,6 +401,7 @@ class Env:
 
     def _fail(self) -> None:
         self._failed = True
+        read_from_disk(self.folder)
         self.broken()
 
     def detect_deadlocks(self) -> int:
@@ -503,6 +531,10 @@ class AtRest(Env):
         self.tables.clear()
 
 
+def _unflushed(error: OSError) -> Unflushed:
+    return Unflushed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
+
+
 def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
     """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
 
@@ -537,5 +569,8 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
             except db.DBError as error:
                 env.met(error)
                 raise
+            if not reads:
+                COMMITS.here += 1
+                Commits.total += 1
             return result
     raise AssertionError("unreachable")

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,24 @@ class LogFlush:
         handle, self._newest = self._newest[1], (0, -1)
         if handle >= 0:
             os.close(handle)
+
+
+def last_write(folder: Path) -> int:
+    """The Unix time at which the log in that folder was last written to; now if there is none."""
+    times = [int(path.stat().st_mtime) for path in folder.glob("log.*")]
+    return max(times, default=int(time.time()))
+
+
+def read_from_disk(folder: Path) -> None:
+    """Have the log in that folder read from its disk next: after a sync that failed, memory may hold what the disk does
+    not, and calls it written (fsync(2)); recovery must not take it for durable."""
+    for path in folder.glob("log.*"):
+        with contextlib.suppress(OSError):
+            handle = privatefiles.open_handle(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
 
 
 def keep_copy(file: Path, folder: Path) -> None:

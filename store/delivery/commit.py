@@ -12,6 +12,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
+from store.delivery.repeats import repeated
 from store.delivery.replacement import put_back
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
@@ -42,7 +43,7 @@ class Target:
     `own` is those of the flags (bits) that are the `reader`'s own in this mailbox; see `Store.private_bits`.
     `header` is header fields, each with its CRLF, that the message gets in this mailbox alone, before all others.
     `suppress`: for so many seconds the same Message-ID from the same sender does not come to the mailbox again; 0: it
-    may.
+    may. `repeat`: a delivery that ended without an answer is recognised for so many seconds (`delivery.repeats`).
     """
 
     entry: MailboxEntry
@@ -53,6 +54,7 @@ class Target:
     appended: bool = False
     header: bytes = b""
     suppress: int = 0
+    repeat: int = 0
 
 
 @frozen
@@ -65,9 +67,11 @@ class Delivered:
 
 @frozen
 class Duplicate:
-    """The message is, or was, in the mailbox already (`Target.suppress`): it did not come again."""
+    """The message is, or was, in the mailbox already (`Target.suppress`, or with `repeated` `Target.repeat`): it did
+    not come again."""
 
     entry: MailboxEntry
+    repeated: bool = False
 
 
 Outcome = Delivered | Duplicate | StoreError
@@ -119,6 +123,13 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
     NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
     """
     seen = None if staged.on_disk else partition.refs.glance(staged.digest)
+    if targets[0].repeat and (seen is not None or staged.concealed) and (again := repeated(
+            partition, staged.digest, [target.entry.id for target in targets], targets[0].repeat)):
+        left = [target for target in targets if target.entry.id not in again]
+        others = iter(commit(partition, staged, [evolve(target, repeat=0) for target in left], received,
+                             seconds=seconds) if left else ())
+        return [Duplicate(target.entry, repeated=True) if target.entry.id in again else next(others)
+                for target in targets]
     own = _own_trace(partition, seen, staged)
     for _ in range(TRIES):
         try:

@@ -5,14 +5,19 @@ says what is synced: with "messages", flag changes, copies and expunges are ackn
 a second; with "none" nothing is waited for.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from attrs import evolve
 
+from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
-from store import hosting
+from store import hosting, offload
+from store.delivery import repeats
 from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.delivery.concealment import stored_lately, takes_long_way
 from store.delivery.durability import durability_of, place_all
@@ -25,6 +30,8 @@ from store.partition.staged import Staged
 from store.settings import SYNC_LEVELS
 from store.store import Store
 from store.values import InternalDate
+
+log = logging.getLogger(__name__)
 
 Found = TypeVar("Found", bound=Outcome)
 Committed = TypeVar("Committed")
@@ -41,7 +48,8 @@ async def spill(store: Store, staged: Staged) -> None:
 
 async def deliver(store: Store, staged: Staged, targets: Sequence[Target], received: InternalDate | None = None
                   ) -> list[Outcome]:
-    """Deliver a received message to all targets; when this returns, what it says is on disk.
+    """Deliver a received message to all targets; when this returns, what it says is on disk. Raises Unflushed when what
+    has been done may not be: then there is no answer. Whatever else it raises, nothing has been done.
 
     An outcome for each target, in their order; a StoreError for one that was refused. A partition on which all fails
     does not harm the others. The staged message is used up, also when this raises.
@@ -56,7 +64,11 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     left = dict(enumerate(targets))
     try:
         while True:
-            outcomes |= await _deliver_to(store, staged, left, received)
+            try:
+                outcomes |= await _deliver_to(store, staged, left, received)
+            except Unflushed:
+                after_commit(unanswered, store, staged, targets)
+                raise
             tried = left
             moved = {at: _as_it_is_now(store, target, outcomes[at]) for at, target in tried.items()}
             left = {at: target for at, target in moved.items() if target is not None}
@@ -66,7 +78,14 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
                 await threads_of(store).pause(PAUSE)
     finally:
         if not staged.committed:
-            durability_of(store).discard(staged)
+            after_commit(durability_of(store).discard, staged)
+
+
+def unanswered(store: Store, staged: Staged, targets: Sequence[Target]) -> None:
+    """Whoever brought the message has no answer, and brings it again."""
+    if targets[0].repeat:
+        offload.start(store, "changes", partial(
+            repeats.note, store, staged.digest, [target.entry for target in targets], targets[0].repeat))
 
 
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
@@ -98,7 +117,7 @@ async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, Int
     finally:
         for staged, _, _ in messages:
             if not staged.committed:
-                durability_of(store).discard(staged)
+                after_commit(durability_of(store).discard, staged)
 
 
 async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
@@ -126,18 +145,14 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             await secure(store, partition, files)
             uids = await _unless_lost(store, partition, lambda: _commit_all(store, partition, here))
         for staged, target, _ in here:
-            stored_lately(store).note(store, target, staged)
+            after_commit(stored_lately(store).note, store, target, staged)
             staged.left = staged.concealed
-        durability_of(store).make_ready(partition)
-        if store.settings.sync != NOTHING:
-            await durability_of(store).log(partition, files)
-        else:
-            await run(store, "files", place_all, files)
+        await _on_disk(store, partition, files)
         return uids
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
-                durability_of(store).discard(staged)
+                after_commit(durability_of(store).discard, staged)
 
 
 async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
@@ -213,7 +228,7 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
     last = next((name for name in by_partition if name in store.partitions and store.partitions[name].files is own), "")
     outcomes: dict[int, Outcome] = {}
     for name in sorted(by_partition, key=lambda name: name == last):
-        places = by_partition[name]
+        places, before = by_partition[name], Commits.total
         try:
             partition = store.partition(name)
             copy = staged if partition.files is own else await _copy(store, staged, partition)
@@ -222,9 +237,15 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
                                             alone=len(by_partition) == 1)
             finally:
                 if copy is not staged and not copy.committed:
-                    durability.discard(copy)
+                    after_commit(durability.discard, copy)
         except StoreError as refusal:
             found = [refusal] * len(places)
+        except Unflushed:
+            raise
+        except Exception as error:      # on this partition nothing is done; on another one it may be
+            unless_committed(before, error)
+            log.exception("a message could not be delivered on partition %s", name)
+            found = [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(places)
         outcomes.update(zip(places, found, strict=True))
     return outcomes
 
@@ -275,15 +296,23 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
         outcomes = await _unless_lost(store, partition, lambda: _commit(store, partition, staged, targets, received))
     for target, outcome in zip(targets, outcomes, strict=True):
         if isinstance(outcome, Delivered):
-            stored_lately(store).note(store, target, staged)
+            after_commit(stored_lately(store).note, store, target, staged)
     if alone and staged.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
         staged.left = True              # there is no other try
-    durability.make_ready(partition)
-    if store.settings.sync == NOTHING:
-        place_all([staged])
-    else:
-        await durability.log(partition, [staged])
+    await _on_disk(store, partition, [staged])
     return outcomes
+
+
+async def _on_disk(store: Store, partition: Partition, messages: Sequence[Staged]) -> None:
+    """Return when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
+    after_commit(durability_of(store).make_ready, partition)
+    if store.settings.sync == NOTHING:
+        if len(messages) == 1:
+            place_all(messages)
+        else:
+            after_commit(offload.start, store, "files", partial(place_all, messages))
+    else:
+        await durability_of(store).log(partition, messages)
 
 
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
@@ -308,7 +337,7 @@ async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:
 async def flushed(store: Store, entry: MailboxEntry) -> None:
     """Return when everything committed so far on the mailbox's partition is on disk: before a positive answer.
 
-    Unless the setting `sync` says not to wait for that.
+    Unless the setting `sync` says not to wait for that. Raises Unflushed: there is no answer then.
     """
     if store.settings.sync == EVERYTHING:
         await durability_of(store).log(store.partition_of(entry))

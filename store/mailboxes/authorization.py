@@ -10,6 +10,7 @@ from attrs import evolve
 from mboxlist import acl
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName
 from store.accounts.base import NO_USER_ID
@@ -130,7 +131,7 @@ def set_acl(store: Store, name: MailboxName, identifier: str, modification: str,
 
     changed = transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
-    store.news.tell([changed.id])
+    after_commit(store.news.tell, [changed.id])
     return changed
 
 
@@ -197,4 +198,4 @@ def annotate(store: Store, entry: MailboxEntry, name: str, value: bytes | None, 
     except ValueError as problem:
         raise StoreError(Problem.LIMIT, str(problem)) from problem
     store.mailboxes.env.flush()
-    store.mailboxes.noticed(entry)
+    after_commit(store.mailboxes.noticed, entry)

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
@@ -54,6 +55,10 @@ def delete_mailbox(store: Store, name: MailboxName, *, even_inbox: bool = False)
 
     entry = transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
+    after_commit(_bury_deleted, store, entry, now)      # or else housekeeping does it: `interrupted`
+
+
+def _bury_deleted(store: Store, entry: MailboxEntry, now: int) -> None:
     partition = store.partition_of(entry)
     partition.transact(lambda txn: bury(txn, entry.id, now))
     partition.flush()
@@ -122,8 +127,8 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
             partition.transact(lambda txn: _bury_again(store, txn, entry.id))
         raise
     store.mailboxes.env.flush()
-    partition.transact(lambda txn: txn.make_writable(entry.id, store.mailboxes))
-    roots.recharge_renamed(store, target.owner)
+    after_commit(partition.transact, lambda txn: txn.make_writable(entry.id, store.mailboxes))
+    after_commit(roots.recharge_renamed, store, target.owner)
     return entry
 
 

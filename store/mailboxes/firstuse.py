@@ -7,6 +7,7 @@ import logging
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
@@ -68,4 +69,4 @@ def _make_special(store: Store, user: str, wanted: dict[str, str]) -> None:
 
     transact(store.mailboxes.env, subscribe)
     store.mailboxes.env.flush()
-    writing.note_user(store, user)
+    after_commit(writing.note_user, store, user)

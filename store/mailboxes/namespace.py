@@ -6,13 +6,15 @@ from contextlib import suppress
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.kv import Failure, Unflushed, transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem, legal_path, new_name
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
-from store.problems import problems
+from store.partition.partition import Partition
+from store.problems import nothing_shown, problems
 from store.quota import roots
 from store.store import Store
 from store.tables.state import UNLISTED, MailboxState
@@ -49,8 +51,9 @@ def insert_mailbox(store: Store, name: MailboxName, partition: str, special_use:
     The figures come first, then the row in the list: what a crash leaves in between is seen by nobody. Nobody writes
     to the mailbox before its row is on disk, or a crash could leave mail where nobody finds it."""
     place = store.partition(partition)
-    mailbox, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
-    store.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
+    with nothing_shown():
+        mailbox, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
+        store.mailboxes.env.flush()          # an id or UIDVALIDITY that was used must never come again
     new = MailboxState.new(validity, place.epoch, roots.root_for(place, name), UNLISTED)
     created = int(time.time())
 
@@ -67,18 +70,24 @@ def insert_mailbox(store: Store, name: MailboxName, partition: str, special_use:
         return entry
 
     try:
-        place.transact(lambda txn: txn.set_state(mailbox, None, new))
-        place.flush()
+        with nothing_shown():
+            place.transact(lambda txn: txn.set_state(mailbox, None, new))
+            place.flush()
         entry = transact(store.mailboxes.env, insert)
     except (StoreError, OSError, Failure):
-        with suppress(StoreError):          # then housekeeping does it
-            deletion.destroy(place, mailbox, created)
+        with suppress(StoreError, Unflushed):       # then housekeeping does it
+            with nothing_shown():
+                deletion.destroy(place, mailbox, created)
         raise
     store.mailboxes.env.flush()
-    place.transact(lambda txn: txn.make_writable(mailbox, store.mailboxes, new))
-    if new.quota_root != roots.root_for(place, name):      # changed while the mailbox was not in the list yet
-        roots.recharge(store, name.owner)
+    after_commit(place.transact, lambda txn: txn.make_writable(mailbox, store.mailboxes, new))
+    after_commit(_recharge, store, place, name, new.quota_root)
     return entry
+
+
+def _recharge(store: Store, place: Partition, name: MailboxName, root: str) -> None:
+    if root != roots.root_for(place, name):     # changed while the mailbox was not in the list yet
+        roots.recharge(store, name.owner)
 
 
 @problems()
@@ -123,7 +132,7 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     roots.check_rename(store, old, new)
     transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
-    roots.recharge_renamed(store, new.owner)
+    after_commit(roots.recharge_renamed, store, new.owner)
 
 
 def uidnext(store: Store, name: MailboxName) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from mboxlist import acl
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
@@ -28,7 +29,7 @@ def subscribe(store: Store, user: str, name: str) -> None:
 
     transact(store.mailboxes.env, add)
     store.mailboxes.env.flush()
-    writing.note_user(store, user)
+    after_commit(writing.note_user, store, user)
 
 
 @problems()
@@ -40,7 +41,7 @@ def unsubscribe(store: Store, user: str, name: str) -> bool:
 
     removed = transact(store.mailboxes.env, remove)
     store.mailboxes.env.flush()
-    writing.note_user(store, user)
+    after_commit(writing.note_user, store, user)
     return removed
 
 

@@ -35,11 +35,13 @@ from store.tables.state import MailboxState
 from store.tables.vanished import ranges_of
 
 
-def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId]) -> Iterator[Correction]:
-    """What hangs on these mailboxes, which are in the list or among the deleted ones. Raises StoreError."""
-    expunged: dict[int, list[bytes]] = {}
-    for item in partition.removed.all():
-        expunged.setdefault(item.mailbox, []).append(item.key)
+def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId], *, expunged: bool = True
+                      ) -> Iterator[Correction]:
+    """What hangs on these mailboxes, which are in the list or among the deleted ones; what was `expunged` is in a
+    table of all mailboxes. Raises StoreError."""
+    keys: dict[int, list[bytes]] = {}
+    for item in partition.removed.all() if expunged else ():
+        keys.setdefault(item.mailbox, []).append(item.key)
     for mailbox in mailboxes:
         found = store.known(mailbox)
         if found is None or found[0].partition != partition.name:
@@ -48,9 +50,9 @@ def correct_leftovers(store: Store, partition: Partition, mailboxes: list[Mailbo
         for work in (_own_flags, _vanished, _keywords, _modseqs):
             for what in partition.transact(partial(_of, work, mailbox)):
                 yield Correction(what, where)
-        if mailbox in expunged:
+        if mailbox in keys:
             for what in partition.transact(lambda txn, mailbox=mailbox: _expunged(      # type: ignore[misc]
-                    txn, mailbox, expunged[mailbox])):
+                    txn, mailbox, keys[mailbox])):
                 yield Correction(what, where)
 
 

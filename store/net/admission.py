@@ -1,6 +1,7 @@
 """Admission control of a server, which all its listeners share: what it asks of every connection of any protocol."""
 
 import math
+import resource
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.net.limits import ConnectionLimits
 from store.values import setting
 
+SPARE_DESCRIPTORS = 128     # of a process, that connections leave free
 MINUTE = 60.0               # seconds in which `command_rate` counts
 
 
@@ -43,6 +45,14 @@ class LoginAdmissionSettings(AdmissionSettings):
     early_octets: int = setting(64 << 10, "octets that a client may send before it has logged in, under TLS those "
                                 "within; 0: any number", type="size", validator=ge(0))
     command_rate: int = setting(600_000, "lines that a client may send in a minute; 0: any number", validator=ge(0))
+
+
+def descriptors_for_connections() -> float:
+    """The first number of a descriptor that no connection gets: the others are for message files, logs and other
+    processes, which those who are there need, and to tell who is refused. The system gives the lowest one that is free,
+    so that a connection with this number means that all below are in use."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if most == resource.RLIM_INFINITY else most - min(SPARE_DESCRIPTORS, most // 4)
 
 
 @define(eq=False)

@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Any
 
 from mboxlist import privatefiles
+from mboxlist.engine.troubles import TROUBLES
 from store.changes import Change, News
 
 log = logging.getLogger(__name__)
@@ -79,8 +80,11 @@ class NewsSocket:
     def _send(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
         changed = os.fstat(self._directory).st_mtime_ns
         if changed != self._looked or time.time_ns() - changed < _FRESH:
-            self._looked = changed
-            self._peers = [name for name in os.listdir(self._directory) if name != self._name]
+            try:
+                self._peers = [name for name in os.listdir(self._directory) if name != self._name]
+                self._looked = changed
+            except OSError as error:        # no more descriptors: those that were there hear of it
+                TROUBLES.met("which processes there are cannot be looked up", str(error))
         if not self._peers:
             return
         named = list(mailboxes)

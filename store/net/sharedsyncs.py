@@ -15,9 +15,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from mboxlist.engine.troubles import TROUBLES
+from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durability import Durability, place_all
-from store.errors import StoreError, disk_problem
+from store.errors import StoreError
 from store.net.threads import ReactorThreads
 from store.offload import Threads
 from store.partition.partition import READY, Partition
@@ -220,7 +221,8 @@ class SharedSyncs(Durability):
         return found.ask(staged)
 
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> "Deferred[None]":
-        """Fires when everything committed so far is on disk; after that these messages get their places."""
+        """Fires when everything committed so far is on disk; after that these messages get their places. Nothing but
+        Unflushed comes of it: what is to be synced has been committed."""
         found = self._logs.get(partition.name)
         if found is None:
             found = self._logs[partition.name] = _Shared(lambda batch: self._flush(partition, batch))
@@ -236,17 +238,22 @@ class SharedSyncs(Durability):
 
     def _flush(self, partition: Partition, batch: list[Sequence[Staged]]) -> "Deferred[None]":
         try:
-            log_file = partition.env.unsynced() if self._kernel is not None else None
-        except OSError as error:
-            return fail(disk_problem(error))
-        if log_file is None or self._kernel is None:
-            flushed = self._threads.run("sync", partition.flush)
-        else:
-            flushed = self._kernel.sync(log_file.handle).addCallbacks(
-                lambda _: partition.synced(log_file), lambda failure: partition.synced(log_file, failure.value))
+            flushed = self._sync_log(partition)
+        except Exception:
+            flushed = fail()
         if any(batch):
-            flushed.addCallback(lambda _: self._place(partition, batch))
-        return flushed
+            return flushed.addCallbacks(lambda _: after_commit(self._place, partition, batch), _unflushed)
+        return flushed.addErrback(_unflushed)
+
+    def _sync_log(self, partition: Partition) -> "Deferred[None]":
+        log_file = None
+        if self._kernel is not None:
+            with suppress(OSError):             # without a descriptor it takes `flush`
+                log_file = partition.env.unsynced()
+        if log_file is None or self._kernel is None:
+            return self._threads.run("sync", partition.flush)
+        return self._kernel.sync(log_file.handle).addCallbacks(
+            lambda _: partition.synced(log_file), lambda failure: partition.synced(log_file, failure.value))
 
     def _place(self, partition: Partition, batch: list[Sequence[Staged]]) -> None:
         found = self._placing.get(partition.name)
@@ -267,3 +274,10 @@ class SharedSyncs(Durability):
         self._threads.side_by_side([staged.sync for staged in batch])
         if not all(staged.named for staged in batch):
             batch[0].files.sync_names()
+
+
+def _unflushed(failure: Failure) -> None:
+    """What has kept a flush from being begun, too, leaves open what is on disk."""
+    if isinstance(failure.value, Unflushed):
+        failure.raiseException()
+    raise Unflushed(getattr(failure.value, "errno", None) or errno.EIO, str(failure.value)) from failure.value

@@ -28,8 +28,9 @@ from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
-from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
+from mboxlist.engine.logfiles import Unsynced, last_write
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
@@ -69,6 +70,8 @@ READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
+BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
+                                        # have delivered without an answer
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
 _REFUSED = (*Deadlock, Quiesced, Failure, OSError)  # what a transaction raises, and is told as StoreError
 
@@ -91,6 +94,7 @@ class Partition:
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
+        self._written = last_write(folder / "index") if recover else 0     # before recovery writes
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken, write_freeze=write_freeze,
                        marks=lambda: [] if self._read_only else generations_of_partition(folder))
@@ -119,6 +123,7 @@ class Partition:
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
         self.epoch = self._begin(recover)
+        self.unclean_ends = self.duplicates.ends()      # see `delivery.repeats`
 
     @staticmethod
     def make(folder: Path) -> None:
@@ -150,6 +155,9 @@ class Partition:
         if recover and not self._read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
+            if self._unclean.exists():
+                transact(self.env, lambda txn: self.duplicates.note_end(
+                    self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
             self.files.recover(self._committed_mid)
@@ -185,18 +193,12 @@ class Partition:
         return digest if record is not None and record.serial == serial else None
 
     def flush(self) -> None:
-        """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        try:
-            self.env.flush()
-        except OSError as error:
-            raise disk_problem(error) from error
+        """Return when everything committed so far is on disk. Raises Unflushed."""
+        self.env.flush()
 
     def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
-        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
-        try:
-            self.env.synced(log_file, failure)
-        except OSError as error:
-            raise disk_problem(error) from error
+        """A sync of what `env.unsynced` gave has ended. Raises Unflushed."""
+        self.env.synced(log_file, failure)
 
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
@@ -279,7 +281,10 @@ class Partition:
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             with _refused():
                 serial = transact(self.env, self._take_serials)
-            self.flush()                # or else a crash would have them given out again
+            try:
+                self.flush()            # or else a crash would have them given out again
+            except Unflushed as error:  # nothing that anybody has asked for is done
+                raise disk_problem(error) from error
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
                 insort(self._blocks, serial)
@@ -391,8 +396,8 @@ class Partition:
             with _refused(hurried):
                 self.domains.sum_up(domain)
         if made[0].charged:
-            self.domains.add(made[0].charged)
-        self._remember(made[0])
+            after_commit(self.domains.add, made[0].charged)
+        after_commit(self._remember, made[0])
         return result
 
     def _remember(self, txn: WriteTxn) -> None:
@@ -420,6 +425,10 @@ class Partition:
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         return state
+
+    def figures(self, mailbox: MailboxId) -> bytes | None:
+        """`glance_state` as it is stored, also that of a mailbox that has been deleted."""
+        return self.states.glance(state_key(mailbox))
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mboxlist.entry import MailboxEntry
+from store.mend.correctionrounds import mend
+from store.mend.scoped import correct_rows, correct_some
 from store.rebuild import cacherebuild
 from store.rebuild.outcome import Outcome
 from store.rebuild.recount import recount_some
+from store.reconstruct.faults import found as findings
 from store.reconstruct.request import Progress, Request
-from store.reconstruct.scope import entries_meant, mailboxes_meant
+from store.reconstruct.scope import entries_meant, mailboxes_meant, owner_meant
 from store.store import Store
 from store.userarea import writing
 from store.values import RECONSTRUCT, Finding
@@ -18,8 +21,9 @@ from store.values import RECONSTRUCT, Finding
 def correct(request: Request) -> Outcome:
     """Those of a user, or a mailbox and those below it. Raises Refused, StoreError."""
     with request.open_store() as store, request.correcting():
+        outcome = Outcome(corrections=correct_rows(store, owner_meant(store, request) or ""))
         scope, entries = mailboxes_meant(store, request), entries_meant(store, request)
-        outcome = Outcome(mailboxes=len(scope))
+        outcome.mailboxes = len(scope)
         if request.force:
             with request.watched() as progress:
                 rebuild_cached(store, entries, outcome, request, progress)
@@ -27,10 +31,14 @@ def correct(request: Request) -> Outcome:
         for name, partition in sorted(store.partitions.items()):
             here = [mailbox for place, mailbox in scope if place == name]
             if here:
+                outcome.corrections += correct_some(store, partition, here)
                 done, uses[name] = recount_some(store, partition, here)
                 outcome.corrections += done
             partition.unwritten.changed.update(here)
             writing.write_round(store, partition, hurry=True)
+        if outcome.corrections:         # they may have hidden others
+            only = {mailbox for _, mailbox in scope}
+            mend(store, lambda store: findings(store, request, only), outcome, once=False)
         with request.watched() as progress:
             look_at(store, entries, outcome, progress, deep=request.deep, uses={} if outcome.corrections else uses)
     return outcome

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from store.filelock import scratch
+from store.mend.correctionrounds import mend
 from store.partition.marks import is_down
 from store.rebuild.outcome import Outcome
 from store.reconstruct.request import Request
-from store.reconstruct.wholestore import accounts, take_in_everywhere
+from store.reconstruct.wholestore import accounts
 
 
 def make(request: Request) -> Outcome:
@@ -29,7 +30,9 @@ def make_and_apply(request: Request) -> Outcome:
         if not (down and request.check):
             outcome = _apply(request, folder)
     if not request.check and not request.partition:
-        take_in_everywhere(request, outcome)
+        with request.open_store() as store:
+            outcome.left.clear()        # the rounds say what is left in the end
+            mend(store, request.faults, outcome)
     return outcome
 
 

@@ -1,7 +1,8 @@
 """Which messages came to which mailboxes a short time ago, so that one that is sent twice is not kept twice.
 
-`arrivals.db`: digest of Message-ID, sender and mailbox -> the Unix time until which that counts. Nothing else knows of
-it: what is lost of it can only let a message come twice.
+`arrivals.db`: digest of Message-ID, sender and mailbox -> the Unix time until which that counts. The same for digest
+and mailbox of a delivery that ended without an answer, and for each unclean end (`delivery.repeats`). Nothing else
+knows of it: what is lost of it can only let a message come twice.
 """
 
 import struct
@@ -19,6 +20,9 @@ from mboxlist.entry import MailboxId
 
 ROWS_AT_A_TIME = 500        # that are looked at together, and forgotten in one transaction
 _UNTIL = struct.Struct("<I")
+_SPAN = struct.Struct(">II")
+_END = b"\0unclean end"     # longer than any other key begins alike, or so good as never: those are 16 octets
+ENDS_SECONDS = 86_400       # how long an unclean end is on record
 _LATEST = (1 << 32) - 1
 
 
@@ -42,6 +46,26 @@ class Duplicates:
         """It comes now, and counts so long."""
         self._table.put(key, _UNTIL.pack(min(int(self.clock()) + seconds, _LATEST)), txn)
 
+    def add_all(self, keys: Iterable[bytes], seconds: int, txn: Txn) -> None:
+        """`add` each."""
+        for key in keys:
+            self.add(key, seconds, txn)
+
+    def is_noted(self, key: bytes) -> bool:
+        """Whether there is such a row that counts, at this moment."""
+        data = self._table.get(key)
+        return data is not None and _UNTIL.unpack(data)[0] > self.clock()
+
+    def note_end(self, first: int, last: int, txn: Txn) -> None:
+        """There was an unclean end: what was delivered between these Unix times may have had no answer."""
+        self.add(_END + _SPAN.pack(first, last), ENDS_SECONDS, txn)
+
+    def ends(self) -> tuple[tuple[int, int, int], ...]:
+        """The unclean ends of late: those times, and when that was noted."""
+        with closing(cast("Any", self._table.scan(_END, _END + b"\xff" * (_SPAN.size + 1)))) as rows:
+            return tuple((*_SPAN.unpack(key[len(_END):]), _UNTIL.unpack(data)[0] - ENDS_SECONDS) for key, data in rows
+                         if len(key) == len(_END) + _SPAN.size and not self._is_over(data))
+
     def starts(self) -> Iterator[bytes]:
         """The first key of each part of the table, for `over`; none if it is empty. Nothing is locked between two."""
         rows = self._some_rows(b"")
@@ -63,6 +87,11 @@ class Duplicates:
 
     def _is_over(self, data: bytes | None) -> bool:
         return data is not None and _UNTIL.unpack(data)[0] <= self.clock()
+
+
+def repeat_key(digest: bytes, mailbox: MailboxId) -> bytes:
+    """The key of a message in a mailbox to which it was delivered without an answer."""
+    return blake2b(b"\0".join((b"repeat", digest, b"%d" % mailbox)), digest_size=16).digest()
 
 
 def arrival_key(message_id: bytes, sender: bytes, mailbox: MailboxId) -> bytes:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mboxlist.engine.kv import Deadlock, Env, Failure
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed
 from store.housekeeping import interrupted
 from store.mailboxes import subscribing
 from tests.support.faults.planted import Faults
@@ -63,11 +63,19 @@ def test_nothing_has_been_done(place, wire, command, error, code):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_the_log_cannot_be_written(place, wire, command, code):
-    """It may have been done, though it was not said; housekeeping finishes what is half done."""
+    """What may have been done is not answered: the session ends. What is not begun is refused. Housekeeping finishes
+    what is half done."""
     with Faults() as faults:
-        failing(faults, "flush", OSError(code, os.strerror(code)))
-        assert said(wire, command).startswith(b"a NO [UNAVAILABLE] ")
-        assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
+        failing(faults, "flush", Unflushed(code, os.strerror(code)))
+        answer = said(wire, command)
+        if command.startswith((b"CREATE", b"RENAME INBOX")):     # a new UIDVALIDITY comes first
+            assert answer.startswith(b"a NO [UNAVAILABLE] ")
+            assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
+        else:
+            assert answer.startswith(b"* BYE [UNAVAILABLE] ") and b"\r\na " not in answer and wire.closed
+            wire = place.connect()
+            wire.send(b"x LOGIN alice secret\r\n")
+            assert b"x OK" in wire.received()
     assert said(wire, command).startswith((b"a OK ", b"a NO [ALREADYEXISTS] ", b"a NO [NONEXISTENT] "))
     for item in list(place.store.mailboxes.pending.all()):
         interrupted.finish(place.store, item)
@@ -76,7 +84,7 @@ def test_the_log_cannot_be_written(place, wire, command, code):
 def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire):
     """CREATE fails before its row is in the list: it is not there, and the next CREATE of that name makes it."""
     with Faults() as faults:
-        failing(faults, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        failing(faults, "flush", Unflushed(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         assert said(wire, b"CREATE New").startswith(b"a NO [UNAVAILABLE] ")
         assert said(wire, b"LIST \"\" New") == b"a OK LIST completed\r\n"
         assert said(wire, b"APPEND New {4+}\r\nText").startswith(b"a NO [TRYCREATE] ")

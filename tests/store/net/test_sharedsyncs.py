@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from mboxlist.engine.damagemarks import Flushed
+from mboxlist.engine.kv import Unflushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
@@ -160,7 +161,7 @@ def test_a_log_that_cannot_be_synced_ends_the_process(served: tuple[Store, InHan
     failed: list[BaseException] = []
     durability_of(store).log(partition).addErrback(lambda failure: failed.append(failure.value))  # type: ignore[attr-defined]
     kernel.begun[0][1].errback(OSError(errno.EIO, "lost"))
-    assert broken == [True] and isinstance(failed[0], StoreError) and failed[0].problem is Problem.UNAVAILABLE
+    assert broken == [True] and isinstance(failed[0], Unflushed) and failed[0].errno == errno.EIO
     partition.env._failed = False                                       # so that the store can be closed
 
 

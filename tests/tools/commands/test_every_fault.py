@@ -24,6 +24,10 @@ from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
 from tests.support.stores import small
 from tools.cli import program
+from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild.rebuildjob import Local
+from tools.spark.verify.mending import mend
+from tools.spark.verify.verifyjob import one_by_one, verify
 
 pytestmark = pytest.mark.long
 
@@ -133,7 +137,7 @@ def wanted(store, what=None):
 @pytest.fixture(autouse=True)
 def few_folders(request, monkeypatch):
     """To make 4,096 folders of messages is half of what a test costs."""
-    if not any(word in request.node.name for word in ("this file", "the folder")):
+    if not any(word in request.node.name for word in ("this file", "the folder", "verification")):
         small.few_folders(monkeypatch.setattr)
 
 
@@ -152,6 +156,49 @@ def test_what_is_named_mends(damaged, what):        # noqa: F811
     after = messages(damaged)
     assert [name for name in before if before[name] - after.get(name, Counter())] == []
     assert reconstruct(wanted(damaged)).corrections == []           # nothing moves any more
+
+
+#: What concerns mailboxes of one user.
+OF_A_USER = (
+    "a row of the list is lost", "figures are lost", "a row of the list and its figures are lost",
+    "a row of the list names another partition", "a row of the list names another id", "a chunk of records is lost",
+    "a row of the list has a lower UIDVALIDITY", "a chunk of records and the figures are lost", "figures are behind",
+    "does not agree with its checksum", "messages: 9 in its figures", "UIDVALIDITY is", "is charged to quota root",
+    "its figures say that it was deleted", "bob's own flags of chunk 0 do not agree with their checksum",
+    "is still there", "2 records refer to it, counted are 1", "quota says", "it is damaged", "is not found by its id")
+
+
+@pytest.mark.parametrize("what", OF_A_USER)
+def test_of_a_user_alone(damaged, what):            # noqa: F811
+    before = messages(damaged)
+    FAULTS[what](damaged)
+    outcome = reconstruct(wanted(damaged, "alice"))
+    assert (check_all(damaged), outcome.left, outcome.findings) == ([], [], [])
+    after = messages(damaged)
+    assert [name for name in before if before[name] - after.get(name, Counter())] == []
+
+
+#: Faults that can be there together.
+TOGETHER = (
+    "nothing is known of this file", "readers' own flags of a mailbox",
+    "records of a mailbox that has no figures", "it waits for the purge since 5", "will be given out again",
+    "quota says", "annotations of a mailbox that is not in the list", "its figures do not say so",
+    "a message file has a second name", "header fields are lost", "a row of the list is lost")
+
+
+def test_a_verification_puts_right_what_it_finds(damaged, tmp_path):        # noqa: F811
+    """`onecopy check --engine local --apply`, of many at once."""
+    before = messages(damaged)
+    for what in TOGETHER:
+        FAULTS[what](damaged)
+    found = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one)
+    assert len(found.own) >= len(TOGETHER) - 1
+    done = mend(damaged, Plan(tmp_path / "plan"), found)
+    assert (check_all(damaged), done.left) == ([], [])
+    again = verify(damaged.root, tmp_path / "again", Local(), damaged, each=one_by_one)
+    assert again.own == []
+    after = messages(damaged)
+    assert [name for name in before if before[name] - after.get(name, Counter())] == []
 
 
 @pytest.mark.parametrize("repair", Repair, ids=lambda repair: repair.name)

@@ -2,7 +2,8 @@
 
 Files that have another message's name get their own; then the plan is applied (`planlive.apply_live`), which exchanges
 index and cache records and recounts everything; then every damaged `store.idx` is rewritten, and files that only say
-again what another one says go. Files that nothing refers to go with `sweep`. Contents that are gone stay gone.
+again what another one says go. Files that nothing refers to go with `sweep`. Then come the rounds of `store/mend`, as
+in a reconstruct. Contents that are gone stay gone.
 
 Done twice, the second time does nothing; cut off, it is done again.
 """
@@ -14,6 +15,8 @@ from pathlib import Path
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
+from store.check.wholecheck import check_all
+from store.mend import correctionrounds, listrows, lostfigures
 from store.partition.partition import Partition
 from store.rebuild.emptying import make_folders
 from store.rebuild.outcome import Correction, Outcome
@@ -35,6 +38,7 @@ def mend(store: Store, plan: Plan, found: Verified, *, sweep: bool = False) -> O
     done: list[Correction] = []
     for partition in store.partitions.values():
         make_folders(partition.folder)
+    done += listrows.correct_list(store) + lostfigures.restore_figures(store)
     for (name, digest), path in sorted(found.misnamed.items()):
         done += _rename(store.partitions[name], digest, path)
     applied = apply_live(store, plan)
@@ -47,6 +51,8 @@ def mend(store: Store, plan: Plan, found: Verified, *, sweep: bool = False) -> O
             applied.corrections += [correction for fault in found.own if fault.kind == "message-stranger"
                                     and fault.partition in ("", name)
                                     for correction in _sweep(partition, fault.where)]
+    applied.left.clear()                # it says how things were before the rounds
+    correctionrounds.mend(store, check_all, applied)
     return applied
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from store.check.wholecheck import check_all
 from store.errors import Problem, StoreError
 from store.filelock import scratch
 from store.partition.marks import is_down
@@ -65,10 +64,9 @@ def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]
     applied = mend(store, plan, found, sweep=sweep)
     losses = [fault for fault in found.own if fault.is_loss]
     known = {fault.where for fault in losses}
-    left = losses + [fault for fault in of_check(check_all(store)) if fault.where not in known]
+    left = losses + [fault for fault in of_check(applied.left) if fault.where not in known]
     return {"corrections": [attrs.asdict(each) for each in applied.corrections],
-            "not_applied": [attrs.asdict(each) for each in applied.left],
-            "left": len(left) + len(applied.left), "left_classes": classes(left)}
+            "left": len(left), "left_classes": classes(left)}
 
 
 def _print(summary: dict[str, Any], folder: Path | None) -> None:
@@ -83,8 +81,6 @@ def _print(summary: dict[str, Any], folder: Path | None) -> None:
         print("the databases are lost: files alone were looked at")
     if "left" in summary:
         print(f"{len(summary['corrections'])} corrections; {summary['left']} left")
-        for item in summary["not_applied"]:
-            print(f"  {item['where']}: {item['what']} (repair: onecopy {item['repair']})")
         _print_classes(summary["left_classes"])
     elif folder is not None and summary["faults"]:
         print(f"the plan is in {folder}")
