@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from mboxlist.entry import MailboxId
+from mboxlist.setaside import stands_in_the_way
 from store.errors import Problem, StoreError
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
@@ -39,6 +40,8 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     if found is None:
         return
     path, wanted = found
+    if stands_in_the_way(path):
+        return                          # `layout` tells it
     try:
         there = idxfile.read(path)
     except StoreError as error:
