@@ -23,6 +23,7 @@ SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python
 
 state_key: Callable[[int], bytes] = struct.Struct(">I").pack       # the key of a mailbox's row
 
+
 MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
 
 UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 
+from mboxlist.engine.kv import Unflushed
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.opening import open_store
@@ -170,6 +171,8 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
         except StoreError as refusal:
             if refusal.problem not in NOT_NOW:
                 outcome.wrong.append(f"it is refused for good: {refusal}")
+        except Unflushed:
+            pass                        # its client gets no answer
         except BaseException:
             if not place.broken:        # else the process has ended by now
                 outcome.wrong.append(f"it raises {traceback.format_exc(limit=-4)}")
