@@ -27,6 +27,7 @@ PIECE_OCTETS = 1 << 20              # read and written at a time
 STANDARD = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 LINK = "is a symbolic link, which is not followed"
+NO_FILE = "it is not a file"
 MOST_LINKS = 40                     # on the way to a folder, as in the kernel
 
 AnyPath = str | os.PathLike[str]
@@ -73,15 +74,27 @@ def _narrow(handle: int, mode: int) -> None:
         os.fchmod(handle, mode)
 
 
+def open_regular(path: AnyPath, *, at: int | None = None) -> int:
+    """A descriptor of a file, for reading. Raises OSError, also where a folder, or a pipe, stands in its place; it
+    waits for nobody who would write to that."""
+    handle = open_handle(path, os.O_RDONLY | os.O_NONBLOCK, at=at)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(EINVAL, NO_FILE, os.fspath(path))
+    return handle
+
+
 def open_file(path: AnyPath, mode: str = "rb", buffering: int = -1, *, at: int | None = None) -> BinaryIO:
     """As the built-in open, of octets: "wb" makes it anew. Raises OSError."""
     assert "b" in mode
-    return cast(BinaryIO, open(path, mode, buffering, opener=lambda name, flags: open_handle(name, flags, at=at)))
+    return cast(BinaryIO, open(path, mode, buffering, opener=lambda name, flags: open_regular(
+        name, at=at) if mode == "rb" else open_handle(name, flags, at=at)))
 
 
-def open_folder(path: AnyPath) -> int:
-    """A descriptor of a folder, which may be reached by a link: for fsync, flock, and names in it. Raises OSError."""
-    return os.open(path, _FOLDER)
+def open_folder(path: AnyPath, *, at: int | None = None) -> int:
+    """A descriptor of a folder, for fsync, flock, and names in it; it may be reached by a link, but not `at` another
+    folder. Raises OSError."""
+    return os.open(path, _FOLDER if at is None else _FOLDER | os.O_NOFOLLOW, dir_fd=at)
 
 
 def read(path: AnyPath) -> bytes:
@@ -214,11 +227,10 @@ class Folder:
     def open(self, name: AnyPath, mode: str = "rb") -> BinaryIO:
         """See `open_file`. Of what others put there only a file is opened: nothing that has a reader wait."""
         with self._parent(name) as (parent, last):
-            file = open_file(last, mode, at=parent) if mode != "rb" else os.fdopen(
-                open_handle(last, os.O_RDONLY | os.O_NONBLOCK, at=parent), "rb")
+            file = open_file(last, mode, at=parent)
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             file.close()
-            raise OSError(EINVAL, "it is not a file", str(self.path / name))
+            raise OSError(EINVAL, NO_FILE, str(self.path / name))
         return file
 
     def read(self, name: AnyPath) -> bytes:

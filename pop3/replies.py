@@ -56,5 +56,6 @@ LINE_TOO_LONG = refused("the line is too long")
 NEEDS_TLS = refused("passwords are taken under TLS only")
 IN_USE = refused("another session has the maildrop", "IN-USE")
 NOT_REMOVED = refused("messages marked as deleted were not removed", "SYS/TEMP")
+SOME_REMOVED = refused("some deleted messages not removed", "SYS/TEMP")         # RFC 1939 §6
 NEEDS_UTF8 = refused("the message can be had after UTF8 only", "UTF8")      # RFC 6856 §5
 SERVER_BUG = refused("internal error", "SYS/TEMP")

@@ -287,6 +287,9 @@ class Session:
             if removed is None:
                 self._say(replies.NOT_REMOVED)
                 return
+            if removed < 0:
+                self._say(replies.SOME_REMOVED)
+                return
             self._stream.acts["expunged"] += removed
         self._say(replies.BYE)
 

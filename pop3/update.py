@@ -12,7 +12,7 @@ from store.errors import StoreError
 from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, sorted_uids, units
+from store.partition.transactions import EXPUNGE_UNITS, FLAG_UNITS, UNITS, PartlyDone, sorted_uids, units
 from store.problems import tell_refusal
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> int | None:
-    """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed.
+    """Remove what is marked as deleted, on disk when this returns: so many messages; None when that failed, -1
+    when only some of them were removed.
 
     With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
     others have expunged meanwhile are gone, which is what was asked for. Raises Unflushed: there is no answer then.
@@ -44,6 +45,10 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         else:
             await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
         await durable.flushed(store, drop.mailbox.entry)
+    except PartlyDone as error:
+        tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
+        await durable.flushed(store, drop.mailbox.entry)
+        return -1
     except StoreError as error:
         tell_refusal(log, logging.WARNING, f"{who}: QUIT", error)
         return None

@@ -16,7 +16,7 @@ from imap.wire.responses import NO
 from store.delivery import durable
 from store.errors import Problem
 from store.mailboxes.flagchanges import Known, update_flags
-from store.partition.transactions import FLAG_UNITS, units
+from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
 from store.tables.state import DELETED, MailboxState, keyword_bits
 from store.values import FlagAction
@@ -41,8 +41,12 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     known = None
     if command.unchanged_since is not None:
         known = Known(command.unchanged_since, take(view.rows, positions))
-    update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
-        session.store, entry, uids, command.action, command.flags, session.user, known))
+    try:
+        update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
+            session.store, entry, uids, command.action, command.flags, session.user, known))
+    except PartlyDone:                      # the client is told of the new flags before the NO
+        await durable.flushed(session.store, entry)
+        raise
     await durable.flushed(session.store, entry)
     session.done(f"{name} completed")
     if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:

@@ -14,7 +14,7 @@ from mboxlist.entry import MailboxEntry
 from store.delivery import durable
 from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
-from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS
+from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS, PartlyDone
 from store.quota import roots
 from store.tables.state import SEEN
 
@@ -120,8 +120,12 @@ async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint3
     deleted = (await session.change(0, lambda: session.store.status(entry))).deleted
     if not deleted:
         return
-    gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
-        session.store, entry, uids))
+    try:
+        gone = await session.change(deleted * (EXPUNGE_UNITS + CHUNK_UNITS), lambda: expunge_messages(
+            session.store, entry, uids))
+    except PartlyDone:                      # the client is told which before the NO
+        await durable.flushed(session.store, entry)
+        raise
     if gone:
         await durable.flushed(session.store, entry)
     session.stream.acts["expunged"] += len(gone)

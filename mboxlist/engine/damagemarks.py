@@ -148,7 +148,7 @@ def suspect(folder: Path, cause: str) -> None:
 def _stamps(folder: Path) -> dict[str, list[int]]:
     found = {}
     for path in (*tables(folder), *logs(folder)[-1:]):
-        status = path.stat()
+        status = path.lstat()
         found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ino]
     return found
 

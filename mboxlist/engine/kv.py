@@ -45,7 +45,7 @@ from mboxlist.engine.damagemarks import (
 from mboxlist.engine.disk import is_disk_full, replace_file, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import Marks
-from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy
+from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy, read_from_disk
 from mboxlist.engine.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
@@ -401,6 +401,7 @@ class Env:
 
     def _fail(self) -> None:
         self._failed = True
+        read_from_disk(self.folder)
         self.broken()
 
     def detect_deadlocks(self) -> int:

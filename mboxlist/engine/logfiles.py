@@ -97,6 +97,18 @@ def last_write(folder: Path) -> int:
     return max(times, default=int(time.time()))
 
 
+def read_from_disk(folder: Path) -> None:
+    """Have the log in that folder read from its disk next: after a sync that failed, memory may hold what the disk does
+    not, and calls it written (fsync(2)); recovery must not take it for durable."""
+    for path in folder.glob("log.*"):
+        with contextlib.suppress(OSError):
+            handle = privatefiles.open_handle(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(handle)
+
+
 def keep_copy(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
     import filecmp  # here: who archives no log does without

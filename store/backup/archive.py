@@ -6,6 +6,7 @@
     cache/P/0001            cache records of the message files that come next: see `cached`
     partitions/P/messages/3/fa/<digest>     a message file, before the first mailbox that needs it
     partitions/P/users/.../store.idx        a mailbox: see `store.userarea.idxfile`
+    copies/...              the manifest, the accounts and the limits once more, in another place
     catalogue.jsonl         every mailbox that there is, and the archive that has it; which message files there are
     totals.json             the last one: sums, and a digest over those of all members before it
 
@@ -29,8 +30,8 @@ from store.errors import Problem, StoreError
 
 FORMAT = 1
 MANIFEST, CATALOGUE, TOTALS = "manifest.json", "catalogue.jsonl", "totals.json"
-ACCOUNTS, LIMITS, CACHED, PARTITIONS = "accounts/", "limits/", "cache/", "partitions/"
-BESIDE = (ACCOUNTS, LIMITS, CACHED)     # members that are neither mailboxes nor messages
+ACCOUNTS, LIMITS, CACHED, PARTITIONS, COPIES = "accounts/", "limits/", "cache/", "partitions/", "copies/"
+BESIDE = (ACCOUNTS, LIMITS, CACHED, COPIES)     # members that are neither mailboxes nor messages
 ROWS_IN_MEMBER = 1000
 SMALL_OCTETS = 64 << 20             # of what is read as a whole: a manifest, some accounts
 CATALOGUE_OCTETS = 4 << 30          # of a catalogue
@@ -86,9 +87,9 @@ class Manifest:
 
 @frozen
 class Totals:
-    """Sums over an archive. `catalogue` is where in the file the frame with the catalogue begins; `digest` is that of
-    a line with the name, and one with size and digest, of each member before; `complete`: everything in the scope is in
-    this archive or in those that it continues."""
+    """Sums over an archive. `catalogue` and `copies` are where in the file the frames with these begin; `digest` is
+    that of a line with the name, and one with size and digest, of each member before; `complete`: everything in the
+    scope is in this archive or in those that it continues."""
 
     messages: int = 0
     octets: int = 0
@@ -96,6 +97,7 @@ class Totals:
     records: int = 0
     members: int = 0
     catalogue: int = 0
+    copies: int = 0
     complete: bool = True
     digest: str = ""
 
@@ -201,6 +203,8 @@ class Archive:
     pipe: Read | None = None
     manifest: Manifest | None = None
     ended: bool = False             # at its last reading
+    flaws: int = 0                  # likewise: see `MemberReader`
+    copies_at: int = 0              # where in the file the copies begin, when `catalogue` has looked
     totals: Totals | None = None    # likewise
 
     @property
@@ -236,8 +240,31 @@ class Archive:
                 except (Cut, ValueError, TypeError):
                     yield Lost(member.offset, member.size)
                     continue
+            elif isinstance(member, Member) and member.name == COPIES + MANIFEST and self.manifest is None:
+                with contextlib.suppress(Cut):
+                    self.manifest = Manifest.from_bytes(member.octets(SMALL_OCTETS))
+                continue
             yield member
-        self.ended = reader.ended
+        self.ended, self.flaws = reader.ended, reader.flaws
+
+    def wrong(self) -> Iterator[str]:
+        """What was found beside the members at the last reading, when that was to the end."""
+        if not self.ended:
+            yield f"{self.name}: it is cut off, or damaged at its end"
+        elif self.flaws:
+            yield f"{self.name}: octets between members or frames are damaged, which takes nothing from what is in it"
+
+    def copies(self) -> Iterator[Member]:
+        """Accounts and limits as they are there once more, if it is a file whose end can be read."""
+        if self.path is None or not self.copies_at:
+            return
+        with privatefiles.open_named(self.path, buffering=0) as file:
+            file.seek(self.copies_at)
+            for member in MemberReader(chunks(_reading(file))).all():
+                if isinstance(member, Member):
+                    if not member.name.startswith(COPIES):
+                        return
+                    yield member
 
     def catalogue(self) -> Catalogue | None:
         """What it says that there is; None when that is damaged, cut off, or comes last through a pipe."""
@@ -249,9 +276,13 @@ class Archive:
                 manifest = self.manifest or _first(file, 0, MANIFEST, Manifest.from_bytes)
                 file.seek(max(0, size - TOTALS_WITHIN_OCTETS) // 512 * 512)
                 totals = _first(file, file.tell(), TOTALS, Totals.from_bytes)
+                if totals is not None:
+                    self.totals, self.copies_at = totals, totals.copies
+                    if manifest is None and totals.copies:
+                        manifest = _first(file, totals.copies, COPIES + MANIFEST, Manifest.from_bytes)
                 if manifest is None or totals is None:
                     return None
-                self.manifest, self.totals = manifest, totals
+                self.manifest = manifest
                 found: Catalogue | None = _first(file, totals.catalogue, CATALOGUE,
                                                  lambda data: Catalogue.from_bytes(manifest, data))
                 return found

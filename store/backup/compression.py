@@ -1,4 +1,4 @@
-"""The outer layer of an archive: the octets of a tar, compressed in frames of some MiB, each for itself.
+"""The outer layer of an archive: the octets of a tar, compressed in frames of some 512 KiB, each for itself.
 
 Behind each frame stands its label. To zstd(1) it is a skippable frame (RFC 8878 §3.1.2), to gzip(1) a member without
 octets whose extra field it is (RFC 1952 §2.3.1.1); so they, and any tar that uses them, read over it. All numbers are
@@ -29,7 +29,7 @@ from attrs import define, field, frozen
 
 NONE, GZIP, ZSTD = "none", "gzip", "zstd"
 KINDS = (ZSTD, GZIP, NONE)
-FRAME_OCTETS = 4 << 20             # octets of a frame, about: it ends with the member that fills it,
+FRAME_OCTETS = 512 << 10           # octets of a frame, about: it ends with the member that fills it,
 LARGEST_FRAME_OCTETS = 16 << 20          # or within a large one
 READ_OCTETS = 1 << 20             # octets that are read at a time
 LABEL_WITHIN_OCTETS = 4 * LARGEST_FRAME_OCTETS      # octets in which there must be a label
@@ -46,12 +46,14 @@ Read = Callable[[int], bytes]
 
 @frozen
 class Chunk:
-    """Octets of the tar from `offset` on; a member begins at `first` in them (None: perhaps nowhere)."""
+    """Octets of the tar from `offset` on; a member begins at `first` in them (None: perhaps nowhere). `flaw`: what is
+    around them in the archive is damaged."""
 
     offset: int
     data: bytes = field(repr=False)
     first: int | None = None
     labelled: bool = False
+    flaw: bool = False
 
 
 @define(eq=False)
@@ -183,6 +185,7 @@ def _plain(read: Read) -> Iterator[Chunk]:
         try:
             data = read(READ_OCTETS)
         except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+            yield Chunk(offset, b"", flaw=True)
             return
         if not data:
             return
@@ -219,9 +222,7 @@ def _labelled(held: bytearray, read: Read) -> Iterator[Chunk]:
         del held[:found + _LABEL.size + len(_WRAPPED[kind][1])]
         looked, more = 0, True
     if held:
-        data = _beginning(bytes(held))
-        if data:
-            yield Chunk(expected, data, None, True)
+        yield Chunk(expected, _beginning(bytes(held)), None, True, flaw=True)
 
 
 def _parse(held: bytearray, at: int) -> tuple[str, Chunk] | None:
@@ -231,11 +232,15 @@ def _parse(held: bytearray, at: int) -> tuple[str, Chunk] | None:
     _, offset, length, packed, first, digest, check = _LABEL.unpack_from(held, at)
     if zlib.crc32(held[at:at + _LABEL.size - 4]) != check or length > LARGEST_FRAME_OCTETS:
         return None
+    for kind, (before, after) in _WRAPPED.items():
+        end = at - len(before)
+        frame = bytes(held[end - packed:end]) if end >= packed else b""
+        if frame and _digest(frame) == digest:
+            flaw = held[end:at] != before or held[at + _LABEL.size:at + _LABEL.size + len(after)] != after
+            data = _expanded(kind, frame, length)
+            return kind, Chunk(offset, data or b"", None if first == _NOWHERE else first, True, flaw)
     kind = ZSTD if held[at - len(_SKIPPABLE):at - 4] == _SKIPPABLE[:4] else GZIP
-    end = at - len(_WRAPPED[kind][0])
-    frame = bytes(held[end - packed:end]) if end >= packed else b""
-    data = _expanded(kind, frame, length) if frame and _digest(frame) == digest else None
-    return kind, Chunk(offset, data or b"", None if first == _NOWHERE else first, True)
+    return kind, Chunk(offset, b"", None if first == _NOWHERE else first, True)
 
 
 def _beginning(frame: bytes) -> bytes:

@@ -106,6 +106,7 @@ class Making:
         tar.add_octets(archive.MANIFEST, self.manifest.to_bytes(), mtime=self.manifest.time)
         self._write_lines(tar, archive.ACCOUNTS, self._accounts())
         self._write_lines(tar, archive.LIMITS, self._limits())
+        frames.begin(fresh=True)
         complete, entries = True, self.entries()
         for at, entry in enumerate(entries):
             if form.part and frames.packed >= form.part and self.totals.mailboxes:
@@ -115,10 +116,15 @@ class Making:
             self.progress(SoFar(at + 1, len(entries), self.totals.messages, frames.packed))
         self.catalogue.complete = complete
         frames.begin(fresh=True)
+        copies = frames.packed
+        tar.add_octets(archive.COPIES + archive.MANIFEST, self.manifest.to_bytes(), mtime=self.manifest.time)
+        self._write_lines(tar, archive.COPIES + archive.ACCOUNTS, self._accounts())
+        self._write_lines(tar, archive.COPIES + archive.LIMITS, self._limits())
+        frames.begin(fresh=True)
         where = frames.packed
         tar.add_octets(archive.CATALOGUE, b"".join(self.catalogue.lines()), mtime=self.manifest.time)
         frames.begin(fresh=True)
-        self.totals = evolve(self.totals, members=tar.count, catalogue=where, complete=complete,
+        self.totals = evolve(self.totals, members=tar.count, catalogue=where, copies=copies, complete=complete,
                              digest=tar.all.hexdigest())
         tar.add_octets(archive.TOTALS, self.totals.to_bytes(), mtime=self.manifest.time)
         tar.end()

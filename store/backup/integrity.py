@@ -105,8 +105,7 @@ class _Verifying:
                 self._tell(f"{member.name} is damaged")
             self._counts[4] += member.name != TOTALS
             self.progress(self.done)
-        if not self.archive.ended:
-            self._tell("it is cut off")
+        self.done.findings += self.archive.wrong()
         self._compare()
 
     def _tell(self, finding: str) -> None:

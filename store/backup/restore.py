@@ -9,6 +9,7 @@ What is damaged costs what is in it: of a mailbox whose newest copy cannot be re
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,7 @@ from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
 from store.accounts.base import Account, Status
 from store.accounts.builtin import User
 from store.backup import cachemembers, userrows
-from store.backup.archive import ACCOUNTS, CACHED, LIMITS, TOTALS, Archive, in_memory, parse_name
+from store.backup.archive import ACCOUNTS, CACHED, COPIES, LIMITS, MANIFEST, TOTALS, Archive, in_memory, parse_name
 from store.backup.chain import Chain
 from store.backup.tarmembers import Cut, Lost, Member
 from store.delivery.filecopy import FileCopier, copy_rows
@@ -122,6 +123,7 @@ class Restoring:
     _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
     _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
     _owners: set[str] = field(factory=set, init=False)
+    _beside_read: set[str] = field(factory=set, init=False)         # members with accounts and limits that were taken
 
     @problems()
     def run(self) -> Restored:
@@ -161,8 +163,8 @@ class Restoring:
                 self._tell(f"{archive.name}: {member.octets} octets from {member.offset} on cannot be read")
             elif member.name != TOTALS:
                 yield member
-        if not archive.ended:
-            self._tell(f"{archive.name}: it is cut off")
+        for finding in archive.wrong():
+            self._tell(finding)
 
     def _tell(self, finding: str) -> None:
         if finding not in self.done.findings:
@@ -204,7 +206,7 @@ class Restoring:
                                 file.seek(0)
                                 found.append((place[0], kept.tell(), kept.write(file.read())))
                                 needed.update(self._rows(left)["digest"].tolist())
-            for at in range(len(self.archives) if not self.choice.dry_run else 0):
+            for at in range(len(self.archives)):
                 for member in self._members(at):
                     place = parse_name(member.name)
                     if member.name.startswith(CACHED):
@@ -270,6 +272,7 @@ class Restoring:
 
     def _store(self, partition: str, digest: bytes, member: Member) -> None:
         if self.choice.dry_run:
+            self._read(digest, member)
             return
         try:
             trace, record = int(member.said.get("trace", "0")), self._cached.get(digest)
@@ -282,6 +285,18 @@ class Restoring:
             if isinstance(error, StoreError) and error.problem is not Problem.CORRUPT:
                 raise
             self._damaged.add(digest.hex())
+
+    def _read(self, digest: bytes, member: Member) -> None:
+        """Read a message, as storing it would do."""
+        try:
+            trace, content, at = int(member.said.get("trace", "0")), blake2b(digest_size=32), 0
+            for data in member.data():
+                content.update(data[max(0, trace - at):])
+                at += len(data)
+            if content.digest() != digest:
+                raise Cut
+        except (Cut, ValueError):
+            self._tell(f"message {digest.hex()} is damaged in the archive")
 
     # Mailboxes
 
@@ -416,6 +431,7 @@ class Restoring:
         """Those of the last archive; where that is damaged, also of earlier ones."""
         for at in reversed(range(len(self.archives))):
             whole = True
+            self._beside_read.clear()
             for member in self.archives[at].members():
                 if isinstance(member, Lost):
                     whole = False
@@ -425,18 +441,25 @@ class Restoring:
                     whole = self._beside(member) and whole
             if whole:
                 break
+            copies = [self._beside(member) for member in self.archives[at].copies() if member.name != COPIES + MANIFEST]
+            if copies and all(copies):
+                self._tell(f"{self.archives[at].name}: accounts and limits are damaged; their copies are whole")
+                break
             self._tell(f"{self.archives[at].name}: some accounts or limits of quota are damaged")
 
     def _beside(self, member: Member) -> bool:
         """Take what a member says of users or limits; whether it could be read."""
-        if self.choice.dry_run or self.choice.into or not member.name.startswith((ACCOUNTS, LIMITS)):
+        name = member.name.removeprefix(COPIES)
+        if self.choice.dry_run or self.choice.into or not name.startswith((ACCOUNTS, LIMITS)) or (
+                name in self._beside_read):
             return True
         try:
             lines = userrows.lines(member)
         except (Cut, ValueError):
             return False
         place = self._place
-        if member.name.startswith(ACCOUNTS):
+        self._beside_read.add(name)
+        if name.startswith(ACCOUNTS):
             self.done.users += userrows.restore_users(self.store, lines, self.choice.users, place, self._tell)
         else:
             self._owners |= userrows.restore_limits(self.store, lines, self.choice.users, place)

@@ -146,10 +146,12 @@ class Member:
 
 @define(eq=False)
 class MemberReader:
-    """Reads a tar. `ended`: its end has been seen."""
+    """Reads a tar. `ended`: its end has been seen, and nothing else behind it. `flaws`: how much is damaged that takes
+    nothing from a member."""
 
     source: Iterator[Chunk]
     ended: bool = False
+    flaws: int = 0
     _chunk: Chunk = field(factory=lambda: Chunk(0, b""))
     _next: Chunk | None = None
     _at: int = 0                    # in the chunk
@@ -162,7 +164,7 @@ class MemberReader:
             try:
                 block = self._take(BLOCK_OCTETS)
                 if block == _ZEROS:
-                    self.ended = True
+                    self.ended = self._is_end()
                     return
                 if block[156:157] == tarfile.XHDTYPE and not headers:
                     size = int(block[124:135], 8)
@@ -190,7 +192,16 @@ class MemberReader:
         while member.left:
             taken = self._take(min(member.left, READ_OCTETS))
             member.left -= len(taken)
-        self._take(-size % BLOCK_OCTETS)
+        self.flaws += self._take(-size % BLOCK_OCTETS).strip(b"\0") != b""
+
+    def _is_end(self) -> bool:
+        """Whether only zeros follow the first block of them, one more block at least."""
+        data = self._chunk.data[self._at:]
+        octets, other = len(data), bool(data.strip(b"\0"))
+        while (chunk := self._coming()) is not None:
+            self._next, self._chunk, self._at = None, chunk, len(chunk.data)
+            octets, other = octets + len(chunk.data), other or bool(chunk.data.strip(b"\0"))
+        return octets >= BLOCK_OCTETS and not other
 
     def _part(self, member: Member, count: int) -> bytes:
         try:
@@ -226,6 +237,7 @@ class MemberReader:
     def _coming(self) -> Chunk | None:
         if self._next is None:
             self._next = next(self.source, None)
+            self.flaws += self._next is not None and self._next.flaw
         return self._next
 
     def _resume(self) -> Iterator[Lost]:

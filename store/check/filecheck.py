@@ -1,6 +1,7 @@
 """The message files of a partition: what messages.db, the records, and the folders say of each."""
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,16 +130,19 @@ def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, wh
                   ) -> Iterator[Finding]:
     path = partition.files.locate(digest, record.serial)
     if path is None:
-        if missed:
+        final = partition.files.path(digest)
+        if missed and os.path.isdir(os.path.dirname(final)) and not os.path.lexists(final):     # else see `layout`
             yield Finding("its file is missing", where, RESTORE)
         return
     try:
-        size = path.stat().st_size
+        status = path.lstat()
     except FileNotFoundError:           # purged, or given its place, at this moment
         return
-    if size != record.size:
+    if not stat.S_ISREG(status.st_mode):        # see `layout`
+        return
+    if status.st_size != record.size:
         whole = _is_whole(path, digest, record)
-        yield Finding(f"its file has {size} octets instead of {record.size}" + (
+        yield Finding(f"its file has {status.st_size} octets instead of {record.size}" + (
             ", and is whole" if whole else ""), where, RECONSTRUCT if whole else RESTORE)
         if not whole:
             return
@@ -161,16 +165,20 @@ def _is_whole(path: Path, digest: bytes, record: MessageRecord) -> bool:
 
 def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
                      ) -> Iterator[Finding]:
-    """Every folder is there, and every file in it belongs there. (Those in `staging/` may be on their way.)"""
+    """Every file in a folder belongs there; whether all are there, and what else is in them, `layout` tells. (Those in
+    `staging/` may be on their way.)"""
     for folder in partition.files.folders():
         try:
             names = os.listdir(folder)
-        except FileNotFoundError:
-            yield Finding("the folder is missing", folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            yield Finding(f"the folder cannot be read: {error.strerror}", folder, RESTORE)
             continue
         for name in names:
-            path = f"{folder}/{name}"
-            if digest_in(name) not in messages.records and (suspects is None or path in suspects):
+            path, digest = f"{folder}/{name}", digest_in(name)
+            if digest not in messages.records and (suspects is None or path in suspects) and (
+                    not digest or path == partition.files.path(digest)):
                 yield from _look_at_stranger(partition, path, txn)
 
 
@@ -181,9 +189,17 @@ def repair_of_strangers(partition: Partition) -> Command:
 
 
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
-    if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
+    if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and is_file(path):
         kept = repair_of_strangers(partition)
         yield Finding("nothing is known of this file", path, RECONSTRUCT if kept == SWEEP else kept)
+
+
+def is_file(path: str) -> bool:
+    """Whether there is a file: not a link, a folder, or another thing, which `layout` tells of."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from mboxlist.entry import MailboxId
+from mboxlist.setaside import stands_in_the_way
 from store.errors import Problem, StoreError
 from store.mend.idxfiles import UserArea
 from store.partition.marks import behind_marker
@@ -44,6 +45,8 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     if found is None:
         return
     path, wanted = found
+    if stands_in_the_way(path):
+        return                          # `layout` tells it
     try:
         there = idxfile.read(path)
     except StoreError as error:

@@ -10,14 +10,18 @@ import ctypes
 import errno
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check.filecheck import repair_of_strangers
+from mboxlist.setaside import stands_in_the_way
+from store.check.filecheck import is_file, repair_of_strangers
+from store.check.layout import REPAIR
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
@@ -34,6 +38,7 @@ _IDLE = 3 << 13             # IOPRIO_CLASS_IDLE
 _THIS_THREAD = (1, 0)       # IOPRIO_WHO_PROCESS, 0
 _LOOKS = 3                  # at a file that goes and comes again all the time
 _MISSING = "its file is missing"
+_NO_FILE = "it is not a file"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -100,6 +105,16 @@ class Scrubbed:
     files: int = 0
     findings: list[Finding] = field(factory=list)
     stopped: str | None = None
+    _told: set[Finding] = field(factory=set, init=False)        # what concerns many folders is told once
+
+    def add(self, folder: Folder) -> Folder:
+        """One more; what is new of what was found in it."""
+        new = [finding for finding in folder.findings if finding not in self._told]
+        self._told.update(finding for finding in new if finding.repair == REPAIR)
+        self.folders += 1
+        self.files += folder.files
+        self.findings += new
+        return evolve(folder, findings=new)
 
 
 def scrub_all(partitions: Sequence[Partition], pace: Pace, found: Scrubbed, *, first: int, sweep: bool,
@@ -109,10 +124,7 @@ def scrub_all(partitions: Sequence[Partition], pace: Pace, found: Scrubbed, *, f
         try:
             for folder in scrub(partition, pace, first=first, sweep=sweep, stop=stop):
                 first = folder.number + 1
-                found.folders += 1
-                found.files += folder.files
-                found.findings += folder.findings
-                yield folder
+                yield found.add(folder)
         except Stopped:
             found.stopped = f"{partition.name}/{first:03x}"
             return
@@ -129,12 +141,22 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
     try:
         with os.scandir(place) as entries:
             strange = sorted(entry.path for entry in entries if digest_in(entry.name) not in records)
-    except FileNotFoundError:
-        findings.append(Finding("the folder is missing", str(place)))
     except OSError as error:
-        findings.append(Finding(f"the folder cannot be read: {error.strerror}", str(place), RESTORE))
+        findings = [_of_folder(partition, place, error), *(found for found in findings if found.what != _MISSING)]
     findings += [found for path in strange if (found := _unknown(partition, path, sweep)) is not None]
     return Folder(number, len(records), findings)
+
+
+def _of_folder(partition: Partition, place: Path, error: OSError) -> Finding:
+    """Of a folder that cannot be listed: for all that are lost with one above them, that one."""
+    missing = place
+    for above in (place.parent, partition.files.folder):
+        missing = missing if above.is_dir() else above
+    if not os.path.lexists(missing):
+        return Finding("the folder is missing", str(missing), REPAIR)
+    if not missing.is_dir():
+        return Finding("it is not a folder", str(missing), REPAIR)
+    return Finding(f"the folder cannot be read: {error.strerror}", str(place), RESTORE)
 
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
@@ -146,8 +168,10 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
             return None                             # it came meanwhile
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             return None                             # it was purged meanwhile
+        if not is_file(path):
+            return Finding(_NO_FILE, path, REPAIR)
         if sweep:
             os.unlink(path)
         return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
@@ -173,6 +197,8 @@ class _Reader:
                 return None             # or it was purged meanwhile
             if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
                 return None             # as a purge leaves it that was cut off; or it was expunged
+            if wrong == _NO_FILE:
+                return Finding(wrong, self.partition.files.path(digest), REPAIR)
             if now.serial == record.serial:
                 return Finding(wrong, f"message {digest.hex()}", RESTORE)
             record = now                # purged, and come again
@@ -182,9 +208,14 @@ class _Reader:
         try:
             file = self.partition.files.open(own_digest, record.serial, 0, record.size)
         except StoreError as refusal:
+            if stands_in_the_way(Path(self.partition.files.path(own_digest))):
+                return _NO_FILE
             return _MISSING if refusal.problem is Problem.CORRUPT else f"its file cannot be opened: {refusal.detail}"
         with file:
-            size = os.fstat(file.fileno).st_size
+            status = os.fstat(file.fileno)
+            if not stat.S_ISREG(status.st_mode):
+                return _NO_FILE
+            size = status.st_size
             if size != record.size:
                 return f"its file has {size} octets instead of {record.size}"
             try:

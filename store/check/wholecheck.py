@@ -6,19 +6,21 @@ transaction covers: there a finding must be the same before and after all the re
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check import accountcheck, filecheck, idxcheck, listcheck, mailboxcheck
+from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
 
 
-def check(store: Store) -> list[Finding]:
-    """All findings; none in a store that is whole."""
+def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
+    """All findings; none in a store that is whole. Without `with_layout` it is the caller who tells which paths are not
+    as they should be; what follows from these is never told. Who can reach files is for `layout` to tell alone."""
     first = {*listcheck.look(store), *idxcheck.look(store)}
-    findings = []
+    findings = look_at_layout(store.root, access=False) if with_layout else []
     for partition in store.partitions.values():
         suspects = {finding.where for finding in _look(store, partition, None, None)}
         if suspects:
@@ -29,9 +31,15 @@ def check(store: Store) -> list[Finding]:
     return findings
 
 
-def check_all(store: Store) -> list[Finding]:
+def look_at_layout(root: Path, *, access: bool = True) -> list[Finding]:
+    """What of the paths of a store is not as it should be; without `access`, who can reach them is not looked at."""
+    status = root.stat()
+    return layout.look(root, (status.st_uid, status.st_gid), access=access)
+
+
+def check_all(store: Store, *, with_layout: bool = True) -> list[Finding]:
     """All findings, and the accounts that are lost: with those the store is whole, and yet somebody's mail waits."""
-    return [*accountcheck.look(store), *check(store)]
+    return [*accountcheck.look(store), *check(store, with_layout=with_layout)]
 
 
 def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ files are let go of, so that such a command takes neither memory nor descriptors
 
 Duplicate suppression. With `Target.suppress` a delivery locks the mailboxes, then looks for the message in
 `arrivals.db`: who has it gets `Duplicate`, a positive answer that writes nothing; who is refused leaves no key.
+`repeats` recognises a delivery that ended without an answer.
 
 The trace header. A file keeps the Return-Path and Received of its first delivery, if any. A record has the header
 length: 0 for that delivery; the length of the trace header for what was appended, and for every other delivery, whose

@@ -18,7 +18,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.partition import Partition
-from store.partition.transactions import EXPUNGE_UNITS, WriteTxn, places, slices, sorted_uids
+from store.partition.transactions import EXPUNGE_UNITS, WriteTxn, in_slices, places, slices, sorted_uids
 from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import FOREVER, STORED, serial_of, since, waits_since
@@ -69,10 +69,8 @@ def remove(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.u
 
 def _in_slices(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                work: Callable[[NDArray[np.uint32], WriteTxn], list[int]]) -> list[int]:
-    gone: list[int] = []
-    for some in slices(sorted_uids(uids), EXPUNGE_UNITS):
-        gone += store.transact(entry, partial(work, some))
-    return gone
+    return list(itertools.chain.from_iterable(in_slices(
+        sorted_uids(uids), EXPUNGE_UNITS, lambda some: store.transact(entry, partial(work, some)))))
 
 
 def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows, *, same_modseq: bool = False,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
-from store.partition.transactions import FLAG_UNITS, WriteTxn, places, slices, sorted_uids
+from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
 from store.tables.state import keyword_bits
@@ -46,7 +46,7 @@ def change_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
 def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
     """Change the flags of `uids`, with `known` of those only that pass its test. Not flushed yet; of many, some at a
-    time: what is refused half way leaves the others changed (RFC 3501 §6.4.6 says nothing else).
+    time: what is refused half way raises PartlyDone (RFC 3501 §6.4.6 says nothing else).
 
     In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
     that the reader has no right to change stay as they are (RFC 4314 §4).
@@ -90,8 +90,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
-    return _joined([store.transact(entry, partial(work, wanted=some))
-                    for some in slices(wanted, FLAG_UNITS)])
+    return _joined(in_slices(wanted, FLAG_UNITS, lambda some: store.transact(entry, partial(work, wanted=some))))
 
 
 def _update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, system: int, allowed: int) -> Update:

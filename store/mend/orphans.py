@@ -60,11 +60,11 @@ def unclaimed(partition: Partition) -> Iterator[Path]:
     for folder in partition.files.folders():
         try:
             names = sorted(os.listdir(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             continue
         for name in names:
             path = Path(folder, name)
-            if _is_unclaimed(partition, path) and path.is_file():
+            if _is_unclaimed(partition, path) and path.is_file() and not path.is_symlink():
                 yield path
 
 

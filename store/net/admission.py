@@ -67,7 +67,6 @@ class AdmissionControl:
     draining: bool = False
     familiar: Callable[[str], bool] = lambda peer: False
     refused: set[object] = field(factory=set, init=False)
-    descriptors: float = field(factory=descriptors_for_connections, init=False)     # connections have those below
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
 
     @classmethod

@@ -7,7 +7,7 @@ from twisted.internet.protocol import Protocol
 
 from mboxlist.engine.troubles import TROUBLES
 from store.accounts import refusallines
-from store.net.admission import MINUTE, AdmissionControl
+from store.net.admission import MINUTE, AdmissionControl, descriptors_for_connections
 from store.net.limits import TOO_MANY, TOO_MANY_EARLY, TOO_MANY_OF_USER
 from store.net.linestates import Clock, LimitReached, Stopping
 
@@ -69,7 +69,7 @@ class Counted(Protocol):
     def _refusal(self) -> str:
         """Count the connection, and give ""; or why not."""
         admission = self._admission
-        if self._descriptor >= admission.descriptors:
+        if self._descriptor >= descriptors_for_connections():
             TROUBLES.met("there are too few descriptors for more connections", f"{self.id} from {self.peer}")
             return TOO_MANY
         if (refused := admission.limits.refusal(self.peer)) or not admission.limits.early or admission.familiar(

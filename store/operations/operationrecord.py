@@ -89,8 +89,9 @@ class Cut:
 
 @contextlib.contextmanager
 def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False) -> Iterator[None]:
-    """The operation is on record, on disk, while the block lasts. What ends it half way (no room, an unforeseen error)
-    leaves the record, and it is finished later; `stops`: a person may end it, and it is whole at any time.
+    """The operation is on record, on disk, while the block lasts. What ends it half way (no room, Ctrl-C) leaves the
+    record, and it is finished later; `stops`: it is whole at any time, and only a kill cuts it off: of all else the
+    person hears who wanted it.
 
     Raises StoreError DISK_FULL, UNAVAILABLE when it cannot be put on record.
     """
@@ -109,21 +110,14 @@ def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: 
     try:
         yield
     except BaseException as error:
-        leave = _is_half_way(error, stops=stops)
+        leave = not stops and (error.problem in _HALF_WAY if isinstance(error, StoreError) else
+                               isinstance(error, OSError | KeyboardInterrupt))
         raise
     finally:
         if not leave:
             with contextlib.suppress(OSError):      # it is done: whoever finds the record sees that
                 _remove(path)
         os.close(handle)
-
-
-def _is_half_way(error: BaseException, *, stops: bool) -> bool:
-    if isinstance(error, StoreError):
-        return error.problem in _HALF_WAY
-    if isinstance(error, KeyboardInterrupt):
-        return not stops
-    return isinstance(error, OSError)
 
 
 def _write(path: Path, operation: Operation) -> int:

@@ -4,6 +4,7 @@ Nothing here needs a database, and nothing is changed.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMes
     if found is None:
         return None
     start, size = found
-    with MessageFile(privatefiles.open_handle(path), start, size - start) as file:
+    with MessageFile(privatefiles.open_regular(path), start, size - start) as file:
         return render(parse(file.read, file.size), digest, start), size
 
 
@@ -43,7 +44,7 @@ def trace_of(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[int, int
 
     None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
     """
-    with MessageFile(privatefiles.open_handle(path), 0, path.stat().st_size) as file:
+    with _whole(path) as file:
         size = file.size
         head = file.read(0, min(TRACE_LIMIT, size))
         for start in _unique((*likely, *starts(head))):
@@ -64,9 +65,14 @@ def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRe
 
 def likely_digests(path: Path) -> list[bytes]:
     """The digests that a message file may have, the likeliest first. Raises OSError."""
-    with MessageFile(privatefiles.open_handle(path), 0, path.stat().st_size) as file:
+    with _whole(path) as file:
         likely = list(_unique(starts(file.read(0, min(TRACE_LIMIT, file.size)))))
         return [_digest(file.read, start, file.size) for start in likely[:1 + (likely[0] != 0)]]
+
+
+def _whole(path: Path) -> MessageFile:
+    handle = privatefiles.open_regular(path)
+    return MessageFile(handle, 0, os.fstat(handle).st_size)
 
 
 def _unique(numbers: Iterable[int]) -> Iterator[int]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.setaside import make_way
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY = "read-only"
@@ -77,6 +78,7 @@ def generations_of_partition(folder: Path) -> list[Path]:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
+        make_way(folder, folder / "users" / EPOCH)
         replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
+from mboxlist.setaside import make_way, stands_in_the_way
 from store.errors import Problem, StoreError, disk_problem
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
 SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
+READING = os.O_RDONLY | os.O_NONBLOCK       # a pipe that stands in the place of a file has nobody wait
 SPARE = ".new"              # ends a name that a file has while it takes the place of another
 FEW_FOLDERS = 8             # that are synced one by one; more of them are synced with all of the file system
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -95,7 +97,7 @@ class MessageFiles:
         for look in range(3):           # it may get its place between the first two looks
             path = self.staged_path(serial) if look == 1 else final
             try:
-                return MessageFile(privatefiles.open_handle(path), header_length, size, head)
+                return MessageFile(privatefiles.open_handle(path, READING), header_length, size, head)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -114,7 +116,7 @@ class MessageFiles:
         for digest, serial, end in zip(digests, serials, ends, strict=True):
             name = digest.hex()
             try:
-                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}")
+                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}", READING)
             except FileNotFoundError:
                 yield self._beginning(digest, serial, end)
                 continue
@@ -195,7 +197,10 @@ class MessageFiles:
                 raise
             os.link(staged, final)
         except FileExistsError:
-            if not os.path.samefile(staged, final):     # left by a crash; what was committed now is this one
+            if stands_in_the_way(Path(final)):
+                make_way(self.folder.parent, Path(final))
+                os.link(staged, final)
+            elif not os.path.samefile(staged, final):   # left by a crash; what was committed now is this one
                 spare = staged + SPARE
                 remove_name(spare)                          # of a recovery that was cut off
                 os.link(staged, spare)
@@ -247,6 +252,7 @@ class MessageFiles:
             if self._make_folder(final):
                 sync_folder(self.folder)
                 sync_folder(Path(final).parents[1])
+            make_way(self.folder.parent, Path(final))
             os.replace(staged + SPARE, final)
             sync_folder(Path(final).parent)
             if lost != serial:
@@ -290,17 +296,24 @@ class MessageFiles:
         return len(serials)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
-        """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial."""
-        for spare in self.staging.glob("*" + SPARE):
-            spare.unlink()
-        for path in sorted(self.staging.iterdir()):
-            digest = mid_of(int(path.name, 16)) if _is_serial(path.name) else None
+        """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial.
+        What is not of the store stays: it is for `store/check/layout.py`."""
+        with os.scandir(self._staging) as entries:
+            files = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        for name in files:
+            if name.endswith(SPARE) and _is_serial(name.removesuffix(SPARE)):
+                remove_name(f"{self._staging}/{name}")
+        for serial in (int(name, 16) for name in files if _is_serial(name)):
+            digest, path = mid_of(serial), self.staged_path(serial)
             if digest is None:
-                if path.stat().st_size:
+                if os.stat(path).st_size:
                     log.info("swept %s: it had not been committed", path)
-                path.unlink()
+                remove_name(path)
             else:
-                self.place(int(path.name, 16), digest)
+                try:
+                    self.place(serial, digest)
+                except OSError as error:        # readers find it where it is
+                    log.error("%s has no place: %s: %s", path, self.path(digest), error.strerror)
 
     def received(self, staged: "Staged") -> None:
         """As long as that object lives its file is not left over."""
@@ -311,7 +324,7 @@ class MessageFiles:
         seconds."""
         before = time.time() - age
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
-                   and _modified(entry) <= before]
+                   and entry.is_file(follow_symlinks=False) and _modified(entry) <= before]
         known = {*self._placed, *self._ready}
         return sorted(serial for serial in serials if serial not in self._receiving and serial not in known)
 

@@ -8,9 +8,9 @@ to many messages is cut into slices, each a transaction of UNITS of work at most
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from attrs import evolve
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
-from store.errors import Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError
 from store.tables.index import (
     CHUNK,
     ROW,
@@ -39,6 +39,8 @@ from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, f
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
     from store.partition.partition import Partition
+
+T = TypeVar("T")
 
 FEW = 8             # chunks that are got one by one
 UNITS = 5000        # of work, in a slice: a unit is about a microsecond
@@ -295,6 +297,29 @@ def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]
     spent = np.cumsum(sizes * price + CHUNK_UNITS)
     cuts = begins[1:][np.diff((spent - 1) // UNITS) > 0]
     yield from np.split(uids, cuts)
+
+
+class PartlyDone(StoreError):
+    """A change of many messages was refused half way; `done` is what the slices before came to, and it stays. A client
+    hears of it by what is told of the mailbox before the refusal."""
+
+    def __init__(self, refusal: StoreError, done: Sequence[Any]) -> None:
+        super().__init__(refusal.problem, f"Done in part: {refusal.public}", refusal.detail)
+        self.done = done
+
+
+def in_slices(uids: NDArray[np.uint32], price: int, work: Callable[[NDArray[np.uint32]], T]) -> list[T]:
+    """What `work`, a transaction, comes to for each of the `slices`. Raises StoreError when nothing is done, PartlyDone
+    when some is."""
+    done: list[T] = []
+    for some in slices(uids, price):
+        try:
+            done.append(work(some))
+        except StoreError as refusal:
+            if not done or isinstance(refusal, NotAtOnce):
+                raise
+            raise PartlyDone(refusal, done) from refusal
+    return done
 
 
 def units(uids: NDArray[np.uint32], price: int) -> int:

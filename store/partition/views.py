@@ -14,7 +14,6 @@ from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf
-from store.partition.transactions import state_key
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
@@ -34,12 +33,14 @@ class Source(Protocol):
     index: Table
     readers: ReaderFlags
     settings: Settings
-    states: Table
     epoch: int
     damaged: set[MailboxId]
 
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
+
+    def figures(self, mailbox: MailboxId) -> bytes | None:
+        """`glance_state` as it is stored, also that of a mailbox that has been deleted."""
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The figures as they are at this moment, committed or not; None without any."""
@@ -167,7 +168,7 @@ class MailboxViews:
         """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
         has changed flags of one record of a small mailbox. None otherwise, and when the mailbox is not here."""
         partition, old = self._partition, mailbox.state
-        data = partition.states.glance(state_key(mailbox.entry.id))
+        data = partition.figures(mailbox.entry.id)
         if data is None or not is_here(data):
             return None
         if is_unchanged(data, partition.epoch, old.highestmodseq):

@@ -32,7 +32,7 @@ def is_read_only(root: Path) -> bool:
             devices.add(folder.stat().st_dev)
         except OSError:
             continue
-    return any(f"{os.major(device)}:{os.minor(device)}".encode() in _emergencies() for device in devices)
+    return not _emergencies().isdisjoint(f"{os.major(device)}:{os.minor(device)}".encode() for device in devices)
 
 
 def _emergencies() -> set[bytes]:

@@ -115,7 +115,7 @@ def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     was committed may not have got there yet. For each the names that it got: which is the right one turns out later."""
     adopted = []
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
-        if path.is_file() and path.stat().st_size:      # empty ones wait for messages
+        if path.is_file() and not path.is_symlink() and path.stat().st_size:      # empty ones wait for messages
             names = [messages / name[0] / name[1:3] / name
                      for name in (digest.hex() for digest in likely_digests(path))]
             if not any(name.exists() for name in names):

@@ -62,7 +62,7 @@ def _unclaimed(partition: Partition) -> Iterator[Path]:
             known = partition.refs.find(bytes.fromhex(path.name)) is not None
         except ValueError:
             known = False
-        if not known:
+        if not known and path.is_file() and not path.is_symlink():
             yield path
 
 

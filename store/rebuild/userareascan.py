@@ -34,6 +34,10 @@ def sources(folder: Path, findings: list[Finding], *, heads: bool = False) -> It
     With `heads` records are read only of a file whose head is lost."""
     for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
+        if NAME in folders:
+            findings.append(Finding("a folder is where a file belongs", os.path.relpath(Path(parent, NAME), folder),
+                                    Repair.OWNER.of()))
+            folders.remove(NAME)
         if NAME in names:
             path = Path(parent) / NAME
             source = (_by_head(folder, path) if heads else None) or read_source(folder, path, findings)[0]

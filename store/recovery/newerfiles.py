@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.setaside import ASIDE
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import numbered
@@ -28,8 +29,6 @@ from store.userarea.idxfile import Salvaged
 from store.userarea.writing import right_place
 
 log = logging.getLogger(__name__)
-
-ASIDE = "set-aside"
 
 
 def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:

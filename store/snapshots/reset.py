@@ -30,6 +30,7 @@ from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
 from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
+from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
@@ -44,7 +45,7 @@ from store.userarea import idxfile
 
 log = logging.getLogger(__name__)
 
-NEW, ASIDE = ".restored", "set-aside"
+NEW = ".restored"
 CACHE = 64 << 20
 
 

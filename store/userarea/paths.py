@@ -13,6 +13,7 @@ and while one looks whose file has it and takes it away.
 
 import contextlib
 import fcntl
+import logging
 import os
 import struct
 import zlib
@@ -23,6 +24,7 @@ from typing import TypeVar
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
+from mboxlist.setaside import make_way, set_aside
 from store.errors import StoreError, disk_problem
 from store.partition.partition import Partition
 from store.userarea import idxfile
@@ -34,6 +36,8 @@ _FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
 _NAMES = 1 << 40                        # the locks of names begin here; those of mailboxes are below
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 def place(partition: Partition, name: MailboxName) -> Path:
@@ -78,6 +82,8 @@ def give_name(partition: Partition, temporary: Path, path: Path, mailbox: int,
             locks.take_name(aside)
             if (older := head_of(aside)) is None or older.id != there.id or older.written < there.written:
                 in_folder(partition, aside.parent, lambda: os.replace(path, aside), sync=False)
+        if there is None:
+            make_way(partition.folder, path)
         os.replace(temporary, path)
     return True
 
@@ -137,6 +143,10 @@ def _make_folders(folder: Path, top: Path, sync: bool) -> None:
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
             privatefiles.make_folder(path)
+        if not path.is_dir():
+            log.error("%s was not a folder: it was set aside, and is %s now", path,
+                      set_aside(top.parent, os.path.relpath(path, top.parent)))
+            privatefiles.make_folder(path, exist_ok=True)
         if sync:
             sync_folder(path.parent)
 

@@ -59,7 +59,25 @@ def test_no_command_waits_for_a_lock_in_the_event_loop(place, locking, command, 
     wire.send(b"a LOGIN alice secret\r\nb CREATE Sent\r\nc SELECT INBOX\r\nd STORE 3 +FLAGS (\\Deleted)\r\n")
     assert b"d OK" in wire.received()
     locking.kinds.clear()
+    locking.partition.views.forget()
     locking.lock(place.store.entry(place.name("INBOX")).id)
     wire.send(b"e " + command + b"\r\n")
     assert b"e OK" in wire.received()
     assert kind in locking.kinds
+
+
+def test_who_selects_again_what_nobody_has_changed_needs_no_lock(place, locking):
+    """And hears what has changed, once that has been committed."""
+    place.deliver("INBOX", content("1"))
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    assert b"* 1 EXISTS" in wire.received()
+    locking.kinds.clear()
+    locking.lock(place.store.entry(place.name("INBOX")).id)
+    wire.send(b"c EXAMINE INBOX\r\n")
+    assert b"* 1 EXISTS" in wire.received()
+    assert locking.kinds == []
+    locking.unlock()
+    place.deliver("INBOX", content("2"))
+    wire.send(b"d EXAMINE INBOX\r\n")
+    assert b"* 2 EXISTS" in wire.received()

@@ -4,6 +4,7 @@ goes on, writing is refused for now, and comes back by itself once an administra
 The volume is an ext4 of its own, whose kernel is told that it has met an error.
 """
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
+from store.readonly import readingcopy
 from tests.support.clients.imap import Imap, Refused
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
@@ -158,6 +160,10 @@ def test_an_error_under_load(volume: MountedImage, tmp_path: Path, workers: dict
         assert "alice" in server.command("user", "list")
         server.command("user", "add", "carol", "--password-stdin", octets=b"secret\n", status=1)
 
+        shutil.rmtree(readingcopy.find(server.root) or "none")
+        answers(server, BEGIN, 2)               # another one is made
+        assert reads(server, set(load.kept)) == found
+
         assert server.stop() == 0
         server.start()                          # a start finds it read-only
         assert reads(server, set(load.kept)) == found
@@ -179,7 +185,7 @@ def test_an_error_under_load(volume: MountedImage, tmp_path: Path, workers: dict
         assert server.stop() == 0
     server.check()
     log = server.log.read_text(errors="replace")
-    assert log.count(BEGIN) == 2                # once for each server that met it
+    assert log.count(BEGIN) == 3                # once for each copy
     assert log.count(END) == 1
     assert "Traceback" not in log, log[log.index("Traceback") - 600:][:6000]
     assert "damaged" not in log

@@ -28,7 +28,7 @@ def test_while_it_lasts(tmp_path):
 @pytest.mark.parametrize(("error", "stops", "left"), [
     (StoreError(Problem.NO_USER), False, False), (StoreError(Problem.DISK_FULL), False, True),
     (OSError(5, "Input/output error"), False, True), (KeyboardInterrupt(), False, True),
-    (KeyboardInterrupt(), True, False), (ValueError(), False, False)])
+    (KeyboardInterrupt(), True, False), (StoreError(Problem.DISK_FULL), True, False), (ValueError(), False, False)])
 def test_what_ends_it(tmp_path, error, stops, left):
     """A refusal has changed nothing; what has no room, or cannot be written, is half way."""
     with pytest.raises(type(error)), begun(tmp_path, "quota set", "onecopy", {}, stops=stops):

@@ -73,7 +73,8 @@ def add(parser: Parsers) -> None:
                       "this one")
     made.add_argument("--over", action="store_true", help="add what is missing to mailboxes that are there; nothing "
                       "that they have is changed")
-    made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    made.add_argument("--dry-run", action="store_true", help="only read all that would be restored, and say what would "
+                      "be done")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.check import ownership
+from store.check import layout
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check_all
 from store.partition.partition import Partition
@@ -32,7 +32,8 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("check", check_store, "check all that must hold in the store; exit status 1 if something does not")
     made.add_argument("--repair", action="store_true",
-                      help="first give all files to the owner of the store, which needs root where they belong to "
+                      help="first set aside what stands where something else belongs, make folders that are missing, "
+                           "and give all files to the owner of the store, which needs root where they belong to "
                            "others, and to nobody else")
     made.add_argument("--json", action="store_true")
     check_spark.add_options(made)
@@ -48,12 +49,12 @@ def add(parser: Parsers) -> None:
 
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
-    findings = _ownership(invocation)
+    findings = _layout(invocation)
     if check_spark.is_asked(invocation):
         return int(check_spark.verify_store(invocation))
     try:
         with invocation.store() as store:
-            findings += check_all(store)
+            findings += check_all(store, with_layout=False)
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why
@@ -66,20 +67,24 @@ def check_store(invocation: Invocation) -> int:
     return 1 if findings else 0
 
 
-def _ownership(invocation: Invocation) -> list[Finding]:
-    """Whose the files are, and mend that if it is wanted; from then on this is the owner's process. Raises Failure."""
+def _layout(invocation: Invocation) -> list[Finding]:
+    """What is where, and whose it is, and mend that if it is wanted; from then on this is the owner's process.
+    Raises Failure."""
     root, workers = invocation.config.root, invocation.config.settings("workers", Workers)
     owner = Owner.named(workers.user, workers.group) if workers.user else Owner.of(root)
     if owner is None or not root.is_dir():
         return []
     ids = owner.user, owner.group
     if invocation.arguments.repair:
-        mended, findings = ownership.repair(root, ids)
-        print(f"onecopy: {mended} files and folders were given to {owner.name}, and to nobody else", file=sys.stderr)
+        repaired = layout.repair(root, ids)
+        print(f"onecopy: {repaired.mended} files and folders were given to {owner.name}, and to nobody else",
+              file=sys.stderr)
+        for path, aside in repaired.aside:
+            print(f"onecopy: {path} was set aside: it is {aside} now", file=sys.stderr)
         invocation.act_as_owner()
-        return findings
+        return repaired.left
     invocation.act_as_owner()
-    return ownership.look(root, ids)
+    return layout.look(root, ids)
 
 
 def _report(invocation: Invocation, findings: Sequence[Finding]) -> None:

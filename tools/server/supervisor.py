@@ -179,12 +179,12 @@ class Supervisor:
 
     def _choose(self) -> None:
         """Own the store; or a copy of it for reading, while nothing can be written to it. Raises Failure, _Stopped."""
-        root = self.config.root
-        if not is_store(root) and self._copy is None:
-            raise Failure(f"There is no store in {root}; `onecopy init` makes one")
         if self._claim >= 0 and not self._has_changed():
             return
+        root, had_copy = self.config.root, self._copy is not None
         self._let_go()
+        if not is_store(root):
+            raise Failure(f"There is no store in {root}; `onecopy init` makes one")
         while self._copy is None and (why := volumestate.why_not_writable(root)):
             try:
                 self._copy = readingcopy.make(root, self.config.settings("store", Settings).cache)
@@ -195,10 +195,12 @@ class Supervisor:
                     log.critical("nothing can be written to the store: %s: nor can it be read: %s", why, error)
                 self._refused = str(error)
                 self._sleep(NEXT_COPY)
-        self._refused = ""
         self._claim = _claim_store(self._served_config.root)
         if self._copy is None:
             readingcopy.remove(root)            # of a server that was killed
+            if had_copy or self._refused:
+                log.warning("the store can be written to again")
+        self._refused = ""
 
     def _let_go(self) -> None:
         """Own nothing any more, keep nothing of the volume open, and take the copy away."""
@@ -210,21 +212,21 @@ class Supervisor:
             readingcopy.remove(self.config.root)
 
     def _has_changed(self) -> bool:
-        """Whether the volume of the store takes no writes any more; or takes them again, while a copy is served."""
+        """Whether the volume of the store takes no writes any more; or takes them again, while a copy is served, or
+        somebody has removed that (logind does at a logout of a user who is no system's: logind.conf(5), RemoveIPC)."""
         root = self.config.root
         if self._copy is None:
             return bool(volumestate.why_not_writable(root))
+        if not is_store(self._copy):
+            return True
         there = all((root / "partitions" / path.name / "index").is_dir() for path in (
             self._copy / "partitions").iterdir())       # it may have been unmounted, to be mended
         return is_store(root) and there and not volumestate.why_not_writable(root)
 
     def _look_at_volume(self) -> None:
         """Raise _OtherVolume for `_has_changed`, without writing to a volume that takes writes."""
-        if self._copy is None and volumestate.is_read_only(self.config.root):
-            raise _OtherVolume("the volume takes no writes")
-        if self._copy is not None and self._has_changed():
-            log.warning("the store can be written to again")
-            raise _OtherVolume("the volume takes writes again")
+        if volumestate.is_read_only(self.config.root) if self._copy is None else self._has_changed():
+            raise _OtherVolume
 
     def _count_again(self, processes: int) -> None:
         if self._counts >= 0:

@@ -41,13 +41,13 @@ def test_nothing_wrong(store, body):
 
 
 def test_a_folder_that_is_missing(tmp_path):
-    """It is named, with what was in it, and the others are looked at."""
+    """It is named, as the one cause of what was lost with it, and the others are looked at."""
     store = make_store(tmp_path / "store")
     path = message(store)
     store.partitions["primary"].files.drop_staged_names()
     os.unlink(path)
     os.rmdir(os.path.dirname(path))
-    assert sorted(finding.what for finding in findings(store)) == ["its file is missing", "the folder is missing"]
+    assert sorted(finding.what for finding in findings(store)) == ["the folder is missing"]
 
 
 def overwrite(path, at, octets):

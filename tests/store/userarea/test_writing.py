@@ -244,20 +244,19 @@ def test_two_processes_write_the_same_files(store, boxes):
     assert agrees(store, "user/alice/INBOX") and agrees(store, "user/bob/INBOX")
 
 
-def test_a_mailbox_that_cannot_be_written_holds_up_no_other(store, boxes, caplog):
+def test_a_mailbox_that_cannot_be_written_holds_up_no_other(store, boxes, caplog, faults):
     partition, inbox = primary(store), boxes[0]
     key = chunk_key(inbox.id, 0)
     good = partition.index.get(key)
     transact(partition.env, lambda txn: partition.index.put(key, b"x" + good[1:], txn))
     blocked = namespace.create_mailbox(store, named("user/alice/Blocked"))
-    blocking = partition.user_folder("alice") / "Blocked"
-    blocking.write_text("not a folder")
+    faults.fail(os, "replace", OSError(5, "Input/output error"), lambda source, *_, **__: "Blocked" in str(source))
     partition.unwritten.changed.update((inbox.id, boxes[1].id))
     for _ in range(2):
         assert write_changed(store) == 1 - _
         assert {inbox.id, blocked.id} == partition.unwritten.changed == set(partition.unwritten.failing)
     assert len([record for record in caplog.records if "cannot be written" in record.getMessage()]) == 2
-    blocking.unlink()
+    faults.mend()
     transact(partition.env, lambda txn: partition.index.put(key, good, txn))
     assert write_changed(store) == 2
     assert not partition.unwritten.failing and not partition.unwritten.changed

@@ -281,7 +281,7 @@ def _walk(folder: str, below: str) -> Iterator[Found]:
         if entry.name == NAME and not entry.is_dir(follow_symlinks=False):
             yield Found(entry.path, f"{below}/{NAME}")
     for entry in inside:
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_dir(follow_symlinks=False) and entry.name != NAME:
             yield from _walk(folder, f"{below}/{entry.name}")
 
 

@@ -78,6 +78,10 @@ KINDS: dict[str, tuple[str, bool]] = {
     "annotations": ("annotations are there of mailboxes that are not", False),
     "accounts": ("accounts of users who have mailboxes are lost", False),
     "list": ("the list of mailboxes is wrong", False),
+    "layout-kind": ("something else is where a file or a folder belongs", False),
+    "layout-name": ("names are there that nothing of a store has", False),
+    "layout-place": ("message files are in another's folder", False),
+    "layout-access": ("files have the wrong owner or mode", False),
     "other": ("something else", False),
 }
 
@@ -87,6 +91,10 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its file has \d+ octets|its trace header is", "message-size"),
     (r"nothing is known of this file", "message-stranger"),
     (r"the folder is missing|the folder cannot be read", "message-folder"),
+    (r"is where a \w+ belongs", "layout-kind"),
+    (r"nothing of a store has such a name", "layout-name"),
+    (r"its place is another folder", "layout-place"),
+    (r"it belongs to |can reach it|its owner cannot use it|it is where a partition lies", "layout-access"),
     (r"it was left over", "staging"),
     (r"it is missing", "idx-missing"),
     (r"it is damaged:", "idx-damaged"),

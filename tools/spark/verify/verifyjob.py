@@ -24,7 +24,7 @@ from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.names import SEPARATOR
-from store.check.wholecheck import check_all
+from store.check.wholecheck import check_all, look_at_layout
 from store.partition.partition import Partition
 from store.quota.roots import root_of
 from store.rebuild.desired import limits_of
@@ -124,12 +124,15 @@ class _Verifying:
     files: dict[str, str] = field(factory=dict)                     # mailbox of each store.idx in its place
     misnamed: dict[bytes, str] = field(factory=dict)
     held: dict[str, Counter[bytes]] = field(factory=dict)           # references of what has been expunged, by partition
+    layout: frozenset[str] = frozenset()                            # paths of which `look_at_layout` tells
 
     def __attrs_post_init__(self) -> None:
         self.found = Verified(self.manifest, databases=self.store is not None)
 
     def run(self) -> Verified:
         """Look at everything. Raises BadPlan, StoreError."""
+        layout = look_at_layout(self.root)
+        self.layout = frozenset(finding.where for finding in layout)
         heads = self._heads()
         for name in sorted(self.manifest.partitions):
             known = facts(str(self.plan.folder), name)
@@ -142,8 +145,10 @@ class _Verifying:
                 self.digests |= compared.digests
                 self.found.moved += compared.moved
         self._look_at_heads(heads)
+        told = {fault.where for fault in self.faults}
+        self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
         if self.store is not None:
-            self.faults += kinds.of_check(check_all(self.store))
+            self.faults += kinds.of_check(check_all(self.store, with_layout=False))
         self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
@@ -174,7 +179,7 @@ class _Verifying:
         for row in rows:
             path = self.folder(row["partition"]) / row["path"]
             texts = [item["what"] for item in row["findings"] if item["place"] == row["path"]]
-            if texts and path.exists():
+            if texts and path.exists() and str(path) not in self.layout:
                 kind = kinds.idx_kind(texts, *_start(path))
                 self.faults.append(Fault(kind, str(path), "; ".join(texts), RECONSTRUCT, row["partition"]))
         return [row for row in rows if row["head"] is not None]
@@ -235,16 +240,21 @@ class _Verifying:
     def _message_files(self, partition: str, known: Facts, files: _Files) -> None:
         """Files that are not what their names say, and names without files."""
         folder, damaged = self.folder(partition), set()
-        rows = [row for row in self._damaged(partition) if os.path.lexists(folder / row["path"])]
+        rows = []
+        for row in self._damaged(partition):
+            path, digest, what = folder / row["path"], row["digest"], row["findings"][0]["what"]
+            if str(path) in self.layout:
+                damaged.add(digest)
+            elif path.is_dir():
+                self.faults.append(Fault("message-folder", str(path), what, RECONSTRUCT, partition))
+            elif os.path.lexists(folder / row["path"]):
+                rows.append(row)
         missing, there = _Some(lambda digest: self._is_missing(partition, digest, files)), _Some(
             lambda digest: bool(known.find(np.frombuffer(digest, "V32"))[1][0]))
         looked = self.each(kinds.examine, [str(folder / row["path"]) for row in rows])
         for row, found in zip(rows, looked, strict=True):
             path, digest = str(folder / row["path"]), row["digest"]
             what = row["findings"][0]["what"]
-            if os.path.isdir(path):
-                self.faults.append(Fault("message-folder", path, what, RECONSTRUCT, partition))
-                continue
             in_place = digest is not None and path == self._path(partition, digest)
             kind, right = kinds.damaged_file(found, self._octets(partition, digest, files) if in_place else None,
                                                  missing, there)
@@ -306,7 +316,8 @@ class _Verifying:
 
     def _is_lost(self, partition: str, digest: bytes) -> bool:
         """Whether the file is not there, and (where the databases can be asked) still referred to."""
-        if os.path.exists(self._path(partition, digest)):
+        path = self._path(partition, digest)
+        if os.path.lexists(path) or not os.path.isdir(os.path.dirname(path)):
             return False
         here = self._partition(partition)
         if here is None:

@@ -1,0 +1,76 @@
+"""A change of many messages that is refused half way: the client hears what is done before it hears NO (RFC 3501 §7),
+and POP3's QUIT says that some messages were not removed (RFC 1939 §6)."""
+
+import re
+
+import pytest
+
+from pop3.maildrop import Maildrop
+from pop3.settings import Settings
+from pop3.update import update
+from store import offload
+from store.errors import Problem, StoreError
+from store.mailboxes.flagchanges import change_flags
+from store.partition import transactions
+from store.partition.partition import Partition
+from store.tables.index import CHUNK
+from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
+
+MANY = CHUNK + 10
+
+
+@pytest.fixture
+def wire(place, monkeypatch):
+    monkeypatch.setattr(transactions, "UNITS", 8)
+    place.have("INBOX", " ".join(f"m{number}" for number in range(MANY)))
+    change_flags(place.store, place.entry("INBOX"), range(1, MANY + 1), FlagAction.ADD, Flags(Flag.DELETED))
+    wire = place.connect()
+    wire.send(b"x LOGIN alice secret\r\ny SELECT INBOX\r\n")
+    assert b"y OK" in wire.received()
+    return wire
+
+
+def refused_at_the_second(faults):
+    """The second transaction finds the disk full."""
+    seen = []
+
+    def second(*_, **__):
+        seen.append(1)
+        return len(seen) == 2
+
+    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
+
+
+def test_store_tells_the_flags_that_are_changed(place, wire):
+    with Faults() as faults:
+        refused_at_the_second(faults)
+        wire.send(b"a STORE 1:* +FLAGS (\\Flagged)\r\n")
+    said = wire.received()
+    assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
+    told = {int(number) for number in re.findall(rb"\* (\d+) FETCH \([^\r]*Flagged", said)}
+    there = [row["uid"].item() for row in place.store.open_mailbox(place.entry("INBOX")).rows
+             if row["flags"] & Flag.FLAGGED]
+    assert told == set(there) and 0 < len(there) < MANY
+
+
+@pytest.mark.parametrize("command", [b"EXPUNGE", b"UID EXPUNGE 1:*"])
+def test_expunge_tells_which_are_gone(place, wire, command):
+    with Faults() as faults:
+        refused_at_the_second(faults)
+        wire.send(b"a " + command + b"\r\n")
+    said = wire.received()
+    assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
+    left = len(place.store.open_mailbox(place.entry("INBOX")).rows)
+    assert said.count(b"EXPUNGE\r\n") == MANY - left and 0 < left < MANY
+
+
+def test_quit_says_that_some_are_not_removed(place, wire):
+    mailbox = place.store.open_mailbox(place.entry("INBOX"))
+    drop = Maildrop(mailbox, mailbox.rows, None)
+    for number in range(1, MANY + 1):
+        drop.delete(number)
+    with Faults() as faults:
+        refused_at_the_second(faults)
+        assert offload.now(update(place.store, Settings(), drop, "test")) == -1
+    assert 0 < len(place.store.open_mailbox(place.entry("INBOX")).rows) < MANY
