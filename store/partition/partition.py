@@ -62,9 +62,9 @@ log = logging.getLogger(__name__)
 _FOREVER = 1 << 32          # a Unix time that never comes
 META_KEY = b"\x00\x00\x00\x00"
 META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 4                              # 3: each list of those that wait for the purge has one digest. 2: no expunged
-                                        # record is counted. 1, without the field in META: records of 88 octets
-READABLE = (2, 3, FORMAT)               # what is written to becomes one of FORMAT
+FORMAT = 5                              # 4: no table has a generation. 3: each list of those that wait for the purge
+                                        # has one digest. 2: no expunged record is counted. 1, without the field in
+READABLE = (2, 3, 4, FORMAT)            # META: records of 88 octets. What is written to becomes one of FORMAT
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made

@@ -17,7 +17,7 @@ from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition.inuse import listed, write_list
-from store.partition.marks import EPOCH
+from store.partition.marks import EPOCH, GENERATION_OF_LIST, GENERATIONS
 from store.partition.partition import Partition
 from store.store import Store
 
@@ -123,6 +123,7 @@ def _begin(store: Store, folder: Path, reconcile: Callable[[Store, Partition], N
     if source is not None:
         partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
     reconcile(store, partition)
+    (folder / "users" / GENERATION_OF_LIST).unlink(missing_ok=True)     # it may be that of another list
     partition.env.opened()
     partition.close(clean=False)
 
@@ -146,6 +147,7 @@ def remove(store: Store, name: str) -> None:
             store.partitions = {other: each for other, each in store.partitions.items() if other != name}
             partition.close(clean=True)
             write_list(store.root, list(store.partitions))
+            (store.root / GENERATIONS / name).unlink(missing_ok=True)
             _leave(link)
 
 

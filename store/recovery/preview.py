@@ -7,8 +7,10 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist import privatefiles
-from mboxlist.engine import damage, damagemarks
+from mboxlist.engine import damage, damagemarks, generations
+from mboxlist.engine.generations import Marks
 from store.filelock import scratch
+from store.partition.marks import generations_of_list, generations_of_partition
 from store.recovery.environments import LIST, Recovery, allow
 from store.settings import Settings
 from store.snapshots import taking
@@ -58,9 +60,15 @@ def _wrong(root: Path, environment: str) -> str:
         with contextlib.suppress(FileNotFoundError):
             privatefiles.copy(folder / damagemarks.TABLES, copy / damagemarks.TABLES)
         wrong = damage.look_through(copy)
+        if wrong == {}:
+            return generations.look(copy, Marks(lambda: _marks(root, environment)), untouched=False)[0]
     if wrong is None:
         return "it cannot be recovered"
     return "; ".join(f"{table or 'log'}: {why}" for table, why in wrong.items())
+
+
+def _marks(root: Path, environment: str) -> list[Path]:
+    return generations_of_list(root) if environment == LIST else generations_of_partition((root / environment).parent)
 
 
 def _source(root: Path, environment: str, settings: Settings) -> str:

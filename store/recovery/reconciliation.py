@@ -6,7 +6,7 @@ import time
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from mboxlist.entry import MailboxId
+from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import undo_all
@@ -16,6 +16,7 @@ from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
 from store.store import Store
 from store.tables.state import MailboxState, is_moving
+from store.userarea.paths import head_of, place
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,7 @@ def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str |
             if state.quota_root != roots.root_for(partition, entry.name):
                 wrong = entry.name.owner
         elif entry is not None and here:
-            log.warning("%s had no records: it is there again, empty", entry.name)
-            namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True)
+            _make_again(store, partition, entry)
     return wrong
 
 
@@ -91,10 +91,20 @@ def _agree_wholly(store: Store) -> None:
             if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
                 partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
         for lost in here - there:
-            log.warning("%s had no records: it is there again, empty", listed[lost].name)
-            namespace.insert_mailbox(store, listed[lost].name, partition.name, listed[lost].special_use, replace=True)
+            _make_again(store, partition, listed[lost])
     _hold_who_has_gone(store)
     roots.agree(store)
+
+
+def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None:
+    """Have figures of a mailbox that has none: those of its records and `store.idx`, or else it is empty."""
+    head = head_of(place(partition, entry.name))
+    if head is not None and (head.id, head.uidvalidity) == (entry.id, entry.uidvalidity) and head.records:
+        from store.recovery.refigured import make_again  # here: it is rarely needed, and loads all that rebuilds
+        make_again(partition, entry, head)
+        return
+    log.warning("%s had no records: it is there again, empty", entry.name)
+    namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True)
 
 
 def _finish_moves(store: Store) -> set[MailboxId]:

@@ -25,6 +25,7 @@ from store.check.wholecheck import check
 from store.mailboxes import deletion
 from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
+from store.recovery.environments import recovery_of
 from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash.operations import OPERATIONS, Operation
@@ -252,6 +253,9 @@ def _judged(root: Path, operation: Operation, recording: Recording, moments: lis
     try:
         found = view(store)
         wrong = findings(store, operation)
+        recovery = recovery_of(store)
+        wrong += [f"it was taken for an older one: {event.found}" for event in (
+            recovery.events.values() if recovery is not None else ()) if "is older" in event.found]
         left = [str(path) for path in root.glob("partitions/*/staging/*")]
         wrong += [f"there is {', '.join(left)}"] if left else []
         for context in sorted({(moment.answers, moment.views) for moment in moments}):

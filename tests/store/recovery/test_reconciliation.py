@@ -12,6 +12,10 @@ from store.accounts.base import Status
 from store.check.wholecheck import check
 from store.mailboxes import namespace
 from store.opening import open_store
+from store.partition.transactions import state_key
+from store.recovery.reconciliation import agree
+from store.tables.index import chunk_key
+from store.userarea import writing
 from store.values import Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -50,4 +54,25 @@ def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCa
     made = namespace.create_mailbox(store, ARCHIVE)
     assert made.id > inbox.id and made.uidvalidity > inbox.uidvalidity
     assert len(store.open_mailbox(inbox).rows) == 1 and not len(store.open_mailbox(made).rows)
+    store.close()
+
+
+@pytest.mark.parametrize("with_records", [True, False])
+def test_a_mailbox_whose_figures_are_lost_is_not_made_anew(with_records: bool, tmp_path: Path) -> None:
+    """Its `store.idx` stands, and has its messages."""
+    store = make_store(tmp_path / "store")
+    for number in range(3):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX")
+    writing.write_changed(store, hurry=True)
+    inbox, partition = store.entry(MailboxName("alice", "INBOX")), store.partitions["primary"]
+    before = store.open_mailbox(inbox).rows["digest"].tolist()
+    transact(partition.env, lambda txn: partition.states.delete(state_key(inbox.id), txn))
+    if not with_records:
+        transact(partition.env, lambda txn: partition.index.delete(chunk_key(inbox.id, 0), txn))
+    assert agree(store, wholly=True)
+    assert store.entry(inbox.name) == inbox
+    view = store.open_mailbox(inbox)
+    assert view.rows["digest"].tolist() == before and view.uids.tolist() == [1, 2, 3] and view.state.uidnext > 4
+    writing.write_changed(store, hurry=True)
+    assert check(store) == []
     store.close()

@@ -70,7 +70,7 @@ def is_back(root, before):
     assert check(store) == []
     assert everything(store) == before
     store.close()
-    assert files_of(root) == {"mboxlist", "partitions", "run"}
+    assert files_of(root) == {"generations", "mboxlist", "partitions", "run"}
 
 
 def files_of(root):
@@ -190,7 +190,7 @@ def test_a_store_that_has_moved_on_gets_another_plan(down):
     shutil.copytree(root / "partitions/primary", root / "partitions/other")
     with pytest.raises(BadPlan, match="partitions primary"):
         apply_down(root, plan, SMALL)
-    assert files_of(root) == {"partitions", "run"}
+    assert files_of(root) == {"generations", "partitions", "run"}
 
 
 def test_a_message_that_is_still_in_staging_gets_its_place(tmp_path):

@@ -139,9 +139,8 @@ class Machine:
     def make(self, kind: str) -> None:
         """A new disk with that file system, which is mounted."""
         self.take(kind, BLANK)
-        loop = self._loop()
-        _command(*FORMAT[kind], loop)
-        self._mount(loop)
+        _command(*FORMAT[kind], str(self.folder / "disk"))
+        self.mount()
 
     def keep(self, number: int) -> None:
         """Unmount it, and keep the disk as it is under a number."""
@@ -161,17 +160,8 @@ class Machine:
         self.mount()
 
     def mount(self) -> None:
-        """Mount it. Raises Failure."""
-        self._mount(self._loop())
-
-    def _loop(self) -> str:
-        return _command("losetup", "--find", "--show", str(self.folder / "disk")).strip()
-
-    def _mount(self, loop: str) -> None:
-        try:
-            _command("mount", "-t", self._kind, "-o", "noatime", loop, str(self.volume))
-        finally:
-            _command("losetup", "--detach", loop)       # once it is not mounted any more
+        """Mount it, by a loop device that goes with the mount. Raises Failure."""
+        _command("mount", "-t", self._kind, "-o", "loop,noatime", str(self.folder / "disk"), str(self.volume))
 
     def unmount(self) -> None:
         """If it is mounted. What still runs ends."""
@@ -278,6 +268,7 @@ class Machine:
 def _serve(image: int, place: Path, orders: socket.socket, other: socket.socket) -> None:
     other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)        # it ends when the other end of the socket does
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     device.serve(image, SIZE, place, orders)
 
 
