@@ -170,6 +170,8 @@ class Session(Selection):
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
         if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
             self._keep(reply)
+            if selects:
+                self._before = Commits.total        # what it has claimed as \\Recent is nothing that a NO would deny
             try:
                 await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
             except Exception as error:
