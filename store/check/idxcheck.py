@@ -7,6 +7,7 @@ from attrs import evolve
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import stands_in_the_way
 from store.errors import Problem, StoreError
+from store.mend.idxfiles import UserArea
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
@@ -25,7 +26,11 @@ def look(store: Store) -> Iterator[Finding]:
     those that contradict the mailbox.
     """
     alone = len(look_inside(store.root / "run")[0]) <= 1
+    files = UserArea(store)
     for partition in store.partitions.values():
+        for source in files.unlisted(partition):
+            yield Finding(f"it is of mailbox {source.head.id}, {source.name}, of which nothing else is left",
+                          str(source.path))
         current = alone and not behind_marker(partition.folder).exists()
         for mailbox, _ in list(partition.all_states()):
             if mailbox not in partition.unwritten.changed:

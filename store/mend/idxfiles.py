@@ -6,6 +6,7 @@ from pathlib import Path
 from attrs import define, evolve
 
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.usermoves import Phase
 from store.errors import StoreError
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -14,7 +15,9 @@ from store.rebuild.livecorrection import LiveCorrection
 from store.rebuild.outcome import Correction, Outcome
 from store.rebuild.userareascan import Source, sources
 from store.store import Store
-from store.userarea import idxfile
+from store.tables.index import MAX_UID
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.userarea import idxfile, unlisted
 from store.userarea.idxfile import Contents
 from store.userarea.writing import right_place
 
@@ -38,6 +41,20 @@ class UserArea:
         """The file of that mailbox, if it is of this list."""
         return next((source for source in self.all() if source.partition == partition and source.head.id == mailbox
                      and uidvalidity in (None, source.head.uidvalidity)), None)
+
+    def unlisted(self, partition: Partition) -> list[Source]:
+        """The files of mailboxes of this list that have lost their rows and their figures: the newest of each."""
+        found: dict[int, Source] = {}
+        identity, last = self.store.mailboxes.identity, self.store.mailboxes.last_identity()[0]
+        coming = self.store.mailboxes.moves.mailboxes(*Phase)
+        for source in self.all():
+            head = source.head
+            if source.partition == partition.name and head.store == identity and head.id <= last and (
+                    head.id not in coming and self.store.known(head.id) is None) and (
+                    partition.any_state(MailboxId(head.id)) is None) and (
+                    not unlisted.is_former(self.store, partition, head)):
+                found.setdefault(head.id, source)
+        return list(found.values())
 
 
 def contents_of(partition: Partition, entry: MailboxEntry, removed: int) -> tuple[Path, Contents] | None:
@@ -84,6 +101,15 @@ def _raise(txn: WriteTxn, mailbox: MailboxId, uidnext: int, highest: int) -> Non
     if state is not None:
         txn.set_state(mailbox, state, evolve(state, uidnext=max(state.uidnext, uidnext),
                                              highestmodseq=max(state.highestmodseq, highest)))
+
+
+def skip_ahead(txn: WriteTxn, mailbox: MailboxId, before: MailboxState) -> None:
+    """What may have been shown since must not come to mean something else."""
+    state = txn.any_state(mailbox)
+    if state is not None and state.highestmodseq < before.highestmodseq + MODSEQ_SKIP:
+        modseq = state.highestmodseq + MODSEQ_SKIP
+        txn.set_state(mailbox, state, evolve(state, uidnext=min(state.uidnext + UID_SKIP, MAX_UID),
+                                             highestmodseq=modseq, changed=modseq, log_since=modseq))
 
 
 def desired_of(partition: Partition, entry: MailboxEntry, removed: int, contents: Contents) -> DesiredMailbox:

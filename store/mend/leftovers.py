@@ -5,6 +5,7 @@ there (RFC 7162 §3.2.5.1). Index records of a mailbox that has no figures are k
 mailbox comes back, by the name that its `store.idx` has.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,21 +19,23 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.mend.idxfiles import UserArea
+from store.mend.idxfiles import UserArea, desired_of, skip_ahead
 from store.partition.filecontent import trace_of
 from store.partition.partition import Partition
 from store.partition.records import every_reference, sound
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import entry_of, state_of
-from store.rebuild.outcome import Correction
+from store.rebuild.livecorrection import LiveCorrection
+from store.rebuild.outcome import Correction, Outcome
 from store.rebuild.repair import ALL_FLAGS, mend_own_flags
 from store.rebuild.salvage import Counts, readable
-from store.rebuild.userareascan import free_name
+from store.rebuild.userareascan import Source, free_name
 from store.store import Store
 from store.tables.index import CHUNK, Rows, chunk_key, chunk_of_key
 from store.tables.references import FOREVER
 from store.tables.state import MailboxState
 from store.tables.vanished import ranges_of
+from store.userarea import idxfile
 
 
 def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId], *, expunged: bool = True
@@ -178,36 +181,47 @@ def _expunged(txn: WriteTxn, mailbox: MailboxId, keys: list[bytes]) -> list[str]
 # Rows of mailboxes without figures
 
 def correct_orphans(store: Store, partition: Partition) -> Iterator[Correction]:
-    """Bring back the mailboxes of which records, and perhaps `store.idx`, are left alone; the rest goes."""
-    files: UserArea | None = None
-    for mailbox in _without_figures(partition):
-        if store.known(mailbox) is not None:
+    """Bring back the mailboxes of which records, or `store.idx`, are left alone; other rows without figures go."""
+    files = UserArea(store)
+    unlisted = {MailboxId(source.head.id): source for source in files.unlisted(partition)}
+    for mailbox in sorted({*_without_figures(partition), *unlisted}):
+        if store.known(mailbox) is not None or partition.any_state(mailbox) is not None:
             continue                                    # its figures are made again
-        files = files or UserArea(store)
-        source = files.of(partition.name, mailbox)
-        chunks = list(partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)))
-        rows = readable(mailbox, chunks)[0]
-        if len(rows) and (source is not None or _are_counted(partition, mailbox, rows)):
-            name = source.name if source is not None else MailboxName("", f"Lost/Recovered ({mailbox})")
-            if store.mailboxes.find(name) is not None:
-                name = free_name(name, mailbox, [])
-            validity = source.head.uidvalidity if source is not None else int(time.time())
-            entry = MailboxEntry(mailbox, name, partition.name, validity, int(time.time()))
-            if source is not None:
-                entry = evolve(entry_of(source, validity), id=mailbox, name=name)
-            state = state_of(partition, entry, rows, source)
-            partition.transact(lambda txn, mailbox=mailbox, state=state: txn.set_state(     # type: ignore[misc]
-                mailbox, None, state))
-
-            def add(txn: Txn, entry: MailboxEntry = entry) -> None:
-                store.mailboxes.skip_identities(entry.id, entry.uidvalidity, txn)
-                store.mailboxes.write(entry, txn, guarded=False)
-
-            transact(store.mailboxes.env, add)
-            yield Correction("its row and its figures were lost", str(name))
+        source = unlisted.get(mailbox) or files.of(partition.name, mailbox)
+        rows = readable(mailbox, partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)))[0]
+        if mailbox in unlisted or len(rows) and (source is not None or _are_counted(partition, mailbox, rows)):
+            yield from _revive(store, partition, mailbox, source, rows)
         else:
-            transact(partition.env, lambda txn, mailbox=mailbox: _forget(partition, mailbox, txn))    # type: ignore[misc]
+            transact(partition.env, lambda txn, mailbox=mailbox: _forget(partition, mailbox, txn))  # type: ignore[misc]
             yield Correction("rows of a mailbox that is not there", f"mailbox {mailbox}")
+
+
+def _revive(store: Store, partition: Partition, mailbox: MailboxId, source: Source | None, rows: Rows
+            ) -> Iterator[Correction]:
+    """The row and the figures are lost."""
+    name = source.name if source is not None else MailboxName("", f"Lost/Recovered ({mailbox})")
+    if store.mailboxes.find(name) is not None:
+        name = free_name(name, mailbox, [])
+    if source is not None:
+        entry = evolve(entry_of(source, int(time.time())), id=mailbox, name=name)
+    else:
+        entry = MailboxEntry(mailbox, name, partition.name, int(time.time()), int(time.time()))
+    state = state_of(partition, entry, rows, source)
+    partition.transact(lambda txn: txn.set_state(mailbox, None, state))
+
+    def add(txn: Txn) -> None:
+        store.mailboxes.skip_identities(entry.id, entry.uidvalidity, txn)
+        store.mailboxes.write(entry, txn, guarded=False)
+
+    transact(store.mailboxes.env, add)
+    done = Outcome()
+    if source is not None:
+        with contextlib.suppress(StoreError):
+            contents = idxfile.read(source.path)
+            LiveCorrection(store, partition, desired_of(partition, entry, 0, contents), done, True).run()
+        partition.transact(lambda txn: skip_ahead(txn, mailbox, state))
+    yield Correction("its row and its figures were lost", str(name))
+    yield from done.corrections
 
 
 def _without_figures(partition: Partition) -> list[MailboxId]:

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from attrs import evolve
-
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.mailboxes import namespace
-from store.mend.idxfiles import contents_of, desired_of
+from store.mend.idxfiles import contents_of, desired_of, skip_ahead
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import state_of
@@ -16,8 +14,7 @@ from store.rebuild.outcome import Correction, Outcome
 from store.rebuild.salvage import readable
 from store.rebuild.userareascan import Source
 from store.store import Store
-from store.tables.index import MAX_UID, chunk_key
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.index import chunk_key
 
 
 def restore_figures(store: Store) -> list[Correction]:
@@ -50,18 +47,9 @@ def _restore(store: Store, partition: Partition, entry: MailboxEntry, removed: i
     done = Outcome()
     if there is not None:
         LiveCorrection(store, partition, desired_of(partition, entry, removed, there[1]), done, True).run()
-    partition.transact(lambda txn: _skip(txn, entry.id, state))
+    partition.transact(lambda txn: skip_ahead(txn, entry.id, state))
     yield Correction("its figures were lost", str(entry.name))
     yield from done.corrections
-
-
-def _skip(txn: WriteTxn, mailbox: MailboxId, before: MailboxState) -> None:
-    """What may have been shown since must not come to mean something else."""
-    state = txn.any_state(mailbox)
-    if state is not None and state.highestmodseq < before.highestmodseq + MODSEQ_SKIP:
-        modseq = state.highestmodseq + MODSEQ_SKIP
-        txn.set_state(mailbox, state, evolve(state, uidnext=min(state.uidnext + UID_SKIP, MAX_UID),
-                                             highestmodseq=modseq, changed=modseq, log_since=modseq))
 
 
 def _made_empty(store: Store, partition: Partition, entry: MailboxEntry, removed: int) -> Iterator[Correction]:

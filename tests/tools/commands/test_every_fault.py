@@ -55,6 +55,11 @@ def forget_both(store):
     forget_row(store)
 
 
+def forget_all_but_the_file(store):
+    forget_chunk(store)
+    forget_both(store)
+
+
 def forget_deleted_row(store):
     entry = planted.old(store)
     transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(entry.id, txn))
@@ -103,6 +108,7 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "a row of the list is lost": forget_row,
     "figures are lost": forget_figures,
     "a row of the list and its figures are lost": forget_both,
+    "all but store.idx is lost": forget_all_but_the_file,
     "a row of the list of deleted mailboxes is lost": forget_deleted_row,
     "a row of the list names another partition": another_partition,
     "a row of the list names another id": lambda store: change_entry(store, id=77),
