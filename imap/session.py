@@ -40,6 +40,8 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
+CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND", b"CREATE", b"DELETE", b"RENAME",
+                     b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA"))    # something
 ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
                             b"RENAME"))     # where it is told to the log that somebody lacks the right
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
@@ -168,6 +170,8 @@ class Session(Selection):
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
         if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
             self._keep(reply)
+            if selects:
+                self._before = Commits.total        # what it has claimed as \\Recent is nothing that a NO would deny
             try:
                 await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
             except Exception as error:
@@ -244,7 +248,8 @@ class Session(Selection):
                 self._tell_right(head, error.problem is Problem.NO_PERMISSION, str(error))
                 return self.refusal(error)
         log.error("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"), exc_info=error)
-        unless_committed(self._before, error)
+        if head.name.removeprefix(b"UID ") in CHANGES:
+            unless_committed(self._before, error)
         return Reply(BROKEN[1], BROKEN[0], NO)
 
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:

@@ -115,6 +115,7 @@ def _stranger(planter: Planter) -> str:
     if planter.chance.randrange(3) == 0:
         path = path.with_name("letter.txt")
     path.write_bytes(data)
+    path.chmod(0o600)
     return str(path)
 
 

@@ -36,7 +36,7 @@ def verify_store(invocation: Invocation) -> int:
         engine, each = _engine(invocation, stack)
         store = None if down else stack.enter_context(invocation.store())
         try:
-            found = verify(root, folder, engine, store, each=each)
+            found = verify(root, folder, engine, store, each=each, access=True)
             summary = found.summary()
             if arguments.apply and store is not None:
                 summary |= _mend(store, Plan(folder.absolute()), found, arguments.sweep)

@@ -78,14 +78,15 @@ class Verified:
                 "classes": kinds.classes(self.faults)}
 
 
-def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, each: Each = one_by_one
-           ) -> Verified:
-    """Verify the store in `root`, and make a plan of it in that folder; without `store` only what is in files.
+def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, each: Each = one_by_one,
+           access: bool = False) -> Verified:
+    """Verify the store in `root`, and make a plan of it in that folder; without `store` only what is in files. With
+    `access`, also who can reach the files.
 
     Raises StoreError NO_STORE, BadPlan when the folder has something else, OSError.
     """
     manifest = make_plan(root, folder, engine)
-    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, each).run()
+    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, each, access).run()
     rows = [asdict(fault) for fault in found.faults]
     with privatefiles.open_file(folder / FAULTS, "wb") as file:
         pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), file, compression="zstd")
@@ -118,6 +119,7 @@ class _Verifying:
     manifest: Manifest
     store: Store | None
     each: Each
+    access: bool
     found: Verified = field(init=False)
     faults: list[Fault] = field(factory=list)
     digests: dict[str, frozenset[bytes]] = field(factory=dict)      # of what wrong index records refer to
@@ -131,7 +133,7 @@ class _Verifying:
 
     def run(self) -> Verified:
         """Look at everything. Raises BadPlan, StoreError."""
-        layout = look_at_layout(self.root)
+        layout = look_at_layout(self.root, access=self.access)
         self.layout = frozenset(finding.where for finding in layout)
         heads = self._heads()
         for name in sorted(self.manifest.partitions):
