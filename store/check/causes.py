@@ -38,7 +38,7 @@ _OF_MESSAGE = re.compile(r"refer to it, counted are|not those that were counted|
 _MESSAGES = re.compile(r"and nothing is known of it$|octets instead of .* is whole|its trace header is")
 
 
-def told(store: Store, findings: Sequence[Finding]) -> list[Finding]:
+def causes_among(store: Store, findings: Sequence[Finding]) -> list[Finding]:
     """The causes among these findings, in their order."""
     return _Causes(store, list(findings)).run()
 
@@ -50,7 +50,7 @@ class _Causes:
     _follow: dict[Finding, int] = field(factory=dict)
 
     def run(self) -> list[Finding]:
-        """See `told`."""
+        """See `causes_among`."""
         self._other_names()
         self._messages()
         for mailbox, here in self._by_mailbox().items():

@@ -13,7 +13,7 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
-from store.check.causes import told
+from store.check.causes import causes_among
 from store.check.wholecheck import check_all
 from store.partition.transactions import state_key
 from store.partitions import volumes
@@ -156,7 +156,7 @@ def few_folders(request, monkeypatch):
 def test_what_is_named_mends(damaged, what):        # noqa: F811
     before = messages(damaged)
     FAULTS[what](damaged)
-    found = told(damaged, check_all(damaged))
+    found = causes_among(damaged, check_all(damaged))
     assert found and (len(found) == 1 or what in SEVERAL), found
     outcome = reconstruct(wanted(damaged))
     if what in LOSES:
