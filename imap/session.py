@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND", b"CREATE", b"DELETE", b"RENAME",
-                     b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA"))    # something
+                     b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA"))    # want a change
 ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
                             b"RENAME"))     # where it is told to the log that somebody lacks the right
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)

@@ -12,6 +12,7 @@ import attrs
 
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check import layout
+from store.check.causes import causes_among
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check_all
 from store.partition.partition import Partition
@@ -54,7 +55,7 @@ def check_store(invocation: Invocation) -> int:
         return int(check_spark.verify_store(invocation))
     try:
         with invocation.store() as store:
-            findings += check_all(store, with_layout=False)
+            findings += causes_among(store, check_all(store, with_layout=False))
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why
