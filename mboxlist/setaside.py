@@ -1,7 +1,6 @@
 """What stands where something else of the store belongs is set aside: moved, as it is, to a folder beside, and named.
 Nothing of it is opened, no link is followed, and nothing is replaced that has been set aside before."""
 
-import logging
 import os
 import stat
 import time
@@ -9,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from mboxlist.privatefiles import Folder
-
-log = logging.getLogger(__name__)
 
 ASIDE = "set-aside"         # a folder in the store, and in each partition: in it is a folder for each time
 
@@ -37,8 +34,9 @@ def make_way(top: Path, path: Path) -> None:
     """Have nothing but a file at that path in the store or partition `top`: what else there is is set aside, which is
     logged. Raises OSError."""
     if stands_in_the_way(path):
-        log.error("%s was not a file: it was set aside, and is %s now", path,
-                  set_aside(top, os.path.relpath(path, top)))
+        import logging  # here: it is rare, and short commands do without
+        logging.getLogger(__name__).error("%s was not a file: it was set aside, and is %s now", path,
+                                          set_aside(top, os.path.relpath(path, top)))
 
 
 def is_there(folder: Folder, name: str) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mboxlist.entry import MailboxEntry
-from store.mend.correctionrounds import mend
 from store.mend.scoped import correct_rows, correct_some
 from store.rebuild import cacherebuild
 from store.rebuild.outcome import Outcome
@@ -37,6 +36,7 @@ def correct(request: Request) -> Outcome:
             partition.unwritten.changed.update(here)
             writing.write_round(store, partition, hurry=True)
         if outcome.corrections:         # they may have hidden others
+            from store.mend.correctionrounds import mend  # here: nearly always nothing is wrong
             only = {mailbox for _, mailbox in scope}
             mend(store, lambda store: findings(store, request, only), outcome, once=False)
         with request.watched() as progress:

@@ -30,7 +30,7 @@ LATER = {
     "store.recovery": "a start that mends", "store.recovery.startrebuild": "the same",
     "store.recovery.refigured": "the same",
     "store.message.arrivaldate": "repairs, in a thread",
-    "store.reconstruct": "commands alone",
+    "store.reconstruct": "commands alone", "store.mend.correctionrounds": "the same",
     "filecmp": "who archives the log, in a thread",
 }
 
@@ -118,7 +118,7 @@ def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Pa
 
 def test_a_reconstruct_of_what_is_sound_loads_nothing_that_mends(mail: Path) -> None:
     found = loaded(mail, "reconstruct", "user/alice/INBOX")
-    assert not found & {"store.rebuild.userareascan", "store.snapshots.taking",
+    assert not found & {"store.mend.orphans", "store.snapshots.taking",
                         "store.snapshots.snapshotreader", "store.reconstruct.wholestore", "store.check.wholecheck",
                         "store.mailboxes.crosspartition", "store.message.arrivaldate", "idna", "email.utils"}
 
