@@ -12,7 +12,8 @@ from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 
 SCRATCH = ".scratch"            # a folder that has those of all processes
-_FORMER = (".plan-*", ".recover-*")     # what earlier versions called theirs, which lay beside the store's own folders
+# What earlier versions called theirs, which lay beside the store's own folders.
+_FORMER = (".plan-*", ".recover-*", "[0-9]*.scratch")
 
 
 @contextlib.contextmanager

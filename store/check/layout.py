@@ -57,7 +57,7 @@ def _rules(*rules: tuple[str, int]) -> Rules:
 STORE = {
     "mboxlist": _rules((_ENVIRONMENT, FILE)),
     "partitions": _rules((r"[^/]+", ANY)),
-    "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
+    "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
     "run": _rules((r"inside|news|control", FOLDER), (r"(news|control)/[^/]+", SOCKET),
                   (r"inside/[^/]+|[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),

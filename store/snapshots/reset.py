@@ -40,8 +40,9 @@ from store.partition.processes import ProcessRegistry
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, state_key
 from store.userarea import idxfile
+from store.userarea.paths import owner_of
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +273,7 @@ class _Restoring:
                 transact(env, lambda txn, some=changed[at:at + 1000]: _put(states, some, txn))   # type: ignore[misc]
             env.flush()
             if self.exact or self.until is not None:
-                self._set_files_aside(env, folder)
+                self._set_files_aside(env, states, folder)
             env.checkpoint()
         finally:
             env.close()
@@ -280,12 +281,15 @@ class _Restoring:
         privatefiles.touch(new / "unclean")
         env_keep(new, self.snapshot.manifest.environments[name].first_log)
 
-    def _set_files_aside(self, env: Env, folder: Path) -> None:
-        """Message files that came later would be swept, or be found as unknown: they are noted, to be set aside."""
+    def _set_files_aside(self, env: Env, states: Table, folder: Path) -> None:
+        """Message files that came later would be swept, or be found as unknown, and what later mailboxes left in the
+        user area would be brought back: they are noted, to be set aside."""
         known = env.table("messages.db")
         later = [Path(entry.path) for first in os.scandir(folder / "messages") for second in os.scandir(first.path)
                  for entry in os.scandir(second.path) if known.get(digest_in(entry.name)) is None]
         self.files[folder.name] = len(later)
+        later += [path for path in (folder / "users").rglob(idxfile.NAME)
+                  if (mailbox := owner_of(path)) is not None and states.get(state_key(mailbox)) is None]
         privatefiles.write(folder / f"index{NEW}" / "later", "".join(f"{path.relative_to(folder)}\n" for path in later))
 
     def _skip_in_list(self, new: Path) -> None:

@@ -38,7 +38,7 @@ from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
 from store import VERSION
 from store.errors import Problem, StoreError, disk_problem
-from store.filelock import exclusive
+from store.filelock import exclusive, scratch
 from store.partition.partition import PART, snapshot_time
 from store.settings import Settings
 from store.snapshots.opened import sweep
@@ -47,7 +47,7 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 FORMAT = 1
-FOLDER, MANIFEST, LOCK, SCRATCH = "snapshots", "manifest.json", "lock", "scratch"
+FOLDER, MANIFEST, LOCK = "snapshots", "manifest.json", "lock"
 SUPERSEDED = "superseded"           # the file in a snapshot newer than what was put back since: see `restoring`
 LIST = "mboxlist"                   # the environment of the list; those of partitions are partitions/<name>/index
 NAME = "%Y%m%dT%H%M%SZ"
@@ -213,11 +213,9 @@ def clear(store: Store) -> bool:
 
 
 def _clear(place: Path) -> None:
-    """Remove what was cut off. For who has the lock. A scratch folder may be in use: it goes when it is a day old."""
-    old = time.time() - 86400
+    """Remove what was cut off. For who has the lock."""
     for path in place.iterdir():
-        if snapshot_time(path.name.partition(".")[0]) is not None and (
-                path.name.endswith((PART, ".gone")) or path.name.endswith(SCRATCH) and path.stat().st_mtime < old):
+        if snapshot_time(path.name.partition(".")[0]) is not None and path.name.endswith((PART, ".gone")):
             shutil.rmtree(path, ignore_errors=True)
     sweep(place)
 
@@ -385,12 +383,9 @@ def _recovers(snapshot: Snapshot, environment: str, scratch: Path | None) -> lis
 
 @contextlib.contextmanager
 def scratch_folder(snapshot: Snapshot, place: Path | None) -> Iterator[Path]:
-    """A folder for the time being, in `place` or beside the snapshot. Raises OSError."""
-    target = privatefiles.new_folder(f"{snapshot.name}.", place or snapshot.path.parent, f".{SCRATCH}")
-    try:
+    """A folder for the time being, below `place` or where the snapshot is; see `filelock.scratch`. Raises OSError."""
+    with scratch(place or snapshot.path.parent, snapshot.name) as target:
         yield target
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
 
 
 def put_back(snapshot: Snapshot, environment: str, target: Path, logs: Iterable[Path] = (), *,

@@ -63,7 +63,7 @@ def bring_back(store: Store, found: Unlisted) -> MailboxEntry:
     state = found.partition.any_state(MailboxId(head.id))
     if state is None or state.removed or state.moving:
         log.error("%s is not made: %s has %d messages of it, and the databases have nothing; onecopy reconstruct "
-                  "--mboxlist --force brings it back", name, found.path, head.records)
+                  "--all brings it back", name, found.path, head.records)
         raise StoreError(Problem.UNAVAILABLE, "The mailbox has to be restored", detail=f"{found.path} has {name}")
 
     def work(txn: Txn) -> MailboxEntry:

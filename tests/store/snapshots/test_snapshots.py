@@ -59,7 +59,8 @@ def test_what_was_acknowledged_is_in_it_and_what_comes_later_is_not(store):
     with opened(made, SMALL) as then:
         assert then.open_mailbox(then.entry(MailboxName.parse(ALICE))).uids.tolist() == [1, 2, 3]
         assert then.open_mailbox(then.entry(MailboxName.parse(BOB))).uids.tolist() == [1, 2, 3]
-    assert sorted(path.name for path in folder(store).iterdir()) == [made.name, "lock"]
+    assert sorted(path.name for path in folder(store).iterdir()) == [".scratch", made.name, "lock"]
+    assert not list((folder(store) / ".scratch").iterdir())
 
 
 LOAD = """
