@@ -102,6 +102,7 @@ BESIDE = f"""
 0 config reload
 2 config certificate
 0 connections
+0 status
 0 stats
 * explain message --recipient bob
 0 explain access bob alice INBOX
@@ -113,6 +114,7 @@ BESIDE = f"""
 0 drain
 """
 DOWN = """
+0 status
 0 snapshot create
 0 snapshot restore --yes
 0 recover
@@ -209,7 +211,7 @@ def what_root_left_is_mended(folder: Path) -> None:
     os.link(secret, server.root / "run" / "planted")
     found, out, error = command.run(["check"], server.environment(), b"", LIMIT)
     assert found == 1 and "Errno" not in error
-    assert "it belongs to root, not to nobody (repair: onecopy check --repair, as root)" in out
+    assert "it belongs to root, not to nobody: root alone can give it back (repair: onecopy check --repair)" in out
     for name in ("index/quota.db: others than the owner can reach it (mode 0644)",
                  "index/cache.db: its owner cannot use it (mode 0000)"):
         assert name in out, out

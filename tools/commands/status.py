@@ -128,6 +128,6 @@ def _print(found: dict[str, Any]) -> None:
         print_table([{"ended": when(each["ended"]), "operation": each["operation"], "outcome": each["outcome"]}
                      for each in found["ended"][:SHOWN]], ("ended", "operation", "outcome"))
     if found["interrupted"]:
-        print(f"\n{found['unfinished']} changes of mailboxes are not finished yet")
+        print(f"\n{found['interrupted']} changes of mailboxes are not finished yet")
     for line in found["troubles"]:
         print(f"\n{line}")

@@ -18,7 +18,7 @@ from store.rebuild import recount
 from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct.wholestore import rebuild
 from store.users import lifecycle, restorable
-from store.values import Secret
+from store.values import RECONSTRUCT, Secret
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
 
 INFO, SALES = "info", "sales@elsewhere.example"
@@ -226,7 +226,7 @@ def test_damage_is_found_and_repaired(store, directory, what):
     assert set(directory.wrong_aliases()) == wrong
     found = check(store)
     assert {finding.where for finding in found} == {f"alias {alias}" for alias, *_ in wrong}
-    assert {finding.repair for finding in found} == {"reconstruct"} and len(found) == len(wrong)
+    assert {finding.repair for finding in found} == {RECONSTRUCT} and len(found) == len(wrong)
     done = recount.recount(store, store.partitions["primary"])
     assert {correction.where for correction in done} == {f"alias {alias}" for alias, *_ in wrong}
     assert table(store) == [(INFO, "alice"), (SALES, "alice")]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from store.mailboxes import copymessages, expunge, flagchanges
+from store.mailboxes import copymessages, expunge
+from store.partition import transactions
 
 
 def one_by_one(uids, price):
@@ -33,5 +34,5 @@ def slice_finely(monkeypatch, between: Callable[[int], None] = lambda number: No
     some = copymessages._Copying.some
     monkeypatch.setattr(copymessages._Copying, "some", copied)
     monkeypatch.setattr(copymessages, "slices", one_by_one)
-    for room in (expunge, flagchanges):
+    for room in (transactions, expunge):
         monkeypatch.setattr(room, "slices", slices)
