@@ -74,6 +74,7 @@ def chunk(store, number=0):
 def damage(store, value, number=0):
     partition, key = store.partitions["primary"], chunk_key(alice(store).id, number)
     partition.transact(lambda txn: partition.index.put(key, bytes(value), txn.handle))
+    partition.views.forget()            # what is in memory is as good as ever
 
 
 def flip(store, at, bit, number=0):
