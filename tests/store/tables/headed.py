@@ -43,6 +43,7 @@ def change(store, **fields):
     for name, value in fields.items():
         rows[name][0] = value
     partition.transact(lambda txn: partition.index.put(key, encode(rows), txn.handle))
+    partition.views.forget()
 
 
 def spoil(store, **fields):
@@ -51,3 +52,4 @@ def spoil(store, **fields):
     partition, key = store.partitions["primary"], chunk_key(box(store).entry.id, 0)
     value = partition.index.get(key)
     partition.transact(lambda txn: partition.index.put(key, value[:-1] + bytes((value[-1] ^ 1,)), txn.handle))
+    partition.views.forget()
