@@ -232,8 +232,10 @@ def _faults(root: Path, owner: tuple[int, int], *, access: bool = True) -> Itera
 
 
 def _partitions(root: Path) -> Iterator[Path]:
+    """Those that are there; a name that begins with a dot is that of one that is being made or removed."""
     try:
-        yield from (path for path in (root / "partitions").iterdir() if path.name != FOUND and path.is_dir())
+        yield from (path for path in (root / "partitions").iterdir()
+                    if path.name != FOUND and not path.name.startswith(".") and path.is_dir())
     except OSError:             # there is none, or it cannot be read
         return
 

@@ -103,7 +103,7 @@ def test_through_pipes(filled: Program, tmp_path: Path) -> None:
     with archive.open("wb") as file:
         subprocess.run([*program, "backup", "--root", filled.root], stdout=file, env=environment, check=True)
     told = subprocess.run(["tar", "--zstd", "-tvf", archive], capture_output=True, text=True, check=True)
-    assert told.stderr == "" and len(told.stdout.splitlines()) == 6 + 3 + 6     # messages, mailboxes, what is beside
+    assert told.stderr == "" and len(told.stdout.splitlines()) == 6 + 3 + 9     # messages, mailboxes, what is beside
     with archive.open("rb") as file:
         subprocess.run([*program, "restore", "-", "--root", tmp_path / "other"], stdin=file, env=environment,
                        check=True, stdout=subprocess.DEVNULL)
@@ -114,4 +114,5 @@ def test_through_pipes(filled: Program, tmp_path: Path) -> None:
     assert "it is inactive, and has no password" in unpacked("reconstruct", "--all", status=1)
     assert [(row["mailbox"], row["messages"]) for row in unpacked.json("mailbox", "list")] == [  # type: ignore[attr-defined]
         ("INBOX", 6), ("Work", 0), ("INBOX", 6)]
-    unpacked("check")
+    told = unpacked("check", status=1).strip().splitlines()
+    assert len(told) == 2 and all("the account is lost" in line for line in told)

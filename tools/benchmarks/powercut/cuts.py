@@ -1,5 +1,6 @@
 """One cut after the other, and what comes of each."""
 
+import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -178,7 +179,7 @@ class _Cut:
             outcome.lost = judge(self.ledger, Eyes(places).look)
         for words in run.promises:
             if self.machine.run(self.sites[MAIN], *words):
-                outcome.lost.append(f"onecopy {' '.join(words)} fails: {self.machine.said()}")
+                outcome.lost.append(f"onecopy {shlex.join(words)} fails: {self.machine.said()}")
         if MAIN in self.workload.serving:
             outcome.lost += self._goes_on()
         outcome.found = check(self.machine, served)
@@ -205,7 +206,7 @@ class _Cut:
         if run.by_hand is None:
             return False
         site, words = run.by_hand
-        outcome.by_hand = f"onecopy {' '.join(words)} ({why})"
+        outcome.by_hand = f"onecopy {shlex.join(words)} ({why})"
         if self.workload.serving:
             self.machine.must(self.sites[site], *words)
         else:

@@ -7,6 +7,7 @@ that was started here.
 import faulthandler
 import os
 import queue
+import shlex
 import signal
 import socket
 import subprocess
@@ -208,7 +209,7 @@ class Machine:
         """A command that succeeds. Raises Failure, CutError."""
         status = self.run(site, *arguments, octets=octets)
         if status and not self.is_dark.is_set():
-            raise Failure(f"onecopy {' '.join(arguments)}: status {status}: {self.said()}", 1)
+            raise Failure(f"onecopy {shlex.join(arguments)}: status {status}: {self.said()}", 1)
         if status:
             raise CutError(" ".join(arguments))
 

@@ -1,6 +1,7 @@
 """What runs when the power goes: mail, and each command that changes much."""
 
 import os
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ class Run:
     def command(self, site: str, *words: str, after: Mapping[Who, State | None] | None = None, octets: bytes = b""
                 ) -> None:
         """One that must succeed, and what it makes of users. Raises CutError, Failure."""
-        self.actor.begin(f"onecopy {' '.join(words)}", after or {})
+        self.actor.begin(f"onecopy {shlex.join(words)}", after or {})
         self.by_hand = site, words
         self.machine.must(self.sites[site], *words, octets=octets)
         self.actor.done()
