@@ -88,6 +88,7 @@ KINDS: dict[str, tuple[str, bool]] = {
 # What `store/check` says, by kind; the first that matches counts.
 _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its file is missing", "message-missing"),
+    (r"under another name", "message-misnamed"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
     (r"nothing is known of this file", "message-stranger"),
     (r"the folder is missing|the folder cannot be read", "message-folder"),
@@ -124,7 +125,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"annotations of", "annotations"),
     (r"the account is lost", "accounts"),
     (r"records of a mailbox|has the same id|is not found by its id|also on record as deleted|has the id|has UIDVALIDITY"
-     r"|which does not exist|was deleted at", "list"),
+     r"|which does not exist|was deleted at|of which nothing else is left", "list"),
 )]
 
 # What `idxfile` says of a damaged file, by kind.
