@@ -65,11 +65,14 @@ def processes(server: Server) -> set[str]:
 
 def test_changes_by_commands_reach_all_workers(server: Server) -> None:
     others = Imap(server.imap, "bob", timeout=TIME)
-    sessions = Sessions(server, "alice")
+    several = [Sessions(server, "alice")]
+    while len(processes(server)) < 6 and len(several) < 8:      # the kernel gives out connections as it likes
+        several.append(Sessions(server, "alice"))
     assert len(processes(server)) == 6
     server.command("user", "set", "alice", "--password-stdin", octets=b"another\n")
-    sessions.end_with("EXPIRED", "The password has been changed")
-    sessions.close()
+    for sessions in several:
+        sessions.end_with("EXPIRED", "The password has been changed")
+        sessions.close()
     for make, code, text in (
             (("user", "set", "alice", "--access=-ALL:*"), "AUTHORIZATIONFAILED",
              "This service is not for you from where you are"),
