@@ -70,9 +70,13 @@ class NewsSocket:
         self._reactor.removeReader(self)
         with contextlib.suppress(OSError):          # who sends to it takes the name away
             (self._folder / self._name).unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        self._news.forward = lambda mailboxes, changes: None
         self._socket.close()
         os.close(self._directory)
-        self._news.forward = lambda mailboxes, changes: None
 
     def _address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directory}/{name}"

@@ -35,11 +35,14 @@ def open_configured(config: Config, who: str, broken: Callable[[], None] = lambd
 def opened(config: Config, who: str) -> Iterator[Store]:
     """The store, open, whose other processes hear of changes. Raises Failure."""
     store = open_configured(config, who)
+    news = None
     try:
-        NewsSocket(store.root, store.news)
+        news = NewsSocket(store.root, store.news)
         yield store
     finally:
-        store.close()
+        store.close()               # others hear of what it writes
+        if news is not None:
+            news.close()
 
 
 def is_store(root: Path) -> bool:

@@ -47,9 +47,10 @@ class Browser:
             self.events.append(answer)
 
     def _next(self) -> dict[str, Any]:
-        until = time.monotonic() + LIMIT
+        until, answers = time.monotonic() + LIMIT, select.poll()     # select(2) knows no descriptor above 1,023
+        answers.register(self.read, select.POLLIN)
         while b"\0" not in self._rest:
-            assert select.select([self.read], [], [], max(0.0, until - time.monotonic()))[0], "the browser is silent"
+            assert answers.poll(max(0.0, until - time.monotonic()) * 1000), "the browser is silent"
             more = os.read(self.read, 1 << 20)
             assert more, "the browser has ended"
             self._rest += more
