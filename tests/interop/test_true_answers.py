@@ -105,15 +105,17 @@ def test_few_descriptors(tmp_path: Path) -> None:
     """Who comes when none is left hears why, in the protocol's words; who is there goes on, and hears what is true."""
     server = Server(tmp_path, ["alice"], {"imap.early_connections": "0"})
     with server, ExitStack() as opened:
-        for pid in (Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()):
-            resource.prlimit(int(pid), resource.RLIMIT_NOFILE, (FEW, FEW))
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        few = max(FEW, 100 + max(int(each.name) for pid in children for each in Path(f"/proc/{pid}/fd").iterdir()))
+        for pid in children:
+            resource.prlimit(int(pid), resource.RLIMIT_NOFILE, (few, few))
         answers: dict[int, int | None] = {number: delivered(server, number) for number in range(3)}
         imap = opened.enter_context(Imap(server.imap, "alice", PASSWORD))
         imap.ok("CREATE Copies")
         imap.select()
         relay = opened.enter_context(Lmtp(server.lmtp))
         said = []
-        for _ in range(FEW):
+        for _ in range(few):
             client = opened.enter_context(socket.create_connection(("127.0.0.1", server.imap), 20))
             said.append(client.recv(200))
         assert all(line.startswith((b"* OK ", b"* BYE ")) for line in said), set(said)
