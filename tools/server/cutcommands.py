@@ -17,7 +17,7 @@ from mboxlist.usermoves import Phase
 from store.errors import Problem, StoreError, disk_problem
 from store.finishing.cutoperations import Finishing
 from store.finishing.operationkinds import Finish
-from store.operations.operationrecord import Operation
+from store.operations.operationrecord import Operation, under_way
 from store.settings import Settings
 from store.store import Store
 from store.usermove.sourceside import finish
@@ -64,6 +64,8 @@ class Repeated:
         if operation.id not in self._running:
             if not Path(folder).is_dir():
                 return f"left as it is: {folder} is no more; the same command does what is left"
+            if any(each.kind == operation.kind and each.id != operation.id for each in under_way(self.root)[0]):
+                raise StoreError(Problem.BUSY, "Such a command runs, which may be this one, done again by hand")
             self._running[operation.id] = self.begin(operation.arguments["words"], folder, {
                 **os.environ, "ONECOPY_ROOT": str(self.root.absolute())})
         process, complaints = self._running[operation.id]
