@@ -26,7 +26,7 @@ VERSION = 4
 _HEAD = struct.Struct("<32sIHIIIII")
 _HEAD_SIZE = _HEAD.size
 _HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
-_NO_EXTENSION = b"NIL NIL NIL NIL"
+_NO_EXTENSION, _NONE = b"NIL NIL NIL NIL", (None, None, None, ())
 _NO_HEAD = bytes(_HEAD_SIZE)
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
@@ -160,7 +160,7 @@ def nstring(value: bytes | None) -> bytes:
 def envelope(message: "Part") -> bytes:
     """The ENVELOPE of a part that is a message (RFC 3501 §7.4.2)."""
     fields = message.envelope or {}
-    lists = []
+    lists: list[bytes] = []
     for name in (b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"):
         value = fields.get(name)
         shown = b"NIL" if not value else _short_addresses(value) if len(value) <= SHORT else _addresses(value)
@@ -197,7 +197,7 @@ def structure(part: "Part") -> tuple[bytes, bytes]:
     is_short = part.id is part.description is None and len(
         b"".join(chain(*part.params, (part.subtype, part.encoding)))) <= SHORT
     fields = b"%b %d" % (_short_leaf(*known) if is_short else _leaf(*known), part.end - part.body_start)
-    extension = _NO_EXTENSION if part.md5 is part.disposition is part.location is None and not part.language else (
+    extension = _NO_EXTENSION if (part.md5, part.disposition, part.location, part.language) == _NONE else (
         b"%b %b" % (nstring(part.md5), _extension(part)))
     if part.is_message:
         inner = part.children[0]
