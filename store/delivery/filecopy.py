@@ -95,17 +95,17 @@ class FileCopier:
 
     def _copy(self, digest: bytes, record: MessageRecord) -> Staged:
         self.target.check_room()
-        cached, = self.source.arrivals.cached([record.serial])
+        cached, = self.source.serials.cached([record.serial])
         with self.source.files.open(digest, record.serial, 0, record.size) as file:
             if cached is None or cached.digest != digest or cached.trace != record.trace:
-                cached = self.source.arrivals.render(digest, record)
-            serial = self.target.arrivals.next_serial()
+                cached = self.source.serials.render_cached(digest, record)
+            serial = self.target.serials.next_serial()
             return Staged.copied(self.target.files, serial, file, digest, record.trace, cached)
 
     def _copy_whole(self, digest: bytes, record: MessageRecord) -> CopiedFile:
         """The message with its trace header as a content of its own."""
         self.target.check_room()
-        staged = Staged(self.target.files, self.target.arrivals.next_serial(), b"", record.size)
+        staged = Staged(self.target.files, self.target.serials.next_serial(), b"", record.size)
         try:
             with self.source.files.open(digest, record.serial, 0, record.size) as file:
                 while data := file.read(staged.size, SPILL):

@@ -28,14 +28,15 @@ from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
-from store.partition.arrivals import FORMAT, META, META_KEY, READABLE, Arrivals
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
-from store.partition.transactions import REFUSED, WriteTxn, refusal, refused
+from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
 from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
+from store.problems import REFUSED, refusal, refused
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
@@ -94,7 +95,7 @@ class Partition:
         self.private_headers = PrivateHeaders(self.env.table("heads.db"))
         self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.duplicates = Duplicates(self.env.table("arrivals.db"))
-        self.arrivals = Arrivals(self, self.env.table("cache.db", page=16384))
+        self.serials = Serials(self, self.env.table("cache.db", page=16384))
         self._roomy_until = -1.0
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self.views = MailboxViews(self)
@@ -141,7 +142,7 @@ class Partition:
                     self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
-            self.files.recover(self.arrivals.committed_digest)
+            self.files.recover(self.serials.committed_digest)
             self.files.drop_staged_names()
             privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
@@ -191,7 +192,7 @@ class Partition:
         """A message to be received. Raises StoreError DISK_FULL when too little is free."""
         self.check_room()
         ready = self.files.take_ready()
-        serial = self.arrivals.next_serial() if ready is None else ready
+        serial = self.serials.next_serial() if ready is None else ready
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
@@ -241,7 +242,7 @@ class Partition:
         What was committed gets its place, the rest goes. For a thread. A file must have been found by two calls: one
         that was made ready may be on its way to its message when we look.
         """
-        own = set(filter(self.arrivals.took, self.files.left(age)))
+        own = set(filter(self.serials.took, self.files.left(age)))
         again, self._left = own & self._left, own
         for serial in sorted(again):
             self.take_up(serial)
@@ -253,12 +254,12 @@ class Partition:
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
-        digest = self.arrivals.committed_digest(serial)
+        digest = self.serials.committed_digest(serial)
         if digest is not None and not os.path.exists(self.files.path(digest)):
             self.files.place(serial, digest)
 
     def _take_up(self, serial: int, txn: Txn) -> None:
-        digest = self.arrivals.committed_digest(serial)
+        digest = self.serials.committed_digest(serial)
         if digest is None:
             self.files.discard(serial)
         elif self.refs.find_to_change(digest, txn) is not None:        # the purge waits for this lock
@@ -272,7 +273,7 @@ class Partition:
         self.transact(work)
         self.env.flush()
         self.epoch = epoch
-        self.arrivals.begin_anew()
+        self.serials.forget_taken()
         write_epoch(self.folder, epoch)
 
     def _of_our_format(self, meta: bytes) -> bytes:
@@ -317,7 +318,7 @@ class Partition:
                 domain = needed.domain
             except REFUSED as error:
                 raise refusal(error, hurried=hurried) from error
-            with refused(hurried):
+            with refused(hurried=hurried):
                 self.domains.sum_up(domain)
         if made[0].charged:
             after_commit(self.domains.add, made[0].charged)

@@ -7,7 +7,6 @@ Others wait for the pages that it has changed, on which there may be rows of the
 to many messages is cut into slices, each a transaction of UNITS of work at most: about 5 ms.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +16,8 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.disk import is_disk_full
-from mboxlist.engine.freezegate import Quiesced
-from mboxlist.engine.kv import Deadlock, Failure
 from mboxlist.entry import MailboxId
-from store.errors import NotAtOnce, Problem, StoreError, disk_problem
+from store.errors import NotAtOnce, Problem, StoreError
 from store.tables.index import (
     CHUNK,
     ROW,
@@ -52,7 +48,6 @@ FLAG_UNITS = 1      # and for each message whose flags change,
 EXPUNGE_UNITS = 2   # that is expunged,
 COPY_UNITS = 4      # that is copied,
 MOVE_UNITS = 8      # or moved
-REFUSED = (*Deadlock, Quiesced, Failure, OSError)   # what a transaction raises, and is told as StoreError
 MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
 
 
@@ -320,27 +315,6 @@ def in_slices(uids: NDArray[np.uint32], price: int, work: Callable[[NDArray[np.u
                 raise
             raise PartlyDone(refusal, done) from refusal
     return done
-
-
-@contextlib.contextmanager
-def refused(hurried: bool = False) -> Iterator[None]:
-    """What a transaction raises, as StoreError BUSY (NotAtOnce), DISK_FULL, UNAVAILABLE; `hurried`: it was not to wait
-    for locks."""
-    try:
-        yield
-    except REFUSED as error:
-        raise refusal(error, hurried=hurried) from error
-
-
-def refusal(error: Exception, *, hurried: bool) -> StoreError:
-    """See `refused`."""
-    if isinstance(error, Deadlock) and not hurried:
-        return StoreError(Problem.BUSY, detail=str(error))
-    if isinstance(error, (*Deadlock, Quiesced)):
-        return NotAtOnce()
-    if isinstance(error, OSError):
-        return disk_problem(error)
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def units(uids: NDArray[np.uint32], price: int) -> int:

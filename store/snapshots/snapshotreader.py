@@ -30,9 +30,9 @@ from mboxlist.snapshotlist import SnapshotList
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
-from store.partition.arrivals import META, META_KEY, READABLE
 from store.partition.filecontent import seen
 from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.serials import META, META_KEY, READABLE
 from store.problems import problems
 from store.readable import Owned
 from store.snapshots import taking

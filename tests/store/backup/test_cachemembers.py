@@ -44,7 +44,7 @@ def archive(tmp_path, monkeypatch):
 def records(store):
     partition = store.partitions["primary"]
     known = list(partition.refs.all())
-    records = partition.arrivals.cached([each.serial for _, each in known])
+    records = partition.serials.cached([each.serial for _, each in known])
     return {digest: record for (digest, _), record in zip(known, records, strict=True)}
 
 

@@ -278,7 +278,7 @@ def test_logs_since_the_newest_stay_when_the_store_is_left(store, snapshot_of_th
 
 def test_many_logs_make_one_early(store, snapshot_of_three, faults):
     keep(store, 1)
-    faults.around(type(store.mailboxes.env), "kept_volume", lambda *_: 5 << 30)
+    faults.around(type(store.mailboxes.env.logs), "kept_volume", lambda *_: 5 << 30)
     assert list(retention.due(store)) == ["there are many logs"]
 
 

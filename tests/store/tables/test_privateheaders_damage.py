@@ -12,8 +12,8 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.message.sections import section
 from store.opening import open_store
-from store.partition.arrivals import FORMAT
 from store.partition.messagefiles import MessageFile
+from store.partition.serials import FORMAT
 from store.quota import roots
 from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox

@@ -8,24 +8,22 @@ import contextlib
 import struct
 import threading
 from bisect import bisect, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.engine.kv import Unflushed, transact
+from mboxlist.engine.kv import Env, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
 from store.message.cacherecord import CachedMessage
 from store.message.mime import parse
-from store.partition.transactions import WriteTxn, refused
-from store.tables.references import MessageRecord
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
+from store.partition.messagefiles import MessageFiles
+from store.problems import refused
+from store.tables.references import MessageRecord, References
 
 META_KEY = b"\x00\x00\x00\x00"
 META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
@@ -37,10 +35,25 @@ HELD = 250                              # cache records that are in memory at a 
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 
-class Arrivals:
+class Owner(Protocol):
+    """Whose serials they are: a partition."""
+
+    env: Env
+    states: Table
+    refs: References
+    files: MessageFiles
+
+    def flush(self) -> None:
+        """See Partition."""
+
+    def transact(self, work: Callable[[Any], Any], /) -> Any:
+        """See Partition."""
+
+
+class Serials:
     """See the module's text. `cache` has the cache records."""
 
-    def __init__(self, partition: "Partition", cache: Table) -> None:
+    def __init__(self, partition: Owner, cache: Table) -> None:
         self._partition = partition
         self._cache = cache
         self._serials: Iterator[int] = iter(range(0))
@@ -78,20 +91,20 @@ class Arrivals:
 
     def skip(self, last: int) -> None:
         """Give out neither that arrival serial nor smaller ones. On disk."""
-        def work(txn: WriteTxn) -> None:
-            epoch, first, form = META.unpack(self._partition.states.get_to_change(META_KEY, txn.handle) or b"")
-            self._partition.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
-
-        self._partition.transact(work)
+        self._partition.transact(lambda txn: self._skip(last, txn.handle))
         self._partition.flush()
-        self.begin_anew()
+        self.forget_taken()
+
+    def _skip(self, last: int, txn: Txn) -> None:
+        epoch, first, form = META.unpack(self._partition.states.get_to_change(META_KEY, txn) or b"")
+        self._partition.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn)
 
     def took(self, serial: int) -> bool:
         """Whether this process gave it out, or may still do so."""
         at = bisect(self._blocks, serial)
         return at > 0 and serial < self._blocks[at - 1] + SERIALS
 
-    def begin_anew(self) -> None:
+    def forget_taken(self) -> None:
         """Give out none of those that were taken so far."""
         with self._lock:
             self._serials = iter(range(0))
@@ -105,11 +118,11 @@ class Arrivals:
         record = self._partition.refs.find(digest)
         return digest if record is not None and record.serial == serial else None
 
-    def write(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
+    def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
         """Keep the cache record of an arrival."""
         self._cache.put(_serial_key(serial), cached.to_bytes(), txn)
 
-    def forget(self, serial: int, txn: Txn) -> None:
+    def forget_cached(self, serial: int, txn: Txn) -> None:
         """The message file has been purged."""
         self._cache.delete(_serial_key(serial), txn)
 
@@ -119,11 +132,11 @@ class Arrivals:
         get = self._cache.get
         return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
 
-    def stored(self, serials: Sequence[int]) -> list[bytes | None]:
+    def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
         """The cache records of arrivals, whose serials ascend, as they are stored."""
         return self._cache.pick([_serial_key(serial) for serial in serials])
 
-    def are_sound(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
+    def are_cached(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
                    ) -> NDArray[np.bool_]:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
         order = np.argsort(serials)
@@ -133,20 +146,20 @@ class Arrivals:
         sound[order] = cacherecord.are_sound(values, digests.take(order), traces[order])
         return sound
 
-    def rebuild(self, row: np.void) -> CachedMessage:
+    def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept; during a write freeze it is not, since who
         reads must not wait. Raises StoreError CORRUPT."""
         digest = bytes(row["digest"])
         record = self._partition.refs.find(digest)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
-        cached = self.render(digest, record)
+        cached = self.render_cached(digest, record)
         if not self._partition.env.quiesced:
             with contextlib.suppress(NotAtOnce):
-                self._partition.transact(lambda txn: self.write(record.serial, cached, txn.handle))
+                self._partition.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
 
-    def render(self, digest: bytes, record: MessageRecord) -> CachedMessage:
+    def render_cached(self, digest: bytes, record: MessageRecord) -> CachedMessage:
         """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
         with self._partition.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             return cacherecord.render(parse(file.read, file.size), digest, record.trace)
