@@ -30,7 +30,7 @@ from store.settings import Settings
 from store.tables.expunged import ExpungedMessages
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, QuotaTable, QuotaUse, domain_of
-from store.tables.references import STORED, References
+from store.tables.references import STORED, MessageRecord, References
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import NAME
 from store.userarea.paths import DELETED
@@ -259,7 +259,7 @@ def _quota(root: str, use: QuotaUse, part: Range) -> Row:
 def expunged(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each expunged message that can still be brought back."""
     tables = opened_partition(part.folder)
-    items = ExpungedMessages(tables.removed, References(tables.messages, tables.messages, lambda *_: None))
+    items = ExpungedMessages(tables.removed, References(tables.messages, tables.messages, _as_it_is))
     form = fact_schema("expunged")
     for item in items.all():
         count = len(item.rows)
@@ -267,6 +267,10 @@ def expunged(part: Range) -> Iterator[pa.RecordBatch]:
             pa.repeat(part.store, count), pa.repeat(part.partition, count),
             pa.repeat(pa.scalar(int(item.mailbox)), count), arrays.times(np.full(count, item.when)), arrays.digests(item.rows["digest"]),
             arrays.numbers(item.rows["size"])], schema=form)
+
+
+def _as_it_is(_: bytes, record: MessageRecord) -> MessageRecord:
+    return record
 
 
 def _accounts(names: ListTables) -> Iterator[User]:

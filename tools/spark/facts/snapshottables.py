@@ -65,15 +65,15 @@ class ListTables:
 
 @define(eq=False)
 class PartitionTables:
-    """Tables of a partition."""
+    """Tables of a partition, and its epoch."""
 
+    epoch: int
     states: Table
     index: Table
     messages: Table
     cache: Table
     quotas: Table
     removed: Table
-    epoch: int
 
 
 _lists: dict[str, tuple[ListTables, Still]] = {}
@@ -93,8 +93,9 @@ def opened_partition(folder: str) -> PartitionTables:
     """The tables of a partition; they stay open in this process until `let_go`. Raises StoreError UNAVAILABLE."""
     if folder not in _partitions:
         still = Still(Path(folder), CACHE)
-        tables = [still.table(f"{name}.db") for name in ("state", "index", "messages", "cache", "quota", "removed")]
-        _partitions[folder] = PartitionTables(*tables, epoch=epoch_of(tables[0].get(META_KEY) or b"")), still
+        states, *others = (still.table(f"{name}.db") for name in (
+            "state", "index", "messages", "cache", "quota", "removed"))
+        _partitions[folder] = PartitionTables(epoch_of(states.get(META_KEY) or b""), states, *others), still
     return _partitions[folder][0]
 
 
