@@ -265,7 +265,8 @@ def expunged(part: Range) -> Iterator[pa.RecordBatch]:
         count = len(item.rows)
         yield pa.RecordBatch.from_arrays([
             pa.repeat(part.store, count), pa.repeat(part.partition, count),
-            pa.repeat(pa.scalar(int(item.mailbox)), count), arrays.times(np.full(count, item.when)), arrays.digests(item.rows["digest"]),
+            pa.repeat(pa.scalar(int(item.mailbox)), count), arrays.times(np.full(count, item.when)),
+            arrays.digests(item.rows["digest"]),
             arrays.numbers(item.rows["size"])], schema=form)
 
 
