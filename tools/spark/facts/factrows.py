@@ -25,7 +25,7 @@ from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.message import envelopes
 from store.message.cacherecord import CachedMessage
-from store.partition.partition import META_KEY
+from store.partition.serials import META_KEY
 from store.settings import Settings
 from store.tables.expunged import ExpungedMessages
 from store.tables.index import Rows, chunk_key, is_whole, join

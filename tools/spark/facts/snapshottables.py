@@ -13,7 +13,7 @@ from mboxlist.engine.btree import Table
 from mboxlist.engine.hotcopy import Still
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.snapshotlist import SnapshotList
-from store.partition.partition import META_KEY
+from store.partition.serials import META_KEY
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.snapshotreader import epoch_of
