@@ -13,7 +13,7 @@ from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
-from tools.spark.report import drift, reportlocal, totals
+from tools.spark.report import drift, engines, fleetcommand, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
 from tools.spark.report.totals import Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
@@ -49,10 +49,13 @@ def _rules(arguments: Any) -> list[Source]:
 
 def report(invocation: Invocation) -> int:
     """onecopy quota report"""
-    arguments, where = invocation.arguments, stores(invocation)
-    terms = totals.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
+    arguments = invocation.arguments
     if arguments.html is not None and find_spec("jinja2") is None:
         raise Failure(f"--html needs Jinja2: {sys.executable} -m pip install 'jinja2>=3.1'")
+    if arguments.fleet:
+        return fleetcommand.report(invocation)
+    where = stores(invocation)
+    terms = totals.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
     rules = _rules(arguments)
     is_live = _is_live(invocation)
     before = _earlier(arguments)
@@ -101,7 +104,10 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
 
 def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
-    if invocation.arguments.engine == "local":
+    chosen = engines.chosen(invocation.arguments.engine, where)
+    if not invocation.arguments.json and not invocation.arguments.csv:
+        print(chosen.said)
+    if chosen.name == "local":
         return reportlocal.read(where, terms.settings.default_domain, left)
     with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
         return read(spark, where, terms.settings.default_domain, left)
