@@ -21,7 +21,7 @@ def table(frame: Any, most: int = ROWS) -> pa.Table:
 
 
 def rows(frame: Any, most: int = ROWS) -> list[dict[str, Any]]:
-    """The same as dictionaries."""
+    """All rows of a frame as dictionaries. Raises Failure if there are more than `most`."""
     found: list[dict[str, Any]] = table(frame, most).to_pylist()
     return found
 
