@@ -75,11 +75,13 @@ tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source
 tools/spark
+tools/spark/facts
 tools/spark/rebuild tools/spark/report tools/spark/generate
 tools/spark/verify
 tools/commands
 tools/demo tools/benchmarks
-tools/benchmarks/powercut
+tools/benchmarks/powercut tools/benchmarks/load
+tools/benchmarks/compare
 """.split("\n")[1:-1]
 FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
 

@@ -355,5 +355,5 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count
     if record is None:
         released = stored.released if stored else 0     # the list of those that wait for the purge may have it still
         record = MessageRecord(staged.serial, 0, staged.size, staged.trace, released)
-        txn.partition.write_cached(staged.serial, staged.cached, txn.handle)
+        txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
     txn.refs.write_with(staged.digest, record, count, check, txn.handle)

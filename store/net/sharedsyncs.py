@@ -266,7 +266,7 @@ class SharedSyncs(Durability):
         """Have files made for messages to come, if there are too few."""
         if partition.files.few_ready and partition.name not in self._making and not self._freeze.shut:
             self._making.add(partition.name)
-            made = self._threads.run("files", partition.make_ready)
+            made = self._threads.run("files", partition.serials.make_ready)
             made.addErrback(lambda failure: TROUBLES.met("no message files can be made ready", str(failure.value)))
             made.addBoth(lambda _: self._making.discard(partition.name))
 

@@ -115,7 +115,7 @@ OTHERS = {
                      "snapshot diff", "spark sharing", "spark shell", "spark sql", "config show", "config check",
                      "config diff", "connections", "logins", "stats", "status", "explain message", "explain access",
                      "explain quota", "explain login", "man", "completion"), "changes nothing in a store"),
-    **dict.fromkeys(("export", "spark export", "spark generate"), "writes outside the store, and can be done again"),
+    **dict.fromkeys(("export", "facts export", "spark generate"), "writes outside the store, and can be done again"),
     **dict.fromkeys(("drain", "directory flush", "config reload"), "is about a server that runs"),
     "init": "a store that is not whole is made by the start (serve --create): tests/tools/commands/test_killed.py",
     "serve": "is the start", "config certificate": "makes one file",
