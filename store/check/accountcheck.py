@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from store.accounts.base import Status
 from store.accounts.builtin import NO_PASSWORD
 from store.accounts.passwords import credential
-from store.mend.lostaccounts import kept_for
+from store.mend.userrecords import kept_for
 from store.store import Store
 from store.values import RECONSTRUCT, Finding, Repair
 

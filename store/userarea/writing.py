@@ -138,7 +138,7 @@ def describe(store: Store, partition: Partition, entry: MailboxEntry, removed: i
         id=entry.id, name=str(name), owner=name.owner, partition=partition.name, uidvalidity=state.uidvalidity,
         uidnext=state.uidnext, highestmodseq=state.highestmodseq, epoch=state.epoch, recent=state.recent,
         removed=removed, created=entry.created, special_use=entry.special_use, quota_root=state.quota_root,
-        limits=_limits(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
+        limits=limits_of(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
         annotations=_annotations(store, entry), keywords=list(state.keywords),
         subscriptions=list(store.mailboxes.subscriptions.of(name.owner)) if inbox else [],
         readers=readers, records=records, written=time.time_ns(), store=store.mailboxes.identity)
@@ -151,7 +151,7 @@ def _annotations(store: Store, entry: MailboxEntry) -> dict[str, dict[str, str]]
     return found
 
 
-def _limits(partition: Partition, name: MailboxName, root: str) -> dict[str, list[int]]:
+def limits_of(partition: Partition, name: MailboxName, root: str) -> dict[str, list[int]]:
     """What the file of an INBOX has of limits: those of all roots of its user, and of the user's domain as they were
     when it was written; and that of a public mailbox those of its root."""
     quotas, user = partition.quotas, name.owner
