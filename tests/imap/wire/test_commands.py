@@ -4,7 +4,7 @@ import pytest
 
 from imap.wire.append import Append, Appended, is_message
 from imap.wire.commandlimits import Limits
-from imap.wire.commands import COMMANDS, SELECTED, BadCommand, parse_command, parse_head
+from imap.wire.commands import COMMANDS, SELECTED, BadCommand, Head, parse_command
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
 from imap.wire.copying import Copy
 from imap.wire.fetch import Fetch, Item, Part, Section
@@ -127,7 +127,7 @@ def test_the_label_of_a_section_asks_for_the_same_section(line, items):
 
 def test_every_row_of_the_table_is_a_name_in_upper_case_that_finds_itself():
     for name, entry in COMMANDS.items():
-        head = parse_head(frame(b"x " + name.lower() + b" rest"))
+        head = Head(frame(b"x " + name.lower() + b" rest"))
         assert (head.name, head.entry) == (name, entry)
 
 
@@ -270,7 +270,7 @@ def test_a_mailbox_name_in_bad_utf7_is_a_no():
 
 
 def test_the_head_is_read_without_the_arguments():
-    head = parse_head(frame(b"a1 uid fetch junk ("))
+    head = Head(frame(b"a1 uid fetch junk ("))
     assert (head.tag, head.name) == (b"a1", b"UID FETCH")
     with pytest.raises(BadCommand):
         head.value()
