@@ -135,15 +135,16 @@ def set_pieces(values: NDArray[np.integer]) -> Iterator[bytes]:
 def list_pieces(numbers: NDArray[np.integer]) -> Iterator[bytes]:
     """Each of these numbers, none of which is 0, after a blank, in pieces."""
     for at in range(0, len(numbers), NUMBERS_AT_A_TIME):
-        yield _listed(numbers[at:at + NUMBERS_AT_A_TIME])
+        yield number_list(numbers[at:at + NUMBERS_AT_A_TIME])
 
 
-def _listed(numbers: NDArray[np.integer]) -> bytes:
-    """A column of digits at a time, right to left: four times as fast as one number after the other."""
+def number_list(numbers: NDArray[np.integer]) -> bytes:
+    """Each of these numbers, none of which is 0, after a blank. A column of digits at a time, right to left: four times
+    as fast as one number after the other."""
     if len(numbers) < FEW:
         return (" " + str(numbers.tolist())[1:-1].replace(",", "")).encode("ascii")
     left = numbers.astype(np.uint32)
-    width = len(str(left.max()))
+    width = len(str(left[left.argmax()]))
     octets = np.empty((len(left), width + 1), np.uint8)
     octets[:, 0] = ord(" ")
     for at in range(width, 0, -1):

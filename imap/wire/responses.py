@@ -1,7 +1,8 @@
 """The replies of RFC 3501 §7, as lines. Text for people is cleaned, codes are checked: nothing can add a line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +11,7 @@ from imap.wire import utf7
 from imap.wire.flags import format_flags
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.listing import StatusItem
-from imap.wire.numbers import format_numbers, list_pieces
+from imap.wire.numbers import NUMBERS_AT_A_TIME, format_numbers, list_pieces, number_list
 from imap.wire.writer import Writer
 
 OK, NO, BAD, BYE = b"OK", b"NO", b"BAD", b"BYE"
@@ -107,12 +108,13 @@ def status(name: str, values: Iterable[tuple[StatusItem, int]], *, utf8: bool = 
     return bytes(line.words(b"%s %d" % (item.value, value) for item, value in values).raw(b"\r\n"))
 
 
-def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterator[bytes]:
+def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterable[bytes]:
     """SEARCH (RFC 3501 §7.2.5) or SORT (RFC 5256 §4) in parts, none of which is long work; `modseq` is the highest of
     those messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
-    yield b"* " + name
-    yield from list_pieces(numbers)
-    yield b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
+    end = b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
+    if len(numbers) <= NUMBERS_AT_A_TIME:
+        return b"* " + name + number_list(numbers) + end,
+    return chain((b"* " + name,), list_pieces(numbers), (end,))
 
 
 def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -> bytes:

@@ -34,7 +34,8 @@ class Reactor(EPollReactor):
     def doPoll(self, timeout: float | None) -> None:
         """Wait for events, at most so many seconds (None: without an end), and have each dealt with."""
         connections: dict[int, Any] = self._selectables
-        deal, disconnect = cast(Any, self._doReadOrWrite), cast(Any, self._disconnectSelectable)
+        deal: Any = self._doReadOrWrite
+        disconnect: Any = self._disconnectSelectable
         for handle, event in self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections))):
             connection = connections.get(handle)        # an earlier event may have closed it
             if connection is not None:
