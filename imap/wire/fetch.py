@@ -124,7 +124,8 @@ _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
     plain = _PLAIN.match(scan.text, scan.at)
-    if plain is not None and (known := _plain_items(plain[2], by_uid)) is not None:
+    if plain is not None and plain[2].count(b" ") < scan.limits.items and (
+            known := _plain_items(plain[2], by_uid)) is not None:
         return Fetch(parse_number_set(plain[1], scan.limits.ranges), known, by_uid)
     scan.space()
     messages = number_set(scan)

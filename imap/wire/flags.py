@@ -47,7 +47,8 @@ class StoreFlags:
 
 def parse_store(scan: Scanner, *, by_uid: bool) -> StoreFlags:
     plain = _PLAIN.match(scan.text, scan.at)
-    if plain is not None and (known := _plain_flags(plain[4])) is not None:
+    if plain is not None and plain[4].count(b" ") < scan.limits.items and (
+            known := _plain_flags(plain[4])) is not None:
         messages = parse_number_set(plain[1], scan.limits.ranges)
         return StoreFlags(messages, _ACTIONS[plain[2]], known, plain[3] is not None, by_uid)
     scan.space()

@@ -62,7 +62,7 @@ def test_what_is_said_of_one_message_is_what_is_said_of_it_among_others(place):
             other.send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\nc STORE 2:3 +FLAGS (Work $Junk \\Seen)\r\n"
                        b"d STORE 1 FLAGS (\\Draft)\r\n")
     wire = place.connect()
-    wire.send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
+    wire.send(b"a LOGIN alice secret\r\na ENABLE CONDSTORE\r\nb SELECT INBOX\r\n")
     assert b"* 3 RECENT" in wire.received()
     for names in itertools.chain(itertools.permutations(FIGURES, 1), itertools.permutations(FIGURES, 2)):
         form = b"(" + b" ".join(names) + b")"
