@@ -4,7 +4,9 @@ from imap.session import Listener, Session
 from imap.settings import Settings
 from imap.verbs.append import receive
 from imap.verbs.dispatch import VERBS
+from imap.wire.responses import bye
 from store.net.admission import AdmissionControl
+from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
 from store.net.stream import StreamFactory
 from store.store import Store
@@ -16,4 +18,5 @@ def factory(store: Store, settings: Settings, clock: Clock, tls: object | None =
     `admission` that of several listeners together."""
     listener = Listener(store, settings, clock, VERBS, receive)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         admission or AdmissionControl.from_settings("imap", settings))
+                         admission or AdmissionControl.from_settings("imap", settings),
+                         bye(TOO_MANY, b"UNAVAILABLE"))

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable
 
 from lmtp.access import Access
+from lmtp.replies import limit_reached
 from lmtp.session import Listener, Session
 from lmtp.settings import Settings
 from lmtp.verification import Verification
 from store.net.admission import AdmissionControl
+from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
 from store.net.stream import StreamFactory
 from store.store import Store
@@ -22,7 +24,8 @@ def factory(store: Store, settings: Settings, clock: Clock, tls: object | None =
     """
     listener = Listener(store, settings, Access.from_settings(settings), clock.seconds, now, guaranteed)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         admission or AdmissionControl.from_settings("lmtp", settings))
+                         admission or AdmissionControl.from_settings("lmtp", settings),
+                         limit_reached(TOO_MANY).octets)
 
 
 def verification_factory(store: Store, settings: Settings, clock: Clock,

@@ -3,9 +3,11 @@
 from pop3.logins import Logins
 from pop3.maildrop import MaildropLocks
 from pop3.maildropopening import Admission
+from pop3.replies import limit_reached
 from pop3.session import Listener, Session
 from pop3.settings import Settings
 from store.net.admission import AdmissionControl
+from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
 from store.net.stream import StreamFactory
 from store.store import Store
@@ -19,4 +21,4 @@ def factory(store: Store, settings: Settings, clock: Clock, tls: object | None =
     maildrops = Admission(store, settings, MaildropLocks(run / "pop3.lock"), Logins(run / "pop3.logins"), clock.seconds)
     listener = Listener(store, settings, maildrops, clock.seconds)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         admission or AdmissionControl.from_settings("pop3", settings))
+                         admission or AdmissionControl.from_settings("pop3", settings), limit_reached(TOO_MANY))

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mboxlist.engine.disk import is_disk_full
+from mboxlist.engine.freezegate import Quiesced
 from mboxlist.engine.kv import COMMITS, Deadlock, Failure, Unflushed
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
-from store.errors import Problem, StoreError, disk_problem
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 
 NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.READ_ONLY, Problem.UNAVAILABLE})
 #: What all are refused for while it lasts.
@@ -16,6 +17,8 @@ _LASTING = {Problem.DISK_FULL: NO_ROOM, **{problem: problem.value for problem in
     Problem.READ_ONLY, Problem.UNAVAILABLE, Problem.STORE_IN_USE, Problem.NO_STORE)}}
 #: What says nothing about the program: a line of the log is enough, without its code.
 NO_BUG = (StoreError, OSError, Failure)
+#: What a transaction raises.
+REFUSED = (*Deadlock, Quiesced, Failure, OSError)
 
 
 def is_no_room(error: Exception) -> bool:
@@ -32,7 +35,6 @@ def tell_refusal(log: logging.Logger, level: int, where: str, error: StoreError)
         log.log(level, "%s: %s", where, error)
     else:
         TROUBLES.met(kind, f"{where}: {error}", level=level)
-
 
 
 @contextmanager
@@ -60,12 +62,25 @@ def problems() -> Iterator[None]:
     except (OSError, Failure) as error:
         if COMMITS.here != before:          # no refusal: what was asked for may be done
             raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
-        raise _refusal(error) from error
+        raise refusal(error) from error
 
 
-def _refusal(error: OSError | Failure) -> StoreError:
+@contextmanager
+def refused(*, hurried: bool = False) -> Iterator[None]:
+    """What a transaction raises, as StoreError; `hurried`: see `refusal`."""
+    try:
+        yield
+    except REFUSED as error:
+        raise refusal(error, hurried=hurried) from error
+
+
+def refusal(error: Exception, *, hurried: bool = False) -> StoreError:
+    """One of REFUSED as StoreError BUSY, DISK_FULL, UNAVAILABLE; NotAtOnce in a write freeze, or if the lock was asked
+    for by who was not to wait for it (`hurried`)."""
     if isinstance(error, OSError):
         return disk_problem(error)
+    if isinstance(error, Quiesced) or hurried and isinstance(error, Deadlock):
+        return NotAtOnce()
     problem = Problem.BUSY if isinstance(error, Deadlock) else (
         Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE)
     return StoreError(problem, detail=str(error))

@@ -284,9 +284,9 @@ class Store:
         `entry` is that of the records' view. Raises StoreError CORRUPT when the file is missing too.
         """
         partition = self.partition(entry.partition)
-        found = zip(partition.cached(rows["serial"].tolist()), rows["digest"].tolist(), strict=True)
+        found = zip(partition.serials.cached(rows["serial"].tolist()), rows["digest"].tolist(), strict=True)
         # A record that is left of a vanished message may come from another partition, where serials mean other files.
-        return [cached if cached is not None and cached.digest == digest else partition.rebuild_cached(rows[at])
+        return [cached if cached is not None and cached.digest == digest else partition.serials.rebuild_cached(rows[at])
                 for at, (cached, digest) in enumerate(found)]
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:

@@ -79,7 +79,8 @@ tools/spark/rebuild tools/spark/report tools/spark/generate
 tools/spark/verify
 tools/commands
 tools/demo tools/benchmarks
-tools/benchmarks/powercut
+tools/benchmarks/powercut tools/benchmarks/load
+tools/benchmarks/compare
 """.split("\n")[1:-1]
 FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
 

@@ -57,7 +57,7 @@ class Copying:
 
     def databases(self) -> Iterator[int]:
         """Copy the databases; octets, as they are copied. Raises OSError."""
-        self.first = self.env.first_log()
+        self.first = self.env.logs.first_needed()
         for path in sorted(self.env.folder.glob("*.db")):
             unsure = self._unsure[path.name] = []
             for extent in _copy_pages(path, self.target / path.name):

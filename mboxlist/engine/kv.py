@@ -42,10 +42,10 @@ from mboxlist.engine.damagemarks import (
     was_cut,
     write_tables,
 )
-from mboxlist.engine.disk import is_disk_full, replace_file, sync_folder
+from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import Marks
-from mboxlist.engine.logfiles import LogFlush, Unsynced, keep_copy, read_from_disk
+from mboxlist.engine.logfiles import LogFiles, LogFlush, Unsynced, read_from_disk
 from mboxlist.engine.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
@@ -62,8 +62,6 @@ LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in 
 GENERATION_SECONDS = 1.0    # that a checkpoint tries to raise the generation
 LOG_NAMES = 1 << 20         # octets of memory for the names of tables
 LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
-
-KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 
 _PARTS = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
 
@@ -151,6 +149,7 @@ class Env:
             regions.configure(folder)
         self._env = self._made(cache, locks)
         self._log = LogFlush(folder, lambda: self._env.log_stat())     # `_joined` may make another
+        self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
             self._open()
         if recover:
@@ -413,60 +412,13 @@ class Env:
             rejected: int = self._env.lock_detect(db.DB_LOCK_MINWRITE)
         return rejected
 
-    def unneeded_logs(self) -> list[Path]:
-        """The files of the log that recovery needs no more, the oldest first."""
-        return [self.folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
-
-    def first_log(self) -> int:
-        """The number of the first file of the log that recovery needs."""
-        needed = {path.name for path in self.folder.glob("log.*")} - {path.name for path in self.unneeded_logs()}
-        return min(int(name.partition(".")[2]) for name in needed)
+    def drop_logs(self, archive: Path | None = None, most: int | None = None) -> int:
+        """See `LogFiles.drop`; during a write freeze none goes."""
+        return 0 if self.quiesced else self.logs.drop(archive, most)
 
     def log_end(self) -> tuple[int, int]:
         """Where the next record of the log will be: file and octet."""
         return self._log.end()
-
-    def kept_log(self) -> int | None:
-        """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
-        that came after it; None when there is no such file."""
-        try:
-            return int(privatefiles.read(self.folder / KEPT_LOG)[:20])
-        except (OSError, ValueError):
-            return None
-
-    def keep_logs(self, first: int | None) -> None:
-        """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
-        OSError."""
-        path = self.folder / KEPT_LOG
-        if first is None:
-            path.unlink(missing_ok=True)
-            sync_folder(self.folder)
-        else:
-            replace_file(path, b"%d\n" % first)
-
-    def kept_volume(self) -> int:
-        """Octets of the log that stay and that recovery does not need."""
-        kept = self.kept_log()
-        return 0 if kept is None else sum(path.stat().st_size for path in self.unneeded_logs()
-                                          if path.exists() and int(path.name.partition(".")[2]) >= kept)
-
-    def drop_logs(self, archive: Path | None = None, most: int | None = None) -> int:
-        """Remove log files that neither recovery nor a snapshot (`keep_logs`) needs; how many. With `archive` each is
-        on disk there first. `most`: octets that stay for a snapshot, at most; if there are more, none does.
-
-        Raises OSError; what has not been removed then is there at the next call.
-        """
-        if self.quiesced:
-            return 0
-        files = self.unneeded_logs()
-        kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
-        if kept is not None and (most is None or self.kept_volume() <= most):
-            files = [file for file in files if int(file.name.partition(".")[2]) < kept]
-        for file in files:
-            if archive is not None:
-                keep_copy(file, archive)
-            file.unlink(missing_ok=True)
-        return len(files)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -1,10 +1,10 @@
-"""The files of an environment's log: how far they are on disk, and copies of them in an archive."""
+"""The files of an environment's log: how far they are on disk, which of them stay, and copies in an archive."""
 
 import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from attrs import frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import Flushed
-from mboxlist.engine.disk import sync_file, sync_folder
+from mboxlist.engine.disk import replace_file, sync_file, sync_folder
+
+KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 
 
 @frozen
@@ -89,6 +91,64 @@ class LogFlush:
         handle, self._newest = self._newest[1], (0, -1)
         if handle >= 0:
             os.close(handle)
+
+
+class LogFiles:
+    """Which files of the log there are, and which of them stay. `needless` asks Berkeley DB for the names of those that
+    recovery does not need."""
+
+    def __init__(self, folder: Path, needless: Callable[[], Iterable[bytes]]) -> None:
+        self._folder = folder
+        self._needless = needless
+
+    def unneeded(self) -> list[Path]:
+        """The files of the log that recovery needs no more, the oldest first."""
+        return [self._folder / os.fsdecode(name) for name in sorted(self._needless())]
+
+    def first_needed(self) -> int:
+        """The number of the first file of the log that recovery needs."""
+        needed = {path.name for path in self._folder.glob("log.*")} - {path.name for path in self.unneeded()}
+        return min(int(name.partition(".")[2]) for name in needed)
+
+    def kept(self) -> int | None:
+        """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
+        that came after it; None when there is no such file."""
+        try:
+            return int(privatefiles.read(self._folder / KEPT_LOG)[:20])
+        except (OSError, ValueError):
+            return None
+
+    def keep(self, first: int | None) -> None:
+        """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
+        OSError."""
+        path = self._folder / KEPT_LOG
+        if first is None:
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+        else:
+            replace_file(path, b"%d\n" % first)
+
+    def kept_volume(self) -> int:
+        """Octets of the log that stay and that recovery does not need."""
+        kept = self.kept()
+        return 0 if kept is None else sum(path.stat().st_size for path in self.unneeded()
+                                          if path.exists() and int(path.name.partition(".")[2]) >= kept)
+
+    def drop(self, archive: Path | None = None, most: int | None = None) -> int:
+        """Remove log files that neither recovery nor a snapshot (`keep`) needs; how many. With `archive` each is
+        on disk there first. `most`: octets that stay for a snapshot, at most; if there are more, none does.
+
+        Raises OSError; what has not been removed then is there at the next call.
+        """
+        files = self.unneeded()
+        kept = self.kept()          # after the list, or a snapshot that begins now would miss what goes
+        if kept is not None and (most is None or self.kept_volume() <= most):
+            files = [file for file in files if int(file.name.partition(".")[2]) < kept]
+        for file in files:
+            if archive is not None:
+                keep_copy(file, archive)
+            file.unlink(missing_ok=True)
+        return len(files)
 
 
 def last_write(folder: Path) -> int:

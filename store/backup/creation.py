@@ -283,7 +283,7 @@ class Making:
     def _cached(self, tar: MemberWriter, partition: Partition, some: Sequence[tuple[int, bytes]], traces: NDArray[Any]
                 ) -> None:
         """The cache records of these message files, whose serials ascend."""
-        values = partition.stored_cached([serial for serial, _ in some])
+        values = partition.serials.stored_cached([serial for serial, _ in some])
         if data := cachemembers.pack(values, [digest for _, digest in some], traces):
             self._caches += 1
             tar.add_octets(f"{archive.CACHED}{partition.name}/{self._caches:04}", data, mtime=self.manifest.time)

@@ -119,7 +119,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
                           f"message {digest.hex()}")
     for serial in messages.serials[1:][messages.serials[1:] == messages.serials[:-1]].tolist():
         yield Finding(f"two messages have the arrival serial {serial}", f"partition {partition.name}")
-    if len(messages.serials) and int(messages.serials[-1]) >= partition.first_free_serial(txn):
+    if len(messages.serials) and int(messages.serials[-1]) >= partition.serials.first_free(txn):
         yield Finding(f"the arrival serial {messages.serials[-1]} will be given out again",
                       f"partition {partition.name}")
     yield from _look_at_folders(partition, messages, txn, suspects)
@@ -148,7 +148,7 @@ def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, wh
             return
     if not missed:                      # nobody opens it again
         return
-    cached = partition.cached([record.serial])[0]
+    cached = partition.serials.cached([record.serial])[0]
     if cached is None:
         yield Finding("it has no cache record", where)
     elif cached.digest != digest or cached.trace != record.trace:

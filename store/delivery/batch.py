@@ -129,7 +129,7 @@ class BatchStore:
                 else:
                     record = MessageRecord(staged.serial, 0, staged.size, staged.trace, now)
                     txn.refs.park(staged.digest, record, txn.handle)
-                    self.target.write_cached(staged.serial, staged.cached, txn.handle)
+                    self.target.serials.write_cached(staged.serial, staged.cached, txn.handle)
                     ours.append(staged)
             return ours
 

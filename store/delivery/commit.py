@@ -351,5 +351,5 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count
     if record is None:
         released = stored.released if stored else 0     # the list of those that wait for the purge may have it still
         txn.refs.write(staged.digest, MessageRecord(staged.serial, 0, staged.size, staged.trace, released), txn.handle)
-        txn.partition.write_cached(staged.serial, staged.cached, txn.handle)
+        txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
     txn.refs.add(staged.digest, count, check, txn.handle)

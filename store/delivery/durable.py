@@ -330,7 +330,7 @@ async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:
     partition.check_room()
     if not staged.on_disk:              # they and its name are synced where it is delivered
         await spill(store, staged)
-    serial = partition.next_serial()
+    serial = partition.serials.next_serial()
     return await run(store, "files", staged.copy_to, partition.files, serial)
 
 

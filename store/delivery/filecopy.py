@@ -95,16 +95,17 @@ class FileCopier:
 
     def _copy(self, digest: bytes, record: MessageRecord) -> Staged:
         self.target.check_room()
-        cached, = self.source.cached([record.serial])
+        cached, = self.source.serials.cached([record.serial])
         with self.source.files.open(digest, record.serial, 0, record.size) as file:
             if cached is None or cached.digest != digest or cached.trace != record.trace:
-                cached = self.source.render_cached(digest, record)
-            return Staged.copied(self.target.files, self.target.next_serial(), file, digest, record.trace, cached)
+                cached = self.source.serials.render_cached(digest, record)
+            serial = self.target.serials.next_serial()
+            return Staged.copied(self.target.files, serial, file, digest, record.trace, cached)
 
     def _copy_whole(self, digest: bytes, record: MessageRecord) -> CopiedFile:
         """The message with its trace header as a content of its own."""
         self.target.check_room()
-        staged = Staged(self.target.files, self.target.next_serial(), b"", record.size)
+        staged = Staged(self.target.files, self.target.serials.next_serial(), b"", record.size)
         try:
             with self.source.files.open(digest, record.serial, 0, record.size) as file:
                 while data := file.read(staged.size, SPILL):

@@ -59,7 +59,7 @@ def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
     if len(pieces) == 1:
         return partition.transact(partial(copying.some, uids=wanted))
     partition.transact(partial(copying.try_all, octets=copying.octets(wanted), messages=len(wanted)))
-    under_way = None if remove else CopyUnderWay(target.id, partition.next_serial())
+    under_way = None if remove else CopyUnderWay(target.id, partition.serials.next_serial())
     new: list[int] = []
     try:
         for piece in pieces:

@@ -310,7 +310,7 @@ def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, byte
 
     partition.refs.forget([digest for _, digest in some], is_over, txn)
     for serial in sorted(serial_of(gone[digest]) for _, digest in some if digest in gone):
-        partition.forget_cached(serial, txn)
+        partition.serials.forget_cached(serial, txn)
     partition.private_headers.forget(forgotten, txn)
     for key in sorted(over):
         partition.refs.strike(key, over[key], txn)

@@ -235,7 +235,7 @@ def _bring(partition: Partition, piece: list[Group], done: Joined) -> dict[bytes
             staged = _copy(partition, group) if known is None else None
             new = None if staged is None else staged.cached
             if known is not None:
-                new = partition.render_cached(group.digest, known)
+                new = partition.serials.render_cached(group.digest, known)
             if new is None or not _is_alike(partition, group, new):
                 done.left["they are taken apart otherwise without their heads"] += len(group.members)
                 if staged is not None:
@@ -266,7 +266,7 @@ def _bring(partition: Partition, piece: list[Group], done: Joined) -> dict[bytes
 def _is_alike(partition: Partition, group: Group, new: CachedMessage) -> bool:
     """Whether the cache says of the new content what it says of the old ones."""
     for each in group.members:
-        old = partition.render_cached(each.digest, each.record)
+        old = partition.serials.render_cached(each.digest, each.record)
         if (old.envelope, old.bodystructure, old.body, old.references, old.fields) != (
                 new.envelope, new.bodystructure, new.body, new.references, new.fields):
             return False
@@ -282,7 +282,7 @@ def _copy(partition: Partition, group: Group) -> Staged | None:
     """The content as a message file; None if it is no longer what it was."""
     partition.check_room()
     member = group.members[0]
-    staged = Staged(partition.files, partition.next_serial(), b"", member.record.size)
+    staged = Staged(partition.files, partition.serials.next_serial(), b"", member.record.size)
     try:
         with partition.files.open(member.digest, member.record.serial, 0, member.record.size) as file:
             at = member.head

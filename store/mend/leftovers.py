@@ -267,17 +267,17 @@ def correct_serials(partition: Partition) -> Iterator[Correction]:
     for digest, record in partition.refs.all(raw=True):
         by_serial.setdefault(record.serial, []).append(digest)
     highest = max(by_serial, default=0)
-    if highest >= partition.first_free_serial():
-        partition.skip_serials(highest)
+    if highest >= partition.serials.first_free():
+        partition.serials.skip(highest)
         yield Correction(f"the arrival serial {highest} would have been given out again", f"partition {partition.name}")
     for serial, digests in by_serial.items():
         if len(digests) == 1:
             continue
-        cached = partition.cached([serial])[0]
+        cached = partition.serials.cached([serial])[0]
         owner = cached.digest if cached is not None and cached.digest in digests else min(digests)
         for digest in digests:
             if digest != owner:
-                new = partition.next_serial()
+                new = partition.serials.next_serial()
                 transact(partition.env, partial(_renumber, partition, digest, serial, new))
                 yield Correction(f"it had the arrival serial {serial}, as another message has",
                                  f"message {digest.hex()}")

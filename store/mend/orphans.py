@@ -177,7 +177,8 @@ def _read(partition: Partition, path: Path) -> _Message | None:
     except (OSError, StoreError):
         return None
     record = partition.refs.find(digest)
-    return _Message(digest, record.serial if record is not None else partition.next_serial(), *found, date, path)
+    serial = record.serial if record is not None else partition.serials.next_serial()
+    return _Message(digest, serial, *found, date, path)
 
 
 def _deliver(partition: Partition, entry: MailboxEntry, batch: list[_Message], taken: Outcome) -> None:
@@ -230,7 +231,7 @@ def _arrive(txn: WriteTxn, entry: MailboxEntry, batch: Iterable[_Message]) -> No
         if not os.path.exists(txn.partition.files.path(digest)):
             raise _Claimed(digest)
         txn.refs.write(digest, MessageRecord(message.serial, 0, message.octets, message.cached.trace), txn.handle)
-        txn.partition.write_cached(message.serial, message.cached, txn.handle)
+        txn.partition.serials.write_cached(message.serial, message.cached, txn.handle)
         txn.refs.add(digest, 1, mark(entry.id, uids[digest]), txn.handle)
 
 

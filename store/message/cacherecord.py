@@ -7,6 +7,8 @@ count from the end of the trace header that the first delivery put in front, `tr
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,10 +26,12 @@ VERSION = 4
 _HEAD = struct.Struct("<32sIHIIIII")
 _HEAD_SIZE = _HEAD.size
 _HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
+_NO_EXTENSION, _NONE = b"NIL NIL NIL NIL", (None, None, None, ())
 _NO_HEAD = bytes(_HEAD_SIZE)
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
 _LEAF, _MULTIPART, _MESSAGE = range(3)
+SHORT, REMEMBERED = 200, 1000       # octets of what many messages have alike, and how many of these are remembered
 REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
 
 _TEXTS = (b"TEXT", b"MESSAGE")          # types of which a leaf is text; one that is a message is no leaf
@@ -155,20 +159,26 @@ def nstring(value: bytes | None) -> bytes:
 
 def envelope(message: "Part") -> bytes:
     """The ENVELOPE of a part that is a message (RFC 3501 §7.4.2)."""
-    get = (message.envelope or {}).get
-    senders = _addresses(get(b"from"))
-    lists = [_addresses(get(name)) for name in (b"sender", b"reply-to", b"to", b"cc", b"bcc")]
-    if lists[0] == b"NIL":
-        lists[0] = senders
-    if lists[1] == b"NIL":
-        lists[1] = senders
-    return b"(%b %b %b %b %b %b)" % (nstring(get(b"date")), nstring(get(b"subject")), senders, b" ".join(lists),
-                                     nstring(get(b"in-reply-to")), nstring(get(b"message-id")))
+    fields = message.envelope or {}
+    lists: list[bytes] = []
+    for name in (b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"):
+        value = fields.get(name)
+        shown = b"NIL" if not value else _short_addresses(value) if len(value) <= SHORT else _addresses(value)
+        lists.append(lists[0] if shown == b"NIL" and name in (b"sender", b"reply-to") else shown)
+    texts = []
+    for name in (b"date", b"subject", b"in-reply-to", b"message-id"):
+        value = fields.get(name)
+        texts.append(b"NIL" if value is None else string(value) if _NOT_PLAIN.search(value) else b'"%b"' % value)
+    date, subject, *others = texts
+    return b"(%b %b %b %b)" % (date, subject, b" ".join(lists), b" ".join(others))
 
 
-def _addresses(value: bytes | None) -> bytes:
-    found = headers.addresses(value) if value else None
+def _addresses(value: bytes) -> bytes:
+    found = headers.addresses(value)
     return b"(%b)" % b"".join([_address(item) for item in found]) if found else b"NIL"
+
+
+_short_addresses = lru_cache(maxsize=REMEMBERED)(_addresses)
 
 
 def _address(item: Address) -> bytes:
@@ -183,13 +193,12 @@ def structure(part: "Part") -> tuple[bytes, bytes]:
         return (b"(%b %b %b %b)" % (b"".join([long for long, _ in inside]), subtype, _params(part.params),
                                     _extension(part)),
                 b"(%b %b)" % (b"".join([short for _, short in inside]), subtype))
-    params = part.params
-    if part.type == b"TEXT" and not [name for name, _ in params if name.partition(b"*")[0] == b"CHARSET"]:
-        params = (*params, (b"CHARSET", b"US-ASCII"))       # RFC 2046 §4.1.2
-    fields = b"%b %b %b %b %b %b %d" % (
-        string(part.type), string(part.subtype), _params(params), nstring(part.id), nstring(part.description),
-        string(part.encoding), part.end - part.body_start)
-    extension = b"%b %b" % (nstring(part.md5), _extension(part))
+    known = (part.type, part.subtype, part.params, part.id, part.description, part.encoding)
+    is_short = part.id is part.description is None and len(
+        b"".join(chain(*part.params, (part.subtype, part.encoding)))) <= SHORT
+    fields = b"%b %d" % (_short_leaf(*known) if is_short else _leaf(*known), part.end - part.body_start)
+    extension = _NO_EXTENSION if (part.md5, part.disposition, part.location, part.language) == _NONE else (
+        b"%b %b" % (nstring(part.md5), _extension(part)))
     if part.is_message:
         inner = part.children[0]
         long, short = structure(inner)
@@ -199,6 +208,18 @@ def structure(part: "Part") -> tuple[bytes, bytes]:
     if part.type == b"TEXT":
         fields += b" %d" % part.lines
     return b"(%b %b)" % (fields, extension), b"(%b)" % fields
+
+
+def _leaf(kind: bytes, subtype: bytes, params: "Parameters", id_: bytes | None, description: bytes | None,
+          encoding: bytes) -> bytes:
+    """What the structure of a part that is no multipart begins with."""
+    if kind == b"TEXT" and not [name for name, _ in params if name.partition(b"*")[0] == b"CHARSET"]:
+        params = (*params, (b"CHARSET", b"US-ASCII"))       # RFC 2046 §4.1.2
+    return b"%b %b %b %b %b %b" % (string(kind), string(subtype), _params(params), nstring(id_), nstring(description),
+                                   string(encoding))
+
+
+_short_leaf = lru_cache(maxsize=REMEMBERED)(_leaf)
 
 
 def _params(params: "Parameters") -> bytes:
@@ -223,10 +244,10 @@ def _extension(part: "Part") -> bytes:
 def _encode_part(part: "Part", parent: int, table: list[bytes]) -> None:
     """Add the part and all in it, each after its parent."""
     number = len(table)
-    kind = _MULTIPART if part.is_multipart else _MESSAGE if part.is_message else _LEAF
-    charset = (headers.parameter(part.params, b"CHARSET") or b"") if part.type == b"TEXT" else b""
+    kind = _LEAF if not part.children else _MULTIPART if part.is_multipart else _MESSAGE
+    charset = (headers.parameter(part.params, b"CHARSET") or b"") if part.params and part.type == b"TEXT" else b""
     kind_of = b"MESSAGE" if part.closed else part.type          # for SEARCH, to which its octets are text
-    strings = [text[:255] for text in (kind_of, part.subtype, part.encoding, charset)]
+    strings = kind_of[:255], part.subtype[:255], part.encoding[:255], charset[:255]
     table.append(_PART.pack(part.header_start, part.body_start, part.end, parent, kind, *map(len, strings))
                  + b"".join(strings))
     for child in part.children:

@@ -114,8 +114,10 @@ def listed(header: bytes) -> bytes:
     octets = b"".join(found)[1:] + (b"\n" if found else b"") + header[cut:]
     if len(octets) > MOST or len(found) > 255:
         return b""
-    numbers = [_number(one.partition(b":")[0]) for one in found]
-    return bytes((len(found), *numbers)) + _ends(len(found)).pack(*accumulate(map(len, found))) + octets
+    numbers = bytearray((len(found),))
+    for one in found:
+        numbers.append(_number(one.partition(b":")[0]))
+    return bytes(numbers) + _ends(len(found)).pack(*accumulate(map(len, found))) + octets
 
 
 @lru_cache(maxsize=1000)

@@ -53,7 +53,9 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
     """
     found: dict[bytes, bytes] = {}
     more: dict[bytes, list[bytes]] = {}
-    for name, value in _found(_fields(names), unfold(header)):
+    unfolded = header.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+    fields = _fields(names)
+    for name, value in fields.findall(unfolded) if len(unfolded) <= LOOKED_AT else _found(fields, unfolded):
         name = name.lower()
         if name not in found:
             found[name] = value.strip()
@@ -118,13 +120,13 @@ def _comment_end(value: bytes, at: int) -> int:
 
 def content_type(value: bytes) -> tuple[bytes, bytes] | None:
     """Type and subtype in upper case (RFC 2045 §5.1), or None where there is no such thing."""
-    match = _TYPE.match(without_comments(value))
+    match = _TYPE.match(without_comments(value) if b"(" in value else value)
     return (match[1].upper(), match[2].upper()) if match else None
 
 
 def token(value: bytes) -> bytes:
     """The first token of a value in upper case, such as a Content-Transfer-Encoding; empty when there is none."""
-    match = _WORD.match(without_comments(value))
+    match = _WORD.match(without_comments(value) if b"(" in value else value)
     return match[1].upper() if match else b""
 
 
@@ -132,7 +134,7 @@ def parameters(value: bytes) -> tuple[Pair, ...]:
     """The parameters after the first semicolon (RFC 2045 §5.1): names in upper case, values without their quotes."""
     if b";" not in value:
         return ()
-    value, at = without_comments(value), 0
+    value, at = without_comments(value) if b"(" in value else value, 0
     found: list[Pair] = []
     while len(found) < PARAMETERS and (at := value.find(b";", at)) >= 0:
         match = _PARAMETER.match(value, at)

@@ -108,13 +108,14 @@ class _Open:
         presentation = headers.token(disposition) if disposition else b""
         encoding = get(b"content-transfer-encoding")
         language = get(b"content-language")
+        children = tuple([child.part() for child in self.children]) if self.children else ()
         return Part(
             self.header_start, self.body_start, self.end, self.lines, kind, subtype, params,
             get(b"content-id"), get(b"content-description"),
             (headers.token(encoding) if encoding else b"") or b"7BIT",
             get(b"content-md5"), (presentation, headers.parameters(disposition)) if presentation else None,
             headers.languages(language) if language else (), get(b"content-location"),
-            tuple([child.part() for child in self.children]), self.fields if self.is_message else None,
+            children, self.fields if self.is_message else None,
             self.listed, self.closed)
 
 
@@ -141,9 +142,14 @@ class Scanner:
         self.parts = 1
         self._lines = 0                         # LFs of the message before _counted
         self._counted = 1                       # index in the window
+        self._is_leaf = False                   # the message has no parts: what comes now is its body, to the end
 
     def feed(self, data: bytes) -> None:
         """Take the next octets."""
+        if self._is_leaf:
+            self._lines += data.count(b"\n")
+            self._base += len(data)
+            return
         self._waiting.append(data)
         self._waiting_size += len(data)
         if self._waiting_size >= self._octets:
@@ -156,7 +162,12 @@ class Scanner:
 
     def finish(self) -> Part:
         """The tree; the message is complete."""
-        self._run_waiting(final=True)
+        if not self._is_leaf:
+            self._run_waiting(final=True)
+        if self._is_leaf:
+            root = self._root
+            root.end, root.lines = self._base, self._lines - root.first_line
+            return root.part()
         end = self._base + len(self._window)
         self._count(len(self._window))
         for part in self._chain:
@@ -178,6 +189,11 @@ class Scanner:
             part.found = -1
         while self._step(final):
             pass
+        if self._is_leaf:
+            self._lines += self._window.count(b"\n", self._counted)
+            self._base += len(self._window)
+            self._window, self._at, self._counted = b"", 0, 0
+            return
         # One octet before the place is kept: a CR there belongs to the delimiter.
         keep = max(0, min(self._at, len(self._window)) - 1)
         if self._step == self._header and self._head_from - self._base < keep:
@@ -287,7 +303,7 @@ class Scanner:
         else:
             self._at = max(start, len(window) - max(self._longest, 2))
             return False
-        return True
+        return not self._is_leaf
 
     def _stash(self, to: int) -> None:
         """Put the header as far as `to` aside, as much of it as there is room for."""
@@ -301,22 +317,34 @@ class Scanner:
 
     def _header_ends(self, at: int) -> None:
         """The header of the innermost part ends before `at`."""
-        part = self._chain[-1]
-        if self._head_from - self._base < at:
-            self._stash(at)
-        header = b"".join(self._head)
-        self._head.clear()
+        part, start = self._chain[-1], self._head_from - self._base
+        if self._head or at - start > self._head_room:
+            if start < at:
+                self._stash(at)
+            header = b"".join(self._head)
+            self._head.clear()
+        else:                           # it is in the window, all of it
+            header = self._window[start:at]
+            self._head_room -= len(header)
+            self._room -= len(header)
+            self._head_from += len(header)
         if part is self._root and self._head_room > 0:
             part.listed = listed(header)
         if self._head_room <= 0:
             header = header[:header.rfind(b"\n") + 1]           # the field that was cut is not shown by halves
-        self._count(at)
+        if at > self._counted:
+            self._lines += self._window.count(b"\n", self._counted, at)
+            self._counted = at
         part.body_start = self._base + at
         part.first_line = self._lines
         part.fields = headers.select(header, _MESSAGE_FIELDS if part.is_message else _MIME_FIELDS, ADDRESS_FIELDS)
         self._at = at - 1
         self._step = self._body
-        self._enter(part, at)
+        if b"content-type" in part.fields or part.default[0] != b"TEXT":
+            self._enter(part, at)
+        else:
+            part.type = part.default
+        self._is_leaf = part is self._root and not self._multiparts and len(self._chain) == 1
 
     def _enter(self, part: _Open, at: int) -> None:
         """Decide from its header what the body is."""

@@ -88,7 +88,7 @@ class Contents:
     def _stage(self, data: Iterable[bytes], head: bytes, limit: int, digest: bytes,
                cached: CachedMessage | None = None) -> Staged:
         self._batch.begin()
-        staged = Staged(self.partition.files, self.partition.next_serial(), head, limit, cached=cached)
+        staged = Staged(self.partition.files, self.partition.serials.next_serial(), head, limit, cached=cached)
         try:
             for octets in data:
                 staged.write(octets)

@@ -22,7 +22,8 @@ of `peer` (PROXY header, or ID).
 Admission. All listeners of a server share an `AdmissionControl`. `Stream.admit` counts a connection, `enter` a user;
 both raise `LimitReached`, which each session turns into its last reply. Before login an address has few connections,
 unless somebody has logged in from there before (`Authenticator.is_familiar`). `Stream.tell_end` logs how a session
-ended.
+ended. A connection with one of the last descriptors is `surplus` (tools/server/process/accepting.py): no session is
+made of it, it hears `StreamFactory.full`.
 
 Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with
 `hosting.is_here`: who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.

@@ -5,10 +5,9 @@ from collections import Counter
 
 from twisted.internet.protocol import Protocol
 
-from mboxlist.engine.troubles import TROUBLES
 from store.accounts import refusallines
-from store.net.admission import MINUTE, AdmissionControl, descriptors_for_connections
-from store.net.limits import TOO_MANY, TOO_MANY_EARLY, TOO_MANY_OF_USER
+from store.net.admission import MINUTE, AdmissionControl
+from store.net.limits import TOO_MANY_EARLY, TOO_MANY_OF_USER
 from store.net.linestates import Clock, LimitReached, Stopping
 
 TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
@@ -69,9 +68,6 @@ class Counted(Protocol):
     def _refusal(self) -> str:
         """Count the connection, and give ""; or why not."""
         admission = self._admission
-        if self._descriptor >= descriptors_for_connections():
-            TROUBLES.met("there are too few descriptors for more connections", f"{self.id} from {self.peer}")
-            return TOO_MANY
         if (refused := admission.limits.refusal(self.peer)) or not admission.limits.early or admission.familiar(
                 self.peer):
             return refused
@@ -138,12 +134,6 @@ class Counted(Protocol):
         return self._user is not None
 
     # Inside
-
-    @property
-    def _descriptor(self) -> int:
-        """The number of the connection's descriptor; -1 for one without."""
-        socket = getattr(self.transport, "socket", None)
-        return int(socket.fileno()) if socket is not None else -1
 
     def _depart(self) -> None:
         """The connection counts no longer."""

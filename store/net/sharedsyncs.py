@@ -21,7 +21,8 @@ from store.delivery.durability import Durability, place_all
 from store.errors import StoreError
 from store.net.threads import ReactorThreads
 from store.offload import Threads
-from store.partition.partition import READY, Partition
+from store.partition.partition import Partition
+from store.partition.serials import READY
 from store.partition.staged import Staged
 from store.store import Store
 
@@ -266,7 +267,7 @@ class SharedSyncs(Durability):
         """Have files made for messages to come, if there are too few."""
         if partition.files.ready < READY // 2 and partition.name not in self._making and not self._freeze.shut:
             self._making.add(partition.name)
-            made = self._threads.run("files", partition.make_ready)
+            made = self._threads.run("files", partition.serials.make_ready)
             made.addErrback(lambda failure: TROUBLES.met("no message files can be made ready", str(failure.value)))
             made.addBoth(lambda _: self._making.discard(partition.name))
 

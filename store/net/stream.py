@@ -330,6 +330,11 @@ class Stream(Waits):
     # Inside
 
     async def _converse(self) -> None:
+        if getattr(self._transport, "surplus", False):      # see `tools.server.process.accepting`
+            self._admission.counted["connections turned away"] += 1
+            self.write(self._factory.full)
+            self.close()
+            return
         self._session = self._factory.start(self)
         try:
             await self._session.run()
@@ -402,14 +407,15 @@ class StreamFactory(Factory):
     """Makes a `Stream` of each accepted connection, and a session of each stream.
 
     `tls` is the context factory for STARTTLS (None: not offered); `implicit_tls`: connections arrive under TLS.
-    `admission` is what all listeners of the server share.
+    `admission` is what all listeners of the server share; `full` what a client hears for whom no descriptor is left.
     """
 
     noisy = False
 
     def __init__(self, start: Callable[[Stream], Session], clock: Clock, tls: object | None = None,
-                 implicit_tls: bool = False, admission: AdmissionControl | None = None) -> None:
+                 implicit_tls: bool = False, admission: AdmissionControl | None = None, full: bytes = b"") -> None:
         self.start = start
+        self.full = full
         self.clock = clock
         self.tls = tls
         self.implicit_tls = implicit_tls

@@ -13,7 +13,7 @@ changes in the transaction that changes the records it sums (`WriteTxn.charge`),
 deliveries cannot both take the last octet.
 
 Message files (`messagefiles`, `staged`). The names in `staging/` are on disk before the messages come:
-`Partition.make_ready` makes 64 empty files at a time, in a thread, and syncs the folder once. A message that finds none
+`Serials.make_ready` makes 64 empty files at a time, in a thread, and syncs the folder once. A message that finds none
 makes its own file, and then the folder is synced, too. A committed message keeps its staged name until
 `drop_staged_names`, which every 5 seconds calls syncfs(2), which puts the second names on disk, and then removes the
 staged ones. Why a second name and not a rename: where a file system has no journal, a crash after a rename that was not
@@ -30,7 +30,7 @@ transaction that rewrote all records of a mailbox hands them over after the comm
 
 Reading messages. `MessageFile.read` applies the header length; `size` is RFC822.SIZE, exact, for each record. Bodies of
 up to 64 KiB are compared with their digest before they are shown (`verified`). A lost cache record is made from the
-file (`Partition.rebuild_cached`).
+file (`Serials.rebuild_cached`).
 
 A partition past `store.disk_threshold`, or with less than `store.disk_reserve` free, takes no more mail (452 4.3.1 at
 RCPT, NO to APPEND); reading, flags and expunges go on. A write that fails for want of room is the same refusal, and

@@ -3,46 +3,40 @@
 A partition is a complete shard of the store: message files, indexes, quota and log lie together on one volume.
 """
 
-import contextlib
 import hashlib
 import logging
 import os
-import struct
-import threading
 import time
-from bisect import bisect, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from attrs import evolve
-from numpy.typing import NDArray
 
 from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
-from mboxlist.engine.disk import is_disk_full, sync_folder
-from mboxlist.engine.freezegate import Quiesced, WriteFreeze
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
-from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed, transact
+from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.engine.logfiles import Unsynced, last_write
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
-from store.errors import NotAtOnce, Problem, StoreError, disk_problem
-from store.message.cacherecord import CachedMessage, are_sound, render
-from store.message.mime import parse
+from store.errors import NotAtOnce, Problem, StoreError
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
 from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
+from store.problems import REFUSED, refusal, refused
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
@@ -60,20 +54,11 @@ from store.tables.vanished import Vanished
 log = logging.getLogger(__name__)
 
 _FOREVER = 1 << 32          # a Unix time that never comes
-META_KEY = b"\x00\x00\x00\x00"
-META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 5                              # 4: no table has a generation. 3: each list of those that wait for the purge
-                                        # has one digest. 2: no expunged record is counted. 1, without the field in
-READABLE = (2, 3, 4, FORMAT)            # META: records of 88 octets. What is written to becomes one of FORMAT
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
-READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
-HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
-SERIALS = 4096                          # arrival serials that a process takes at a time
 BEFORE_END = 60                         # seconds before the last write of a process that was killed in which it may
                                         # have delivered without an answer
 TOLD_TOGETHER = 8                       # mailboxes that a transaction changed, of which others hear what it changed
-_REFUSED = (*Deadlock, Quiesced, Failure, OSError)  # what a transaction raises, and is told as StoreError
 
 T = TypeVar("T")
 
@@ -110,12 +95,9 @@ class Partition:
         self.private_headers = PrivateHeaders(self.env.table("heads.db"))
         self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.duplicates = Duplicates(self.env.table("arrivals.db"))
-        self._cache = self.env.table("cache.db", page=16384)
+        self.serials = Serials(self, self.env.table("cache.db", page=16384))
         self._roomy_until = -1.0
-        self._serials: Iterator[int] = iter(range(0))
-        self._blocks: list[int] = []        # the first of each block of serials that this process took
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
-        self._serials_lock = threading.Lock()
         self.views = MailboxViews(self)
         news.learn(self._number, lambda change: self.views.remember(
             MailboxId(change.mailbox), change.before, change.chunks))
@@ -160,7 +142,7 @@ class Partition:
                     self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
             self.files.make_lost_folders()
-            self.files.recover(self._committed_mid)
+            self.files.recover(self.serials.committed_digest)
             self.files.drop_staged_names()
             privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
@@ -175,22 +157,6 @@ class Partition:
                         "with its mailbox", self.name, shown(there), shown(newest))
         if there < newest or unclean:
             mark_behind(self.folder)
-
-    def _of_our_format(self, meta: bytes) -> bytes:
-        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
-        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
-        if found not in READABLE:
-            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
-                                                  f"onecopy; this one knows format {FORMAT}")
-        return meta
-
-    def _committed_mid(self, serial: int) -> bytes | None:
-        data = self._cache.get(_serial_key(serial))
-        if data is None:
-            return None
-        digest = data[:32]                     # in records of every version
-        record = self.refs.find(digest)
-        return digest if record is not None and record.serial == serial else None
 
     def flush(self) -> None:
         """Return when everything committed so far is on disk. Raises Unflushed."""
@@ -226,7 +192,7 @@ class Partition:
         """A message to be received. Raises StoreError DISK_FULL when too little is free."""
         self.check_room()
         ready = self.files.take_ready()
-        serial = self.next_serial() if ready is None else ready
+        serial = self.serials.next_serial() if ready is None else ready
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
 
     def check_room(self) -> None:
@@ -270,54 +236,13 @@ class Partition:
             raise StoreError(Problem.NO_MAILBOX)
         return charged_root(data)
 
-    def make_ready(self) -> None:
-        """Make files for messages to come. For a thread. Raises StoreError."""
-        self.files.make_ready(self.next_serial() for _ in range(READY))
-
-    def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises StoreError (NotAtOnce)."""
-        with self._serials_lock:
-            serial = next(self._serials, None)
-        if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
-            with _refused():
-                serial = transact(self.env, self._take_serials)
-            try:
-                self.flush()            # or else a crash would have them given out again
-            except Unflushed as error:  # nothing that anybody has asked for is done
-                raise disk_problem(error) from error
-            with self._serials_lock:
-                self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
-                insort(self._blocks, serial)
-        return serial
-
-    def first_free_serial(self, txn: Txn = None) -> int:
-        """The first arrival serial that no process has taken."""
-        return int(META.unpack(self.states.get(META_KEY, txn) or b"")[1])
-
-    def _take_serials(self, txn: Txn) -> int:
-        epoch, first, _ = META.unpack(self.states.get_to_change(META_KEY, txn) or b"")
-        self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
-        return int(first)
-
-    def skip_serials(self, last: int) -> None:
-        """Give out neither that arrival serial nor smaller ones. On disk."""
-        def work(txn: WriteTxn) -> None:
-            epoch, first, form = META.unpack(self.states.get_to_change(META_KEY, txn.handle) or b"")
-            self.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn.handle)
-
-        self.transact(work)
-        self.env.flush()
-        with self._serials_lock:
-            self._serials = iter(range(0))
-
     def sweep(self, age: float) -> int:
         """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
 
         What was committed gets its place, the rest goes. For a thread. A file must have been found by two calls: one
         that was made ready may be on its way to its message when we look.
         """
-        own = {serial for serial in self.files.left(age)
-               if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
+        own = set(filter(self.serials.took, self.files.left(age)))
         again, self._left = own & self._left, own
         for serial in sorted(again):
             self.take_up(serial)
@@ -329,12 +254,12 @@ class Partition:
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
-        digest = self._committed_mid(serial)
+        digest = self.serials.committed_digest(serial)
         if digest is not None and not os.path.exists(self.files.path(digest)):
             self.files.place(serial, digest)
 
     def _take_up(self, serial: int, txn: Txn) -> None:
-        digest = self._committed_mid(serial)
+        digest = self.serials.committed_digest(serial)
         if digest is None:
             self.files.discard(serial)
         elif self.refs.find_to_change(digest, txn) is not None:        # the purge waits for this lock
@@ -348,21 +273,21 @@ class Partition:
         self.transact(work)
         self.env.flush()
         self.epoch = epoch
-        self._serials = iter(range(0))
+        self.serials.forget_taken()
         write_epoch(self.folder, epoch)
 
-    def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
-        """Keep the cache record of an arrival."""
-        self._cache.put(_serial_key(serial), cached.to_bytes(), txn)
-
-    def forget_cached(self, serial: int, txn: Txn) -> None:
-        """The message file has been purged."""
-        self._cache.delete(_serial_key(serial), txn)
+    def _of_our_format(self, meta: bytes) -> bytes:
+        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
+        if found not in READABLE:
+            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
+                                                  f"onecopy; this one knows format {FORMAT}")
+        return meta
 
     def kept_since(self) -> int:
         """The Unix time of the oldest snapshot: the message files that had references then must stay. While the volume
         with the snapshots is missing, all must."""
-        missing = not all(folder.is_dir() for folder in self._snapshots[1:]) and self.env.kept_log() is not None
+        missing = not all(folder.is_dir() for folder in self._snapshots[1:]) and self.env.logs.kept() is not None
         return 1 if missing else min(self.snapshots(), default=_FOREVER)
 
     def snapshots(self) -> list[int]:
@@ -391,9 +316,9 @@ class Partition:
                 break
             except NotSummed as needed:
                 domain = needed.domain
-            except _REFUSED as error:
-                raise _refusal(error, hurried=hurried) from error
-            with _refused(hurried):
+            except REFUSED as error:
+                raise refusal(error, hurried=hurried) from error
+            with refused(hurried=hurried):
                 self.domains.sum_up(domain)
         if made[0].charged:
             after_commit(self.domains.add, made[0].charged)
@@ -473,26 +398,6 @@ class Partition:
         size, serial, header_length, digest, head = message_of(row)
         return self.files.open(digest, serial, header_length, size, self.private_headers.find(head))
 
-    def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
-        """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
-        written any in a transaction, reads in it, too."""
-        get = self._cache.get
-        return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
-
-    def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
-        """The cache records of arrivals, whose serials ascend, as they are stored."""
-        return self._cache.pick([_serial_key(serial) for serial in serials])
-
-    def are_cached(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
-                   ) -> NDArray[np.bool_]:
-        """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
-        order = np.argsort(serials)
-        sound = np.empty(len(serials), np.bool_)
-        keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
-        values = chain.from_iterable(self._cache.pick(keys[at:at + HELD]) for at in range(0, len(keys), HELD))
-        sound[order] = are_sound(values, digests.take(order), traces[order])
-        return sound
-
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
         """The record of a message file, with what it says itself."""
         return seen(self.files, digest, record)
@@ -520,56 +425,6 @@ class Partition:
             return now
 
         return self.transact(work)
-
-    def rebuild_cached(self, row: np.void) -> CachedMessage:
-        """The cache record of a message, made from its file and kept; during a write freeze it is not, since who
-        reads must not wait. Raises StoreError CORRUPT."""
-        digest = bytes(row["digest"])
-        record = self.refs.find(digest)
-        if record is None:
-            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
-        cached = self.render_cached(digest, record)
-        if not self.env.quiesced:
-            with contextlib.suppress(NotAtOnce):
-                self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
-        return cached
-
-    def render_cached(self, digest: bytes, record: MessageRecord) -> CachedMessage:
-        """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
-        with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
-            return render(parse(file.read, file.size), digest, record.trace)
-
-
-def _cached(value: bytes | None) -> CachedMessage | None:
-    try:
-        return None if value is None else CachedMessage.from_bytes(value)
-    except ValueError:          # an earlier version's: made again as a lost one is
-        return None
-
-
-@contextlib.contextmanager
-def _refused(hurried: bool = False) -> Iterator[None]:
-    """What a transaction raises, as StoreError BUSY (NotAtOnce), DISK_FULL, UNAVAILABLE; `hurried`: it was not to wait
-    for locks."""
-    try:
-        yield
-    except _REFUSED as error:
-        raise _refusal(error, hurried=hurried) from error
-
-
-def _refusal(error: Exception, *, hurried: bool) -> StoreError:
-    if isinstance(error, Deadlock) and not hurried:
-        return StoreError(Problem.BUSY, detail=str(error))
-    if isinstance(error, (*Deadlock, Quiesced)):
-        return NotAtOnce()
-    if isinstance(error, OSError):
-        return disk_problem(error)
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
-
-
-def _serial_key(serial: int) -> bytes:
-    return serial.to_bytes(8, "big")
-
 
 def snapshot_time(name: str) -> int | None:
     """The Unix time in the name of a snapshot's folder, 20260131T235959Z; None for anything else."""

@@ -66,7 +66,7 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
         if deep:
             for place in np.flatnonzero(there & ~bad & ~right).tolist():
                 yield from recache(partition, [some[place].tobytes()], change=change, verify=True)
-        without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
+        without = there & ~bad & ~partition.serials.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
             yield from recache(partition, some[without].tolist(), change=change)
         tell(len(some))
@@ -126,7 +126,7 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
                     record) for digest in digests if (record := partition.refs.find(digest)) is not None)
     for at in range(0, len(known), READ_AT_A_TIME):
         some = known[at:at + READ_AT_A_TIME]
-        stored = partition.cached([serial for serial, _, _ in some])
+        stored = partition.serials.cached([serial for serial, _, _ in some])
         wrong = []
         for (_, digest, record), cached in zip(some, stored, strict=True):
             try:
@@ -155,14 +155,14 @@ def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify:
             raise StoreError(Problem.CORRUPT, detail="it does not agree with its digest")
         if found is not None:
             return found[0]
-    return partition.render_cached(digest, record)
+    return partition.serials.render_cached(digest, record)
 
 
 def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]]) -> None:
     for digest, record, cached in wrong:
         now = txn.refs.find(digest, txn.handle)
         if now is not None and now.serial == record.serial:
-            txn.partition.write_cached(record.serial, cached, txn.handle)
+            txn.partition.serials.write_cached(record.serial, cached, txn.handle)
 
 
 # What another source says of message files
@@ -190,7 +190,7 @@ def _wrong(partition: Partition, wanted: "KnownFile", txn: WriteTxn | None = Non
     if (record.size, record.trace) != (right.size, right.trace):
         return (f"its file has {right.size} octets, {right.trace} of them a trace header; known were "
                 f"{record.size}, {record.trace}")
-    cached = partition.cached([record.serial], None if txn is None else txn.handle)[0]
+    cached = partition.serials.cached([record.serial], None if txn is None else txn.handle)[0]
     return _fault(cached, digest) if cached is None or cached.to_bytes() != octets else None
 
 
@@ -203,7 +203,7 @@ def _exchange(txn: WriteTxn, files: "Sequence[KnownFile]", change: bool) -> list
             continue
         if change:
             txn.refs.write(digest, evolve(record, size=right.size, trace=right.trace), txn.handle)
-            txn.partition.write_cached(record.serial, CachedMessage.from_bytes(octets), txn.handle)
+            txn.partition.serials.write_cached(record.serial, CachedMessage.from_bytes(octets), txn.handle)
         done.append(Correction(what, f"message {digest.hex()}"))
     return done
 

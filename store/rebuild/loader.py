@@ -89,7 +89,7 @@ class EmptyLoader(Loader):
 
     def prepare(self, epoch: int, last_serial: int, limits: dict[str, list[int]]) -> None:
         """The partition's epoch, from where arrival serials go on, and the limits of quota roots."""
-        if self.partition.epoch != epoch or self.partition.first_free_serial() <= last_serial:
+        if self.partition.epoch != epoch or self.partition.serials.first_free() <= last_serial:
             self.partition.skip_to(epoch, last_serial)
         set_limits(self.partition, limits)
 
@@ -236,7 +236,7 @@ def load_references(partition: Partition, gathered: Gathered) -> None:
 
 def _write_cached(txn: WriteTxn, some: Sequence[KnownFile]) -> None:
     for _, record, cached in some:
-        txn.partition.write_cached(record.serial, CachedMessage.from_bytes(cached), txn.handle)
+        txn.partition.serials.write_cached(record.serial, CachedMessage.from_bytes(cached), txn.handle)
 
 
 def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:

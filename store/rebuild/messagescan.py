@@ -16,7 +16,8 @@ from store.errors import StoreError
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content
 from store.partition.marks import read_epoch
-from store.partition.partition import SERIALS, Partition
+from store.partition.partition import Partition
+from store.partition.serials import SERIALS
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import MODSEQS, DesiredMailbox, annotations_of, numbered, own_of, state_of
 from store.rebuild.loader import EmptyLoader, load_references
@@ -121,14 +122,14 @@ class MessageScan:
             record = MessageRecord(serial, 0, found[1], found[0].trace)
             if not _fits(row, head, record):
                 continue                        # another mailbox may know it better
-            if not 0 < serial < MODSEQS or self.partition.cached([serial])[0] is not None:
-                record = evolve(record, serial=self.partition.next_serial())
+            if not 0 < serial < MODSEQS or self.partition.serials.cached([serial])[0] is not None:
+                record = evolve(record, serial=self.partition.serials.next_serial())
             records.append((digest, record, found[0]))
 
         def work(txn: WriteTxn) -> None:
             for digest, record, cached in records:
                 txn.refs.write(digest, record, txn.handle)
-                self.partition.write_cached(record.serial, cached, txn.handle)
+                self.partition.serials.write_cached(record.serial, cached, txn.handle)
 
         if records:
             self.partition.transact(work)

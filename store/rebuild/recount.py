@@ -282,7 +282,7 @@ def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], 
         path = partition.files.locate(digest, serial)
         if path is None or partition.refs.find(digest, txn) is not None:
             continue
-        cached = partition.cached([serial])[0]
+        cached = partition.serials.cached([serial])[0]
         trace = cached.trace if cached is not None and cached.digest == digest else int(row["header_length"])
         at = int(np.searchsorted(counts.serials, serial))
         partition.refs.write(digest, MessageRecord(serial, int(counts.references[at]), path.stat().st_size, trace, 0,
@@ -297,7 +297,7 @@ def _rebuild_cached(partition: Partition) -> list[Correction]:
         row = np.zeros(1, ROW)
         row["digest"] = digest
         try:
-            partition.rebuild_cached(row[0])
+            partition.serials.rebuild_cached(row[0])
         except StoreError:
             continue
         done.append(Correction("it had no cache record of its own", f"message {digest.hex()}"))
@@ -365,6 +365,6 @@ def lost_cached(partition: Partition) -> Iterator[list[bytes]]:
         used = [(digest, record) for digest, record in batch if record.references]
         digests = [digest for digest, _ in used]
         figures = np.array([(record.serial, record.trace) for _, record in used], np.uint64).reshape(-1, 2)
-        sound = partition.are_cached(figures[:, 0], np.frombuffer(b"".join(digests), "V32"), figures[:, 1])
+        sound = partition.serials.are_cached(figures[:, 0], np.frombuffer(b"".join(digests), "V32"), figures[:, 1])
         yield [digests[at] for at in np.flatnonzero(~sound).tolist()]
         start = batch[-1][0] + b"\0"

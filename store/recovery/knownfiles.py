@@ -119,7 +119,7 @@ class KnownFiles:
         for digest in sorted(certain):
             with contextlib.suppress(OSError):
                 octets = os.stat(self.partition.files.path(digest)).st_size
-                yield digest, MessageRecord(self.partition.next_serial(), 0, octets, UNSEEN_TRACE, now)
+                yield digest, MessageRecord(self.partition.serials.next_serial(), 0, octets, UNSEEN_TRACE, now)
 
     def _octets(self, digest: bytes, serial: int) -> int:
         path = self.partition.files.locate(digest, serial)
@@ -168,11 +168,11 @@ def cache_one(store: Store, item: tuple[str, bytes | None]) -> int:
         return 0
     try:
         record = partition.look_at_file(digest)
-        cached = partition.cached([record.serial])[0] if record is not None else None
+        cached = partition.serials.cached([record.serial])[0] if record is not None else None
         if record is not None and (cached is None or cached.digest != digest or cached.trace != record.trace):
             row = np.zeros(1, ROW)
             row["digest"], row["serial"] = digest, record.serial
-            partition.rebuild_cached(row[0])
+            partition.serials.rebuild_cached(row[0])
     except StoreError as error:
         if error.problem is not Problem.CORRUPT:
             log.warning("the cache record of %s is made when it is needed: %s", digest.hex(), error)

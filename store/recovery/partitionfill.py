@@ -74,7 +74,7 @@ class PartitionFill:
         loader = EmptyLoader(partition, bulk=self.fresh, gathered=self.gathered)
         here = [source for source in self.found if source.partition == partition.name]
         if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
-            first = partition.first_free_serial()
+            first = partition.serials.first_free()
             limits = limits_of(self.found, partition.name) if "quota.db" in self.lost or event.logs_lost else {}
             loader.prepare(partition.epoch + (1 if event.logs_lost or self.bare else 0), first, limits)
             loader.load(self._desired(here))
@@ -178,7 +178,7 @@ class PartitionFill:
         known = Known.of(partition)
         serials = claims["serial"][claims["serial"] < MODSEQS]
         last = max(int(each.max(initial=0)) for each in (known.stored["serial"], serials))
-        partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
+        partition.skip_to(partition.epoch, max(last, partition.serials.first_free() - 1))
         if self._fit(claims, known):
             claims = self._references(again=True)
         if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._add_found(claims, known):
@@ -215,7 +215,7 @@ class PartitionFill:
         for digest, serial in _said(self.partition, claims, every=self.gathered.clash):
             there = serials.get(digest)
             if there is None and (serial in taken or not 0 < serial < MODSEQS):
-                serials[digest] = self.partition.next_serial()
+                serials[digest] = self.partition.serials.next_serial()
             elif there is None:
                 serials[digest] = serial
                 taken.add(serial)

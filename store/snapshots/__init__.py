@@ -4,7 +4,7 @@ Front doors: `taking.create`, `reset.restore`, `snapshotreader.SnapshotReaders`.
 
 `taking` copies every environment while it is written to: databases page by page, then the ends of all logs read twice.
 If none has grown between, that is one moment of the whole store, and each copy recovers to it. Message files stay as
-long as a snapshot refers to them; logs since the newest stay (`Env.keep_logs`). `reset` makes the new databases beside
+long as a snapshot refers to them; logs since the newest stay (`LogFiles.keep`). `reset` makes the new databases beside
 the old ones, sets those aside, and has every figure go on behind what was shown.
 
 Snapshots as mailboxes (`snapshotreader`, `imap.snapshotnames`) are below `#snapshots/`. The first to look has the

@@ -28,15 +28,16 @@ from mboxlist import privatefiles
 from mboxlist.engine.btree import Table, Txn, salvage
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
-from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
+from mboxlist.engine.kv import Env, Failure, transact
+from mboxlist.engine.logfiles import KEPT_LOG
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
 from store.partition.messagefiles import digest_in
-from store.partition.partition import META, META_KEY, SERIALS
 from store.partition.processes import ProcessRegistry
+from store.partition.serials import META, META_KEY, SERIALS
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot
@@ -364,7 +365,7 @@ def _put(states: Table, some: Sequence[tuple[bytes, bytes]], txn: Txn) -> None:
 
 
 def env_keep(folder: Path, first: int) -> None:
-    """As `Env.keep_logs`, of one that is not open."""
+    """As `LogFiles.keep`, of one that is not open."""
     privatefiles.write(folder / KEPT_LOG, f"{first}\n")
 
 

@@ -38,7 +38,7 @@ def due(store: Store, now: float | None = None) -> Iterator[str]:
             yield "there is none"
     elif now - newest.time >= store.settings.snapshot_interval:
         yield "the newest is old"
-    elif any(env.kept_volume() > store.settings.snapshot_logs for env in environments(store).values()):
+    elif any(env.logs.kept_volume() > store.settings.snapshot_logs for env in environments(store).values()):
         yield "there are many logs"
 
 

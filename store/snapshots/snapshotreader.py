@@ -32,7 +32,7 @@ from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
 from store.partition.filecontent import seen
 from store.partition.messagefiles import MessageFile, MessageFiles
-from store.partition.partition import META, META_KEY, READABLE
+from store.partition.serials import META, META_KEY, READABLE
 from store.problems import problems
 from store.readable import Owned
 from store.snapshots import taking

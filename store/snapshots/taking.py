@@ -7,7 +7,7 @@
 
 A snapshot that is being made is called <time>.part, and gets its name when all of it is on disk. Message files are not
 in it: those that had references then stay where they are as long as it is there (`Partition.kept_since`). The logs
-since the newest good one stay as well (`Env.keep_logs`): the snapshot and the logs are all that was acknowledged.
+since the newest good one stay as well (`LogFiles.keep`): the snapshot and the logs are all that was acknowledged.
 
 The one moment: the databases of all environments are copied first, in any order, and meanwhile everything goes on. Then
 the ends of all logs are read twice. If no log has grown between, all were at these ends at the moment between the two;
@@ -249,8 +249,8 @@ class _Making:
         for name, env in envs.items():
             privatefiles.make_folder(self.part / name, parents=True)
             env.checkpoint()                # little of the log is needed then
-            kept, first = env.kept_log(), env.first_log()
-            env.keep_logs(first if kept is None else min(kept, first))
+            kept, first = env.logs.kept(), env.logs.first_needed()
+            env.logs.keep(first if kept is None else min(kept, first))
             self.copies[name] = Copying(env, self.part / name)
         total = sum(path.stat().st_size for env in envs.values() for path in env.folder.glob("*.db"))
         done = 0
@@ -305,7 +305,7 @@ def keep_what_is_needed(store: Store, good: Snapshot | None = None) -> None:
     newest = good or next(iter(listed(folder(store.root, store.settings))), None)
     for name, env in environments(store).items():
         part = newest.manifest.environments.get(name) if newest is not None else None
-        env.keep_logs(part.first_log if part is not None else None)
+        env.logs.keep(part.first_log if part is not None else None)
 
 
 def remove(snapshot: Snapshot) -> None:

@@ -150,7 +150,7 @@ class Arrival:
         self.partition.check_room()
         head, rest = _divided(data, trace)
         digest = hashlib.blake2b(digest_size=MID_OCTETS)
-        staged = Staged(self.partition.files, self.partition.next_serial(), b"" if whole else head, octets)
+        staged = Staged(self.partition.files, self.partition.serials.next_serial(), b"" if whole else head, octets)
         try:
             if whole:
                 staged.write(head)

@@ -57,8 +57,8 @@ def differences(before: Ledger, after: Ledger) -> list[str]:
 def image(store: Store, copy: Path, *, from_first_log: bool) -> None:
     """The store as it would be if all processes were killed now; without the logs that recovery does not need."""
     envs = {LIST: store.mailboxes.env, INDEX: store.partitions["primary"].env}
-    unneeded = {path for env in envs.values() for path in env.unneeded_logs()}
-    kept = {name: env.kept_log() for name, env in envs.items()}
+    unneeded = {path for env in envs.values() for path in env.logs.unneeded()}
+    kept = {name: env.logs.kept() for name, env in envs.items()}
     shutil.copytree(store.root, copy)
     for path in () if from_first_log else unneeded:
         first = kept[str(path.parent.relative_to(store.root))]

@@ -6,6 +6,7 @@ Delivered, OK: it is there, once. Refused: it is not. No answer: it is there at 
 
 import resource
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,13 +43,26 @@ def delivered(server: Server, number: int) -> int | None:
         return None
 
 
-def heard(port: int) -> bytes:
-    """What a new connection hears. In a moment without even one descriptor the system can only close it."""
-    for _ in range(10):
-        with socket.create_connection(("127.0.0.1", port), 20) as client:
-            if line := client.recv(200):
-                return line
-    return b""
+def heard(place: int | Path, *, tls: bool = False) -> bytes:
+    """What a new connection to that port, or UNIX socket, hears first."""
+    with ExitStack() as opened:
+        client = opened.enter_context(socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET))
+        client.settimeout(20)
+        client.connect(str(place) if isinstance(place, Path) else ("127.0.0.1", place))
+        if tls:
+            client = opened.enter_context(ssl._create_unverified_context().wrap_socket(client))
+        return client.recv(200)
+
+
+def refusals(server: Server, path: Path) -> list[bytes]:
+    """What new connections hear, on every port."""
+    ports = [(server.imap, False), (server.pop3, False), (server.lmtp, False), (path, False),
+             (int(server.options["imap.tls_port"]), True), (int(server.options["pop3.tls_port"]), True)]
+    return [heard(place, tls=tls).split(b" Too many", 1)[0] for place, tls in ports]
+
+
+REFUSALS = [b"* BYE [UNAVAILABLE]", b"-ERR [SYS/TEMP] too many connections\r\n", b"421", b"421",
+            b"* BYE [UNAVAILABLE]", b"-ERR [SYS/TEMP] too many connections\r\n"]
 
 
 def subjects(imap: Imap, mailbox: str) -> "Counter[bytes]":
@@ -110,14 +124,21 @@ def test_a_full_disk(volume: Volume) -> None:
     assert sum("no space is left" in line and "over;" not in line for line in log.splitlines()) <= 10
 
 
+def used(process: int) -> set[int]:
+    """The numbers of its descriptors."""
+    return {int(each.name) for each in Path(f"/proc/{process}/fd").iterdir()}
+
+
 def test_few_descriptors(tmp_path: Path) -> None:
-    """Who comes when none is left hears why, in the protocol's words; who is there goes on, and hears what is true."""
-    server = Server(tmp_path, ["alice"], {"imap.early_connections": "0"})
+    """Who comes when few are left, or none at all, hears why in the protocol's words, on every port; who is there goes
+    on, and hears what is true. Then all is as before."""
+    path = tmp_path / "lmtp"
+    server = Server(tmp_path, ["alice"], {"imap.early_connections": "0", "lmtp.socket": str(path)})
     with server, ExitStack() as opened:
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        few = max(FEW, 100 + max(int(each.name) for pid in children for each in Path(f"/proc/{pid}/fd").iterdir()))
-        for pid in children:
-            resource.prlimit(int(pid), resource.RLIMIT_NOFILE, (few, few))
+        child = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
+        few = max(FEW, 100 + max(used(child)))
+        usual, most = resource.prlimit(child, resource.RLIMIT_NOFILE)
+        resource.prlimit(child, resource.RLIMIT_NOFILE, (few, most))
         answers: dict[int, int | None] = {number: delivered(server, number) for number in range(3)}
         imap = opened.enter_context(Imap(server.imap, "alice", PASSWORD))
         imap.ok("CREATE Copies")
@@ -127,17 +148,26 @@ def test_few_descriptors(tmp_path: Path) -> None:
         for _ in range(few):
             client = opened.enter_context(socket.create_connection(("127.0.0.1", server.imap), 20))
             said.append(client.recv(200))
-        assert all(line.startswith((b"* OK ", b"* BYE ")) for line in said if line), set(said)
+        assert all(line.startswith((b"* OK ", b"* BYE [UNAVAILABLE] ")) for line in said), set(said)
         assert sum(line.startswith(b"* BYE ") for line in said) > 20
-        for server_port, refusal in ((server.lmtp, b"421 "), (server.pop3, b"-ERR ")):
-            assert heard(server_port).startswith(refusal)
-        copied = 0
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", int(server.options["imap.tls_port"]))))
+                  for _ in range(40)]                      # these never begin with TLS, and keep what they have
         for number in range(3, 20):
             answers[number] = relay.deliver("a@example.org", ["alice"], message(number) + b"\r\n")[0].code
-            copied += imap.command("UID COPY 1:3 Copies").status == "OK"
-        assert list(answers.values()).count(250) > 15 and copied > 12       # who is there goes on
+            imap.ok("UID COPY 1:3 Copies")
+        assert list(answers.values()) == [250] * 20                   # who is there goes on
+        assert heard(server.lmtp).startswith(b"421 ")
+        for client in silent:
+            client.close()
+        assert refusals(server, path) == REFUSALS
+        none = min(set(range(few)) - used(child))
+        resource.prlimit(child, resource.RLIMIT_NOFILE, (none, most))
+        assert refusals(server, path) == REFUSALS
+        imap.ok("NOOP")
+        resource.prlimit(child, resource.RLIMIT_NOFILE, (usual, most))
+        assert heard(server.imap).startswith(b"* OK ")
         server.stop()
     with server, Imap(server.imap, "alice", PASSWORD) as imap:
         agree(subjects(imap, "INBOX"), answers)
-        assert sum(subjects(imap, "Copies").values()) == 3 * copied
+        assert sum(subjects(imap, "Copies").values()) == 3 * 17
         server.check()

@@ -9,7 +9,7 @@ from store.net.linestates import Clock
 from store.net.stream import StreamFactory
 from store.store import Store
 from tools.front.hosts import Hosts, parse_hosts, resolve
-from tools.front.http import REQUEST_LIMIT
+from tools.front.http import REQUEST_LIMIT, answer
 from tools.front.secret import secret
 from tools.front.session import Listener, Session
 from tools.front.settings import Settings
@@ -25,5 +25,5 @@ def factory(store: Store, settings: Settings, clock: Clock, counts: Counts | Non
                         Networks.parse(settings.networks))
     # All come from few addresses, so only their number counts; what one sends is bounded.
     limits = ConnectionLimits(settings.connections, settings.connections, 0, 128, "front", counts)
-    return StreamFactory(lambda stream: Session(stream, listener), clock, admission=AdmissionControl(limits,
-                                                                                                     2 * REQUEST_LIMIT))
+    return StreamFactory(lambda stream: Session(stream, listener), clock, full=answer(503),
+                         admission=AdmissionControl(limits, 2 * REQUEST_LIMIT))

@@ -79,7 +79,7 @@ def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monk
             os.sched_yield()
         for number in range(ROUNDS):
             env.checkpoint()
-            env.keep_logs(env.first_log())
+            env.logs.keep(env.logs.first_needed())
             target = disk_path / f"copy{number}"
             _, _, before, after = copy_of(env, target, lambda: last(env, a))
             hotcopy.recover(target)
@@ -156,14 +156,14 @@ def test_logs_that_are_kept_stay_until_there_are_too_many(tmp_path, monkeypatch)
     monkeypatch.setattr(kv, "LOG_FILE", 1 << 20)
     (tmp_path / "env").mkdir()
     env, a, _ = opened(tmp_path / "env")
-    env.keep_logs(2)
+    env.logs.keep(2)
     for number in range(5000):
         transact(env, lambda txn, number=number: a.put(b"%06d" % number, bytes(900), txn))
     env.checkpoint()
-    numbers = [path.name for path in env.unneeded_logs()]
+    numbers = [path.name for path in env.logs.unneeded()]
     assert numbers[0] == log_name(1)
     assert len(numbers) > 3
-    assert env.drop_logs(most=env.kept_volume()) == 1
-    assert env.unneeded_logs()[0].name == log_name(2)
-    assert env.drop_logs(most=env.kept_volume() - 1) == len(numbers) - 1
+    assert env.drop_logs(most=env.logs.kept_volume()) == 1
+    assert env.logs.unneeded()[0].name == log_name(2)
+    assert env.drop_logs(most=env.logs.kept_volume() - 1) == len(numbers) - 1
     env.close()

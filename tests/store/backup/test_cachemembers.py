@@ -44,8 +44,8 @@ def archive(tmp_path, monkeypatch):
 def records(store):
     partition = store.partitions["primary"]
     known = list(partition.refs.all())
-    return {digest: record for (digest, _), record in zip(known, partition.cached([each.serial for _, each in known]),
-                                                    strict=True)}
+    records = partition.serials.cached([each.serial for _, each in known])
+    return {digest: record for (digest, _), record in zip(known, records, strict=True)}
 
 
 def parsed(monkeypatch, tmp_path, path):

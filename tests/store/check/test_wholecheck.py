@@ -116,15 +116,15 @@ def shorten_file(store):
 
 def forget_cached(store):
     partition, _, rows = parts(store)
-    write(store, lambda txn: partition.forget_cached(int(rows["serial"][0]), txn))
+    write(store, lambda txn: partition.serials.forget_cached(int(rows["serial"][0]), txn))
 
 
 def exchange_cached(store):
     partition, _, rows = parts(store)
     (_, waiting), = [item for item in partition.refs.waiting(1 << 31)]
     serial = partition.refs.find(waiting).serial
-    cached = partition.cached([serial])[0]
-    write(store, lambda txn: partition.write_cached(int(rows["serial"][0]), cached, txn))
+    cached = partition.serials.cached([serial])[0]
+    write(store, lambda txn: partition.serials.write_cached(int(rows["serial"][0]), cached, txn))
 
 
 def forget_record(store):

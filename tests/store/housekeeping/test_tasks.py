@@ -195,7 +195,7 @@ def test_what_a_session_forgot_is_swept_and_what_it_receives_is_not(store):
 
 def test_the_file_of_another_process_is_not_swept(store):
     partition = store.partitions["primary"]
-    other = partition.next_serial() + 100_000
+    other = partition.serials.next_serial() + 100_000
     path = partition.files.staging / f"{other:016x}"
     path.write_bytes(b"received by another process")
     assert sweep(partition) == 0

@@ -97,7 +97,7 @@ def meanwhile(faults, store, work):
 
 
 def cached(partition):
-    return [key for key, _ in partition._cache.scan()]
+    return [key for key, _ in partition.serials._cache.scan()]
 
 
 def read(store, user="bob"):

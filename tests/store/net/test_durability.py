@@ -64,7 +64,7 @@ def test_a_level_that_does_not_exist_is_refused() -> None:
 def test_a_message_in_a_file_made_ready_syncs_no_names(tmp_path: Path, calls: list[str]) -> None:
     store = opened(tmp_path, "everything")
     partition = store.partitions["primary"]
-    partition.make_ready()
+    partition.serials.make_ready()
     ready = partition.files.ready
     calls.clear()
     deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))
@@ -79,7 +79,7 @@ def test_a_message_in_a_file_made_ready_syncs_no_names(tmp_path: Path, calls: li
 def test_what_was_made_ready_and_left_behind_is_swept(tmp_path: Path) -> None:
     store = opened(tmp_path, "everything")
     partition = store.partitions["primary"]
-    partition.make_ready()
+    partition.serials.make_ready()
     deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))
     partition.files._ready.clear()              # as a killed process leaves them
     store.close()
@@ -95,7 +95,7 @@ def test_no_room_to_make_files_ready(tmp_path: Path, faults: Faults) -> None:
     partition = store.partitions["primary"]
     faults.fail(MessageFiles, "sync_names", StoreError(Problem.DISK_FULL))
     with pytest.raises(StoreError):
-        partition.make_ready()
+        partition.serials.make_ready()
     faults.mend()
     assert partition.files.ready == 0 and not list(partition.files.staging.iterdir())
     outcome, = offload.now(durable.deliver(store, _staged(store), [Target(store.entry(INBOX))]))

@@ -59,7 +59,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Store, InHand]]:
     """A store whose syncs are in our hand, and which has files ready; threads have their own way back."""
     store = make_store(tmp_path / "store", settings=evolve(SMALL, sync="everything"))
     deliver(store, b"Subject: first\r\n\r\n", str(INBOX))
-    store.partitions["primary"].make_ready()
+    store.partitions["primary"].serials.make_ready()
     store.partitions["primary"].flush()
     threads, kernel = ReactorThreads(lambda call, *arguments: call(*arguments)), InHand()
     sharedsyncs.attach(store, threads, kernel)

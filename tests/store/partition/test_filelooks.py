@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from store.partition import filelooks, partition
+from store.partition import filelooks, serials
 from store.partition.filelooks import read_through, sizes
 from store.rebuild import cacherebuild
 from store.tables import references
@@ -134,16 +134,17 @@ def test_what_is_known_of_messages_is_the_same_however_much_is_held_at_a_time(ma
     place, known, _ = mail
     digests = known["digest"].tolist()
     monkeypatch.setattr(references, "HELD", held)
-    monkeypatch.setattr(partition, "HELD", held)
+    monkeypatch.setattr(serials, "HELD", held)
     unknown = [bytes(32), b"\xff" * 32]
     found = place.refs.figures(np.frombuffer(b"".join([unknown[0], *digests, unknown[1]]), "V32"))
     assert found["serial"].tolist() == [0, *known["serial"].tolist(), 0]
     assert found["size"].tolist() == [0, *known["size"].tolist(), 0]
-    assert place.are_cached(known["serial"], known["digest"], known["trace"]).tolist() == [True] * 5
+    assert place.serials.are_cached(known["serial"], known["digest"], known["trace"]).tolist() == [True] * 5
     others = known["serial"].copy()
     others[3] = 10_000
-    assert place.are_cached(others, known["digest"], known["trace"]).tolist() == [True] * 3 + [False, True]
-    assert place.are_cached(known["serial"], known["digest"][::-1], known["trace"]).tolist() == [False] * 2 + [True] + [
+    assert place.serials.are_cached(others, known["digest"], known["trace"]).tolist() == [True] * 3 + [False, True]
+    swapped = known["digest"][::-1]
+    assert place.serials.are_cached(known["serial"], swapped, known["trace"]).tolist() == [False] * 2 + [True] + [
         False] * 2
-    assert not len(place.are_cached(known["serial"][:0], known["digest"][:0], known["trace"][:0]))
+    assert not len(place.serials.are_cached(known["serial"][:0], known["digest"][:0], known["trace"][:0]))
     assert not len(place.refs.figures(known["digest"][:0]))

@@ -396,7 +396,7 @@ def test_recount_takes_up_what_is_unknown(filled):
 
     def spoil(txn):
         partition.refs.messages.delete(known[0][0], txn.handle)
-        partition.forget_cached(known[1][1].serial, txn.handle)
+        partition.serials.forget_cached(known[1][1].serial, txn.handle)
         wrong = rows[:64].copy()
         wrong["serial"][8] = 4242
         wrong["size"][9] += 1

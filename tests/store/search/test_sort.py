@@ -17,7 +17,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.message import cacherecord, envelopes
 from store.message.cacherecord import render
 from store.message.mime import Scanner
-from store.partition import partition
+from store.partition import serials
 from store.progress import Progress
 from store.search import columns
 from store.search.columns import Columns, columns_of
@@ -143,7 +143,7 @@ def test_records_of_an_earlier_version_are_made_anew(store, monkeypatch):
     message(store, "Subject: a", "References: <1@example.org>", "Message-ID: <2@example.org>")
     monkeypatch.setattr(cacherecord, "VERSION", 2)
     box = mailbox(store)
-    assert partition._cached(b"x" * 60) is None
+    assert serials._cached(b"x" * 60) is None
     assert references(store, box, np.arange(2)).children == {0: [1]}
     assert order(store, SortKey.SUBJECT) == [2, 1]
 

@@ -107,7 +107,7 @@ def test_with_all_logs_after_the_databases_were_lost(used):
 def test_exactly(used):
     before = state(used)
     last = used.mailboxes.last_identity()
-    serial = used.partitions["primary"].next_serial()
+    serial = used.partitions["primary"].serials.next_serial()
     used.close()
     store, done = put_back(used, exact=True)
     assert uids(store) == uids(store, BOB) == [1, 2, 3]
@@ -120,7 +120,7 @@ def test_exactly(used):
     assert uids(store)[-1] >= before.uidnext
     assert state(store).highestmodseq > before.highestmodseq
     assert namespace.create_mailbox(store, MailboxName.parse("user/bob/New")).id > last[0]
-    assert store.partitions["primary"].next_serial() > serial
+    assert store.partitions["primary"].serials.next_serial() > serial
     # and nothing was deleted
     aside = store.root / "partitions" / "primary" / done.aside
     assert done.files == {"primary": 4}
@@ -202,7 +202,7 @@ def test_a_newer_snapshot_is_of_another_life_then(used):
     assert choose(used.root, SMALL).name == older.name
     store = open_store(used.root, SMALL)
     deliver(store, body(9), ALICE)
-    assert store.mailboxes.env.kept_log() == older.manifest.environments["mboxlist"].first_log
+    assert store.mailboxes.env.logs.kept() == older.manifest.environments["mboxlist"].first_log
     store.close()
     restore(used.root, SMALL, choose(used.root, SMALL, name=path.name), exact=True)      # and back again
     store = open_store(used.root, SMALL)

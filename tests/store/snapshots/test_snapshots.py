@@ -249,7 +249,7 @@ def test_a_failed_one_is_reported_and_replaces_none(store, faults):
         retention.make_due(store, "a test")
     assert taking.listed(folder(store)) == [good]
     assert "damaged" in (folder(store) / retention.FAILED).read_text()
-    assert store.mailboxes.env.kept_log() == good.manifest.environments["mboxlist"].first_log
+    assert store.mailboxes.env.logs.kept() == good.manifest.environments["mboxlist"].first_log
     assert list(retention.due(store)) == []                   # not again at once
     faults.mend()
     assert list(retention.due(store, time.time() + retention.AGAIN)) == ["the newest is old"]
@@ -270,15 +270,15 @@ def test_logs_since_the_newest_stay_when_the_store_is_left(store, snapshot_of_th
     taking.keep_what_is_needed(store)
     first = {name: part.first_log for name, part in snapshot_of_three.manifest.environments.items()}
     for name, env in environments(store).items():
-        assert env.kept_log() == first[name]
+        assert env.logs.kept() == first[name]
     taking.remove(snapshot_of_three)
     taking.keep_what_is_needed(store)
-    assert store.mailboxes.env.kept_log() is None
+    assert store.mailboxes.env.logs.kept() is None
 
 
 def test_many_logs_make_one_early(store, snapshot_of_three, faults):
     keep(store, 1)
-    faults.around(type(store.mailboxes.env), "kept_volume", lambda *_: 5 << 30)
+    faults.around(type(store.mailboxes.env.logs), "kept_volume", lambda *_: 5 << 30)
     assert list(retention.due(store)) == ["there are many logs"]
 
 

@@ -14,7 +14,7 @@ from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import FORGET, drop_lost, expunges, remove, waiting
 from store.mend.orphans import take_in
 from store.opening import open_store
-from store.partition.partition import FORMAT, META, META_KEY
+from store.partition.serials import FORMAT, META, META_KEY
 from store.rebuild.recount import recount
 from store.tables.references import sum_of_marks
 from tests.support.stores.purging import purge

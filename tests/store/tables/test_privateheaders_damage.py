@@ -13,7 +13,7 @@ from store.errors import Problem, StoreError
 from store.message.sections import section
 from store.opening import open_store
 from store.partition.messagefiles import MessageFile
-from store.partition.partition import FORMAT
+from store.partition.serials import FORMAT
 from store.quota import roots
 from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox

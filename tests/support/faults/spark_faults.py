@@ -209,7 +209,7 @@ def _count(planter: Planter) -> str:
 def _cached(planter: Planter) -> str:
     digest, _ = planter.file()
     record, partition = planter.records[digest], planter.partition
-    transact(partition.env, lambda txn: partition.forget_cached(record.serial, txn))
+    transact(partition.env, lambda txn: partition.serials.forget_cached(record.serial, txn))
     return f"message {digest.hex()}"
 
 

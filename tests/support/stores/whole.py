@@ -68,7 +68,8 @@ def everything(store):
     uses = {root: (use.octets, use.messages, use.octet_limit, use.message_limit)
             for root, use in (*partition.quotas.all(), *partition.quotas.domains())
             if use.octets or use.octet_limit != -2}
-    files = {digest: (record, partition.cached([record.serial])) for digest, record in in_use(partition).items()}
+    files = {digest: (record, partition.serials.cached([record.serial]))
+             for digest, record in in_use(partition).items()}
     users = {user: subscribing.subscriptions(store, user) for user in ("alice", "bob", "carol@example.com")}
     return boxes, uses, files, users, sorted(store.directory.all(), key=lambda account: account.user)
 

@@ -231,7 +231,7 @@ def spoil_much(store, partition):
     spoil_sums(store, partition)
     digest, record = next(iter(list(partition.refs.all())))
     partition.transact(lambda txn: txn.refs.write(digest, evolve(record, references=9), txn.handle))
-    partition.transact(lambda txn: partition.forget_cached(record.serial, txn.handle))
+    partition.transact(lambda txn: partition.serials.forget_cached(record.serial, txn.handle))
 
 
 def lose_index(here, name):

@@ -44,12 +44,12 @@ def lose_cached(*uids, other=False):
     def work(store, partition):
         rows = store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
         for row in rows[[uid - 1 for uid in uids]]:
-            serial, wrong = int(row["serial"]), partition.cached([int(rows[-1]["serial"])])[0]
+            serial, wrong = int(row["serial"]), partition.serials.cached([int(rows[-1]["serial"])])[0]
             if other:
-                partition.transact(lambda txn, serial=serial, wrong=wrong: partition.write_cached(
+                partition.transact(lambda txn, serial=serial, wrong=wrong: partition.serials.write_cached(
                     serial, wrong, txn.handle))
             else:
-                partition.transact(lambda txn, serial=serial: partition.forget_cached(serial, txn.handle))
+                partition.transact(lambda txn, serial=serial: partition.serials.forget_cached(serial, txn.handle))
     return work
 
 
@@ -57,7 +57,7 @@ def cached(program):
     def work(store, partition):
         rows = store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
         return [each is not None and each.digest == bytes(row["digest"]) for row, each in zip(
-            rows, partition.cached(rows["serial"].tolist()), strict=True)]
+            rows, partition.serials.cached(rows["serial"].tolist()), strict=True)]
     return spoil(program, work)
 
 
@@ -206,9 +206,9 @@ def test_references_that_cannot_be_right_are_counted(mail, spoiling, found):
 def damage_cached(change):
     def work(store, partition):
         for row in records(store)[[1, 7]]:
-            value = bytearray(partition._cache.get(int(row["serial"]).to_bytes(8, "big")))
+            value = bytearray(partition.serials._cache.get(int(row["serial"]).to_bytes(8, "big")))
             value = change(value)
-            partition.transact(lambda txn, row=row, value=value: partition._cache.put(
+            partition.transact(lambda txn, row=row, value=value: partition.serials._cache.put(
                 int(row["serial"]).to_bytes(8, "big"), bytes(value), txn.handle))
     return work
 
@@ -222,10 +222,10 @@ def other_version(value):
     lose_cached(2, 8), lose_cached(2, 8, other=True), damage_cached(lambda value: value[:20]),
     damage_cached(lambda value: value[:70]), damage_cached(other_version)])
 def test_cache_records_that_cannot_be_used_are_made_anew(mail, spoiling):
-    before = spoil(mail, lambda store, partition: partition.cached(records(store)["serial"].tolist()))
+    before = spoil(mail, lambda store, partition: partition.serials.cached(records(store)["serial"].tolist()))
     spoil(mail, spoiling)
     assert "2 corrections; 0 left" in mail("reconstruct", "user/alice/INBOX")
-    assert spoil(mail, lambda store, partition: partition.cached(records(store)["serial"].tolist())) == before
+    assert spoil(mail, lambda store, partition: partition.serials.cached(records(store)["serial"].tolist())) == before
     assert "0 corrections; 0 left" in mail("reconstruct", "alice")
     assert mail("check") == "nothing wrong was found\n"
 

@@ -293,7 +293,8 @@ def _message(change):
 
 def _cached(**values):
     def change(partition, digest, record, txn):
-        partition.write_cached(record.serial, partition.cached([record.serial])[0]._replace(**values), txn)
+        cached, = partition.serials.cached([record.serial])
+        partition.serials.write_cached(record.serial, cached._replace(**values), txn)
     return _message(change)
 
 
@@ -318,7 +319,7 @@ FAULTS = {
     "no record of a file": _message(
         lambda partition, digest, record, txn: partition.refs.messages.delete(digest, txn)),
     "no cache record": _message(
-        lambda partition, digest, record, txn: partition.forget_cached(record.serial, txn)),
+        lambda partition, digest, record, txn: partition.serials.forget_cached(record.serial, txn)),
     "another envelope": _cached(envelope=b"(NIL)"),
     "another's cache record": _cached(digest=b"y" * 32),
     "no store.idx": lambda store, plan: place(store.partitions["primary"], box(store).name).unlink(),

@@ -60,7 +60,7 @@ def test_what_is_in_it(made):
     new = namespace.create_mailbox(store, MailboxName.parse("user/user00000/new"))
     assert new.id == max(entry.id for entry in entries) + 1
     assert new.uidvalidity > max(entry.uidvalidity for entry in entries)
-    assert partition.next_serial() > max(record.serial for record in records.values())
+    assert partition.serials.next_serial() > max(record.serial for record in records.values())
     deletion.delete_mailbox(store, new.name)
     store.close()
 

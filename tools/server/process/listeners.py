@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import define, field
-from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.protocols.tls import TLSMemoryBIOFactory
-from twisted.python.failure import Failure as TwistedFailure
 
 import imap.protocol
 import imap.settings
@@ -30,6 +28,7 @@ from store.store import Store
 from tools.cli.options import Config
 from tools.front.protocol import factory as front_factory
 from tools.front.settings import Settings as FrontSettings
+from tools.server.process.accepting import Port, Spares, UnixPort
 from tools.server.process.sockets import BACKLOG, Listening, Purpose
 from tools.server.tls.contexts import Certificates
 
@@ -39,13 +38,6 @@ CHECK = 0.05            # seconds between two looks whether all sessions have en
 
 SETTINGS: dict[str, type[AdmissionSettings]] = {
     "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings}
-
-
-class _UnixPort(unix.Port):
-    """Leaves the socket's name on disk alone: it belongs to the process that made it."""
-
-    def connectionLost(self, reason: TwistedFailure) -> None:
-        tcp.Port.connectionLost(self, reason)       # type: ignore[no-untyped-call]
 
 
 @define(eq=False)
@@ -61,6 +53,7 @@ class Server:
     ports: list[Any] = field(factory=list, init=False)
     kinds: dict[tuple[str, bool, Purpose], StreamFactory] = field(factory=dict, init=False)
     admission: dict[str, AdmissionControl] = field(factory=dict, init=False)
+    spares: Spares = field(factory=Spares, init=False)
 
     @property
     def factories(self) -> list[StreamFactory]:
@@ -122,13 +115,15 @@ class Server:
             served = TLSMemoryBIOFactory(shown, False, served)
         proxies = self._settings(listening.server).proxy_networks if listening.server in SETTINGS else ()
         served = ProxiedFactory(served, Networks.parse(proxies), self.reactor)
+        port: Any
         if listening.socket.family == socket.AF_UNIX:
-            port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
-                self.reactor, handle, served)
+            port = UnixPort._fromListeningDescriptor(self.reactor, handle, served)  # type: ignore[no-untyped-call]
             port.mode = stat.S_IMODE(os.stat(listening.socket.getsockname()).st_mode)
-            port.startListening()
-            return port
-        return self.reactor.adoptStreamPort(handle, listening.socket.family, served)
+        else:
+            port = Port._fromListeningDescriptor(self.reactor, handle,              # type: ignore[no-untyped-call]
+                                                 listening.socket.family, served)
+        port.begin(self.spares)
+        return port
 
     async def drain(self, time: float, stopping: Callable[[], bool]) -> None:
         """Let nobody new in, and wait until all who have logged in are gone: so long at most, or until a stop."""

@@ -23,7 +23,8 @@ from store.accounts.builtin import User
 from store.opening import open_store
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
-from store.partition.partition import SERIALS, Partition
+from store.partition.partition import Partition
+from store.partition.serials import SERIALS
 from store.partitions import volumes
 from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, numbered, own_of, state_of
 from store.rebuild.emptying import (

@@ -1,0 +1,176 @@
+"""What a partition keeps by arrival serial: the serials that it gives out, and the cache record of each message file.
+
+An arrival serial is a number that each message file gets when it comes, once in all processes and for ever. Its cache
+record is what clients ask about the message most often, ready to be sent (`store.message.cacherecord`).
+"""
+
+import contextlib
+import struct
+import threading
+from bisect import bisect, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.kv import Env, Unflushed, transact
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
+from store.message import cacherecord
+from store.message.cacherecord import CachedMessage
+from store.message.mime import parse
+from store.partition.messagefiles import MessageFiles
+from store.problems import refused
+from store.tables.references import MessageRecord, References
+
+META_KEY = b"\x00\x00\x00\x00"
+META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
+FORMAT = 5                              # 4: no table has a generation. 3: each list of those that wait for the purge
+                                        # has one digest. 2: no expunged record is counted. 1, without the field in
+READABLE = (2, 3, 4, FORMAT)            # META: records of 88 octets. What is written to becomes one of FORMAT
+READY = 64                              # files that are made ready at a time
+HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
+SERIALS = 4096                          # arrival serials that a process takes at a time
+
+
+class Owner(Protocol):
+    """Whose serials they are: a partition."""
+
+    env: Env
+    states: Table
+    refs: References
+    files: MessageFiles
+
+    def flush(self) -> None:
+        """See Partition."""
+
+    def transact(self, work: Callable[[Any], Any], /) -> Any:
+        """See Partition."""
+
+
+class Serials:
+    """See the module's text. `cache` has the cache records."""
+
+    def __init__(self, partition: Owner, cache: Table) -> None:
+        self._partition = partition
+        self._cache = cache
+        self._serials: Iterator[int] = iter(range(0))
+        self._blocks: list[int] = []        # the first of each block of serials that this process took
+        self._lock = threading.Lock()
+
+    def make_ready(self) -> None:
+        """Make files for messages to come. For a thread. Raises StoreError."""
+        self._partition.files.make_ready(self.next_serial() for _ in range(READY))
+
+    def next_serial(self) -> int:
+        """An arrival serial that was never given out before, in any process. Raises StoreError (NotAtOnce)."""
+        with self._lock:
+            serial = next(self._serials, None)
+        if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
+            with refused():
+                serial = transact(self._partition.env, self._take_serials)
+            try:
+                self._partition.flush()     # or else a crash would have them given out again
+            except Unflushed as error:  # nothing that anybody has asked for is done
+                raise disk_problem(error) from error
+            with self._lock:
+                self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
+                insort(self._blocks, serial)
+        return serial
+
+    def first_free(self, txn: Txn = None) -> int:
+        """The first arrival serial that no process has taken."""
+        return int(META.unpack(self._partition.states.get(META_KEY, txn) or b"")[1])
+
+    def _take_serials(self, txn: Txn) -> int:
+        epoch, first, _ = META.unpack(self._partition.states.get_to_change(META_KEY, txn) or b"")
+        self._partition.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
+        return int(first)
+
+    def skip(self, last: int) -> None:
+        """Give out neither that arrival serial nor smaller ones. On disk."""
+        self._partition.transact(lambda txn: self._skip(last, txn.handle))
+        self._partition.flush()
+        self.forget_taken()
+
+    def _skip(self, last: int, txn: Txn) -> None:
+        epoch, first, form = META.unpack(self._partition.states.get_to_change(META_KEY, txn) or b"")
+        self._partition.states.put(META_KEY, META.pack(epoch, max(first, last + 1), form), txn)
+
+    def took(self, serial: int) -> bool:
+        """Whether this process gave it out, or may still do so."""
+        at = bisect(self._blocks, serial)
+        return at > 0 and serial < self._blocks[at - 1] + SERIALS
+
+    def forget_taken(self) -> None:
+        """Give out none of those that were taken so far."""
+        with self._lock:
+            self._serials = iter(range(0))
+
+    def committed_digest(self, serial: int) -> bytes | None:
+        """The digest of the message file with that serial, if it was committed."""
+        data = self._cache.get(_serial_key(serial))
+        if data is None:
+            return None
+        digest = data[:32]                     # in records of every version
+        record = self._partition.refs.find(digest)
+        return digest if record is not None and record.serial == serial else None
+
+    def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
+        """Keep the cache record of an arrival."""
+        self._cache.put(_serial_key(serial), cached.to_bytes(), txn)
+
+    def forget_cached(self, serial: int, txn: Txn) -> None:
+        """The message file has been purged."""
+        self._cache.delete(_serial_key(serial), txn)
+
+    def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
+        """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
+        written any in a transaction, reads in it, too."""
+        get = self._cache.get
+        return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
+
+    def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
+        """The cache records of arrivals, whose serials ascend, as they are stored."""
+        return self._cache.pick([_serial_key(serial) for serial in serials])
+
+    def are_cached(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
+                   ) -> NDArray[np.bool_]:
+        """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
+        order = np.argsort(serials)
+        sound = np.empty(len(serials), np.bool_)
+        keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
+        values = chain.from_iterable(self._cache.pick(keys[at:at + HELD]) for at in range(0, len(keys), HELD))
+        sound[order] = cacherecord.are_sound(values, digests.take(order), traces[order])
+        return sound
+
+    def rebuild_cached(self, row: np.void) -> CachedMessage:
+        """The cache record of a message, made from its file and kept; during a write freeze it is not, since who
+        reads must not wait. Raises StoreError CORRUPT."""
+        digest = bytes(row["digest"])
+        record = self._partition.refs.find(digest)
+        if record is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
+        cached = self.render_cached(digest, record)
+        if not self._partition.env.quiesced:
+            with contextlib.suppress(NotAtOnce):
+                self._partition.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
+        return cached
+
+    def render_cached(self, digest: bytes, record: MessageRecord) -> CachedMessage:
+        """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
+        with self._partition.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
+            return cacherecord.render(parse(file.read, file.size), digest, record.trace)
+
+
+def _cached(value: bytes | None) -> CachedMessage | None:
+    try:
+        return None if value is None else CachedMessage.from_bytes(value)
+    except ValueError:          # an earlier version's: made again as a lost one is
+        return None
+
+
+def _serial_key(serial: int) -> bytes:
+    return serial.to_bytes(8, "big")

@@ -1,0 +1,190 @@
+"""Dovecot 2.3, set up as for many users: sdbox, users in one flat file held in memory, quotas counted.
+
+What of it is not installed is unpacked (tools/packages/unpacked.list). Nothing of the host's configuration is read or
+changed; its state, sockets and logs are all below one folder.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from attrs import frozen
+
+from mboxlist import privatefiles
+from tools.benchmarks.compare import disks
+from tools.benchmarks.compare.starting import running
+from tools.benchmarks.load.target import Target
+from tools.benchmarks.temporaryserver import ADDRESS, PASSWORD, USER, free_ports
+from tools.exits import Failure
+
+UNPACKED = Path(sys.prefix) / "unpacked/dovecot/usr/lib/dovecot"
+PACKAGES = {Path("/usr/lib/dovecot/imap"): "dovecot-imapd", UNPACKED / "lmtp": "dovecot-lmtpd",
+            UNPACKED / "pop3": "dovecot-pop3d"}
+QUOTA = 1 << 20             # KiB of each user
+MODE = 0o644                # of what its processes read as users of their own
+
+
+@frozen
+class Style:
+    """`fsync`: of mail_fsync. `fast`: "high-performance mode": login processes serve many clients, mail processes are
+    used again, some are ready beforehand, and who idles is parked in one process. `owner`: the number of the user that
+    all mail belongs to; each server has another, as the kernel limits some things by user."""
+
+    name: str
+    fsync: str
+    fast: bool
+    owner: int
+
+
+def missing() -> list[str]:
+    """The Debian packages of which something is not there."""
+    return [package for program, package in PACKAGES.items() if not os.access(program, os.X_OK)]
+
+
+@contextmanager
+def dovecot(place: Path, users: int, style: Style) -> Iterator[Target]:
+    """A server with so many users, as long as the block lasts. Raises Failure."""
+    imap, pop3, lmtp = free_ports(3)
+    with ExitStack() as mounts:
+        for name in ("volatile", "programs"):
+            mounts.callback(disks.unmount, place / name)
+        disks.in_memory(place / "volatile")
+        disks.beside(UNPACKED, place / "programs")
+        for name in ("run", "mail"):
+            privatefiles.make_folder(place / name)
+            privatefiles.share(place / name, 0o755, disks.REACHED, (style.owner, style.owner))
+        privatefiles.share(place / "volatile", 0o755, disks.REACHED, (style.owner, style.owner))
+        _write(place / "passwd", "".join(f"{USER % number}:{{PLAIN}}{PASSWORD}:{style.owner}:{style.owner}::"
+                                         f"{place}/mail/{USER % number}::\n" for number in range(users)))
+        _write(place / "dovecot.conf", _configuration(place, style, imap, pop3, lmtp))
+        command = ("dovecot", "-F", "-c", place / "dovecot.conf")
+        with running(style.name, command, place / "said", (imap, pop3, lmtp)) as pid:
+            _make_inboxes(place, users)
+            yield Target(style.name, USER, PASSWORD, users, (ADDRESS, imap), (ADDRESS, pop3), (ADDRESS, lmtp), pid,
+                         place / "mail", f"Dovecot {_said('dovecot', '--version').split()[0]}")
+
+
+def _make_inboxes(place: Path, users: int) -> None:
+    """All at once: two first deliveries to one user at the same time can fail over making it. Raises Failure."""
+    found = _said(shutil.which("doveadm") or "doveadm", "-c", str(place / "dovecot.conf"), "mailbox", "status", "-A",
+                  "messages", "INBOX")
+    if len(found.splitlines()) != users:
+        raise Failure(f"Dovecot did not make all mailboxes: {privatefiles.read_text(place / 'log', 'replace')[-500:]}",
+                      1)
+
+
+def _said(*words: str) -> str:
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+
+
+def _write(path: Path, text: str) -> None:
+    privatefiles.write(path, text)
+    privatefiles.share(path, MODE, disks.REACHED)
+
+
+def _configuration(place: Path, style: Style, imap: int, pop3: int, lmtp: int) -> str:
+    cores = os.cpu_count() or 1
+    login = f"service_count = 0\n  process_min_avail = {cores}" if style.fast else ""
+    mail = "service_count = 256\n  process_min_avail = 16" if style.fast else ""
+    return f"""\
+base_dir = {place}/run
+state_dir = {place}/run
+log_path = {place}/log
+listen = {ADDRESS}
+protocols = imap pop3 lmtp
+ssl = no
+disable_plaintext_auth = no
+postmaster_address = postmaster@localhost
+hostname = localhost
+auth_mechanisms = plain login
+auth_username_format = %Ln
+passdb {{
+  driver = passwd-file
+  args = {place}/passwd
+}}
+userdb {{
+  driver = passwd-file
+  args = {place}/passwd
+}}
+first_valid_uid = {style.owner}
+
+mail_location = sdbox:~/sdbox:VOLATILEDIR={place}/volatile/%u
+mail_fsync = {style.fsync}
+mail_plugins = quota
+namespace inbox {{
+  inbox = yes
+  separator = /
+}}
+plugin {{
+  quota = count:User quota
+  quota_rule = *:storage={QUOTA}k
+  quota_vsizes = yes
+}}
+
+default_vsz_limit = 1G
+default_process_limit = 512
+default_client_limit = 4096
+mail_max_userip_connections = 5000
+service imap-login {{
+  process_limit = 2048
+  inet_listener imap {{
+    port = {imap}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+  {login}
+}}
+service pop3-login {{
+  executable = {place}/programs/pop3-login
+  process_limit = 2048
+  inet_listener pop3 {{
+    port = {pop3}
+  }}
+  inet_listener pop3s {{
+    port = 0
+  }}
+  {login}
+}}
+service imap {{
+  process_limit = 4096
+  {mail}
+  # Where a parked connection comes back in.
+  unix_listener imap-master {{
+    user = dovecot
+  }}
+}}
+service imap-hibernate {{
+  unix_listener imap-hibernate {{
+    mode = 0666
+  }}
+}}
+service pop3 {{
+  executable = {place}/programs/pop3
+  process_limit = 4096
+  {mail}
+}}
+service lmtp {{
+  executable = {place}/programs/lmtp
+  process_min_avail = {cores}
+  inet_listener lmtp {{
+    address = {ADDRESS}
+    port = {lmtp}
+  }}
+}}
+service auth {{
+  client_limit = 16384
+}}
+service anvil {{
+  client_limit = 16384
+}}
+protocol imap {{
+  mail_plugins = quota imap_quota
+  mail_max_userip_connections = 5000
+  imap_hibernate_timeout = {"1s" if style.fast else "0"}
+}}
+"""
