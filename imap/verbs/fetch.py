@@ -75,8 +75,9 @@ async def fetch(session: Session, command: Fetch) -> Reply:
             await vanished(session, view, command.messages, command.changed_since)
     work = _Fetching(session, view, command.items)
     if len(positions) != 1 or work.sets_seen or not await work.send_one(int(positions[0])):
-        for at in range(0, len(positions), work.plan.batch):
-            await work.send(positions[at:at + work.plan.batch])
+        batch = work.plan.batch
+        for at in range(0, len(positions), batch):
+            await work.send(positions[at:at + batch])
     if work.seen:
         await durable.flushed(session.store, view.mailbox.entry)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
@@ -98,7 +99,13 @@ class _Plan:
     reads: bool                 # more than headers, from the beginning of the message
     needs_cache: bool
     quick: Quick | None
-    batch: int
+
+    @property
+    def batch(self) -> int:
+        """How many messages are answered for at a time."""
+        if self.sections and not (self.quick is not None and self.quick.of_record):
+            return READ
+        return CACHED if self.needs_cache else FIGURES
 
     @classmethod
     def of(cls, wanted: Items) -> "_Plan":
@@ -109,7 +116,7 @@ class _Plan:
         listed = quick is not None and bool(quick.of_record)
         needs_cache = listed or any(one in _CACHED_ITEMS for one in items) or any(one.path for one in sections)
         return cls(items, sections, any(one.sets_seen for one in sections), any(map(_is_read, sections)), needs_cache,
-                   quick, READ if sections and not listed else CACHED if needs_cache else FIGURES)
+                   quick)
 
 
 class _Fetching:

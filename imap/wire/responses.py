@@ -11,7 +11,7 @@ from imap.wire import utf7
 from imap.wire.flags import format_flags
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.listing import StatusItem
-from imap.wire.numbers import NUMBERS_AT_A_TIME, format_numbers, list_pieces, number_list
+from imap.wire.numbers import format_numbers, list_pieces
 from imap.wire.writer import Writer
 
 OK, NO, BAD, BYE = b"OK", b"NO", b"BAD", b"BYE"
@@ -112,9 +112,10 @@ def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) ->
     """SEARCH (RFC 3501 §7.2.5) or SORT (RFC 5256 §4) in parts, none of which is long work; `modseq` is the highest of
     those messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
     end = b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
-    if len(numbers) <= NUMBERS_AT_A_TIME:
-        return b"* " + name + number_list(numbers) + end,
-    return chain((b"* " + name,), list_pieces(numbers), (end,))
+    pieces = list_pieces(numbers)
+    if isinstance(pieces, tuple):
+        return b"".join((b"* ", name, *pieces, end)),
+    return chain((b"* " + name,), pieces, (end,))
 
 
 def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -> bytes:
