@@ -5,7 +5,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -97,9 +97,10 @@ class Store:
             partition.settings = settings
             partition.quotas.follow(settings)
 
-    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False) -> AbstractContextManager[None]:
+    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False, holds: Sequence[str] = ()
+              ) -> AbstractContextManager[operationrecord.Begun]:
         """An operation is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
-        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops)
+        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops, holds=holds)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

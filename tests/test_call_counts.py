@@ -33,15 +33,15 @@ MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-I
 
 COUNTS = {
     "NOOP": 25,
-    "UID STORE": 141,
-    "UID STORE of a keyword": 242,
+    "UID STORE": 140,
+    "UID STORE of a keyword": 241,
     "UID FETCH BODY.PEEK[]": 54,
     "UID FETCH (FLAGS ENVELOPE)": 56,
     "UID SEARCH UNSEEN": 52,
     "SELECT": 145,
     "STATUS": 123,
-    "APPEND": 510,
-    "LMTP": 377,
+    "APPEND": 458,
+    "LMTP": 324,
     "RETR": 68,
 }
 
