@@ -37,7 +37,7 @@ COUNTS = {
     "UID STORE of a keyword": 241,
     "UID FETCH BODY.PEEK[]": 54,
     "UID FETCH (FLAGS ENVELOPE)": 56,
-    "UID SEARCH UNSEEN": 52,
+    "UID SEARCH UNSEEN": 53,
     "SELECT": 145,
     "STATUS": 123,
     "APPEND": 458,

@@ -118,7 +118,7 @@ _WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?")
 _SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?(?:(\.)?([A-Za-z][A-Za-z.]*+))?")
 _SECTION_BINARY = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?\]")
 # A sequence-set, and names of items alone
-_PLAIN = re.compile(rb" ([0-9:,*]++) (\((?:[A-Za-z0-9.]{1,20}+(?:\[\])?+ ?+){1,8}+(?<! )\)|[A-Za-z0-9.]++(?:\[\])?+)\Z")
+_PLAIN = re.compile(rb" ([0-9:,*]++) (\([A-Za-z0-9. \[\]]{1,100}+\)|[A-Za-z0-9.\[\]]{1,20}+)\Z")
 _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 

@@ -27,8 +27,7 @@ TOO_MANY = "Too many flags"
 _SYSTEM = {name.decode("ascii").upper(): int(flag) for flag, name in NAMES.items()}
 _ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?(?= )", re.IGNORECASE)
 # A sequence-set, and a list of system flags
-_PLAIN = re.compile(rb" ([0-9:,*]++) ([+-]?+)FLAGS(\.SILENT)?+ (\((?:\\[A-Za-z]{1,8}+ ?+){1,5}+(?<! )\))\Z",
-                    re.IGNORECASE)
+_PLAIN = re.compile(rb" ([0-9:,*]++) ([+-]?+)FLAGS(\.SILENT)? (\([A-Za-z\\ ]{1,60}+\))\Z", re.IGNORECASE)
 _ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLACE}
 
 
