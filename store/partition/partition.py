@@ -353,10 +353,6 @@ class Partition:
             raise StoreError(Problem.NO_MAILBOX)
         return state
 
-    def figures(self, mailbox: MailboxId) -> bytes | None:
-        """`glance_state` as it is stored, also that of a mailbox that has been deleted."""
-        return self.states.glance(state_key(mailbox))
-
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""
         data = self.states.glance(state_key(mailbox))

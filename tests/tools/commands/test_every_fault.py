@@ -29,8 +29,8 @@ from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
 from tests.support.stores import small
 from tools.cli import program
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.rebuildjob import Local
 from tools.spark.verify.kinds import kind_of
 from tools.spark.verify.mending import mend
 from tools.spark.verify.verifyjob import one_by_one, verify

@@ -13,8 +13,10 @@ from tools.cli.invocation import Invocation
 from tools.cli.output import print_json
 from tools.exits import Failure
 from tools.spark import sparksession
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
-from tools.spark.rebuild.rebuildjob import Engine, Local, Spark
+from tools.spark.rebuild.rebuildjob import Engine
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.verify.kinds import classes, of_check
 from tools.spark.verify.mending import mend
 from tools.spark.verify.verifyjob import Each, Verified, one_by_one, verify

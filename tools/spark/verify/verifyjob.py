@@ -332,8 +332,8 @@ class _Verifying:
     def _unused(self, partition: str, known: Facts) -> None:
         """Whole files that no store.idx refers to: they wait for the purge, or nobody knows them."""
         used = np.zeros(len(known.digests), np.bool_)
-        for batch in self.plan.batches("references", ["place"], partition=partition):
-            used[batch["place"].to_numpy()] = True
+        for batch in self.plan.batches("references", ["digest"], partition=partition):
+            used[known.find_column(batch["digest"])] = True
         here = self._partition(partition)
         for digest in known.digests[~used].tolist():
             digest = digest.ljust(32, b"\0")
