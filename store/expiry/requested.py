@@ -8,6 +8,7 @@ from store.errors import Problem, StoreError
 from store.expiry.rounds import Record
 from store.expiry.rulebook import Rulebook
 from store.expiry.work import Done, Plan, Reported, expire
+from store.partition.transactions import PartlyDone
 from store.store import Store
 
 FLUSH_SECONDS = 5.0
@@ -38,7 +39,7 @@ def _expire_mailbox(store: Store, entry: MailboxEntry, book: Rulebook, plan: Pla
         try:
             done = expire(store, entry, book, plan)
         except StoreError as error:
-            done = Done()
+            done = error.done[0] if isinstance(error, PartlyDone) else Done()
             if error.problem is not Problem.NO_MAILBOX:         # else it was deleted just now
                 done.problems.append(f"{entry.name}: {error.public}")
         if not first:                       # what is only reported was reported the first time

@@ -19,6 +19,7 @@ from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import Rulebook
 from store.expiry.work import BATCH, Counter, Done, Plan, Reported, expire
+from store.partition.transactions import PartlyDone
 from store.settings import schedule
 from store.store import Store
 
@@ -184,6 +185,8 @@ class Rounds:
         try:
             done = expire(store, entry, book, Plan(self.clock(), most=self.most, batch=self.batch))
         except StoreError as error:
+            if isinstance(error, PartlyDone):
+                self._record.add(error.done[0])
             if error.problem is Problem.NO_MAILBOX:     # deleted just now
                 return 1
             raise

@@ -22,7 +22,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import take_out
 from store.message.collation import casemap
 from store.message.fields import LISTED, lister
-from store.partition.transactions import WriteTxn
+from store.partition.transactions import PartlyDone, WriteTxn
 from store.progress import Progress
 from store.search.matching import find, has_field
 from store.search.projection import readable
@@ -99,7 +99,8 @@ class Plan:
 
 
 def expire(store: Store, entry: MailboxEntry, book: Rulebook, plan: Plan) -> Done:
-    """Do to one mailbox what its rules say. Not flushed. Raises StoreError NO_MAILBOX, CORRUPT, BUSY, UNAVAILABLE."""
+    """Do to one mailbox what its rules say. Not flushed. Raises StoreError NO_MAILBOX, CORRUPT, BUSY, UNAVAILABLE;
+    PartlyDone with the `Done` of what was done before."""
     done, choice = Done(), book.choice(entry)
     if choice.why_none and not choice.exempt:
         done.problems.append(f"nothing is expired where this holds: {choice.why_none}")
@@ -111,6 +112,10 @@ def expire(store: Store, entry: MailboxEntry, book: Rulebook, plan: Plan) -> Don
             _once(store, store.open_mailbox(entry), rules, plan, done)
         except _Changed:
             continue
+        except StoreError as refusal:
+            if done.counters:
+                raise PartlyDone(refusal, [done]) from refusal
+            raise
         return done
     done.problems.append(f"{entry.name}: it changes all the time, and is left for the next time")
     return done

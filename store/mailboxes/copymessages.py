@@ -14,7 +14,16 @@ from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
 from store.mailboxes.expunge import take_out
 from store.partition.partition import Partition
-from store.partition.transactions import COPY_UNITS, MOVE_UNITS, WriteTxn, places, set_own, slices, sorted_uids
+from store.partition.transactions import (
+    COPY_UNITS,
+    MOVE_UNITS,
+    PartlyDone,
+    WriteTxn,
+    places,
+    set_own,
+    slices,
+    sorted_uids,
+)
 from store.progress import Progress
 from store.store import Store
 from store.tables.copiesunderway import CopyUnderWay
@@ -28,11 +37,11 @@ log = logging.getLogger(__name__)
 PAUSE = 0.05                # seconds between two tries to undo a copy
 
 
-class PartlyMoved(StoreError):
+class PartlyMoved(PartlyDone):
     """A MOVE has come to its end half way: the messages `uids` have been moved, and are `new` now (RFC 6851 §4.3)."""
 
     def __init__(self, error: StoreError, uids: NDArray[np.uint32], new: list[int]) -> None:
-        super().__init__(error.problem, error.public, error.detail)
+        super().__init__(error, new)
         self.uids = uids
         self.new = new
 

@@ -1,5 +1,6 @@
 """Mailboxes are made and renamed (RFC 3501 §6.3.3, §6.3.5)."""
 
+import logging
 import time
 from contextlib import suppress
 
@@ -14,12 +15,14 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
 from store.partition.partition import Partition
+from store.partition.transactions import PartlyDone
 from store.problems import nothing_shown, problems
 from store.quota import roots
 from store.store import Store
 from store.tables.state import UNLISTED, MailboxState
 from store.userarea import unlisted
 
+log = logging.getLogger(__name__)
 
 @problems()
 def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
@@ -94,7 +97,8 @@ def _recharge(store: Store, place: Partition, name: MailboxName, root: str) -> N
 def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     """Rename a mailbox and all below it. INBOX stays, and gives its messages to the new one (RFC 3501 §6.3.5).
 
-    Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA.
+    Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA; PartlyDone when the new
+    one stays, with some of INBOX's messages, or none.
     """
     if old.owner != new.owner:
         raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
@@ -104,9 +108,11 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
         target = create_mailbox(store, new, acl=inbox.acl)
         try:
             crosspartition.copy(store, inbox, target, store.open_mailbox(inbox).rows["uid"], remove=True)
-        except StoreError:
-            if not store.status(target).messages:
-                deletion.delete_mailbox(store, new)
+        except PartlyDone:
+            store.partition_of(inbox).flush()
+            raise
+        except StoreError as refusal:
+            _take_back(store, target, refusal)
             raise
         store.partition_of(inbox).flush()
         return
@@ -133,6 +139,16 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
     after_commit(roots.recharge_renamed, store, new.owner)
+
+
+def _take_back(store: Store, made: MailboxEntry, refusal: StoreError) -> None:
+    """A mailbox was made for messages that it cannot get, and goes again. Raises PartlyDone: that fails, too."""
+    try:
+        if not store.status(made).messages:
+            deletion.delete_mailbox(store, made.name)
+    except StoreError as error:
+        log.warning("%s was made, and cannot be deleted again: %s", made.name, error)
+        raise PartlyDone(refusal, ()) from refusal
 
 
 def uidnext(store: Store, name: MailboxName) -> int:

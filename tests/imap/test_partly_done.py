@@ -5,11 +5,13 @@ import re
 
 import pytest
 
+from mboxlist.names import MailboxName
 from pop3.maildrop import Maildrop
 from pop3.settings import Settings
 from pop3.update import update
 from store import offload
 from store.errors import Problem, StoreError
+from store.mailboxes import copymessages, deletion
 from store.mailboxes.flagchanges import change_flags
 from store.partition import transactions
 from store.partition.partition import Partition
@@ -63,6 +65,43 @@ def test_expunge_tells_which_are_gone(place, wire, command):
     assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
     left = len(place.store.open_mailbox(place.entry("INBOX")).rows)
     assert said.count(b"EXPUNGE\r\n") == MANY - left and 0 < left < MANY
+
+
+def refused_at_the_second_piece(faults):
+    """The second piece of a move finds the disk full."""
+    pieces = []
+
+    def second(*given, **_):
+        if getattr(getattr(given[-1], "func", None), "__name__", "") == "some":
+            pieces.append(1)
+        return len(pieces) == 2
+
+    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
+
+
+def test_rename_of_inbox_tells_which_have_left_it(place, wire):
+    """RFC 3501 §6.3.5: the messages move, and INBOX stays. What has been moved is told by EXPUNGE before the NO."""
+    with Faults() as faults:
+        refused_at_the_second_piece(faults)
+        wire.send(b"a RENAME INBOX new\r\n")
+    said = wire.received()
+    assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
+    moved = len(place.store.open_mailbox(place.entry("new")).rows)
+    left = len(place.store.open_mailbox(place.entry("INBOX")).rows)
+    assert said.count(b"EXPUNGE\r\n") == moved == MANY - left and 0 < left < MANY
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_rename_of_inbox_that_moves_nothing_leaves_no_new_mailbox_or_says_so(place, wire, stays):
+    with Faults() as faults:
+        faults.fail(copymessages, "slices", StoreError(Problem.DISK_FULL))
+        if stays:
+            faults.fail(deletion, "delete_mailbox", StoreError(Problem.DISK_FULL))
+        wire.send(b"a RENAME INBOX new\r\n")
+    said = wire.received()
+    assert b"a NO [UNAVAILABLE] " in said and b"EXPUNGE" not in said
+    assert (b"Done in part: " in said) == stays
+    assert (place.store.mailboxes.find(MailboxName("alice", "new")) is not None) == stays
 
 
 def test_quit_says_that_some_are_not_removed(place, wire):

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from lmtp import noting
 from lmtp.refusals import refusal
 from lmtp.replies import Reply
+from lmtp.settings import Settings
 from store import offload
 from store.accounts.base import Account, delivery_problem
 from store.delivery import durable
@@ -52,6 +53,7 @@ def deliver(invocation: Invocation) -> int:
     """onecopy deliver"""
     arguments = invocation.arguments
     status, rows = 0, []
+    repeat = invocation.config.settings("lmtp", Settings).repeat_window
     with invocation.store() as opened, _noted(opened, arguments.run_by) as envelope:
         targets: dict[int, Target] = {}
         addresses: dict[int, str] = {}
@@ -59,7 +61,7 @@ def deliver(invocation: Invocation) -> int:
             try:
                 user_id = _open_account(opened, user, ignore_quota=arguments.ignore_quota).user
                 entry = mailbox(opened, user_id, arguments.mailbox)
-                targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota)
+                targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota, repeat=repeat)
                 addresses.setdefault(entry.id, user)
             except StoreError as error:
                 noting.refused(opened.delivery_log, envelope, (user,), refusal(error), noting.why(error))
@@ -73,6 +75,9 @@ def deliver(invocation: Invocation) -> int:
             elif isinstance(outcome, StoreError):
                 print(f"onecopy: {user}: {outcome.public}", file=sys.stderr)
                 status = 1
+            else:
+                print(f"onecopy: {user}: has it from a delivery that may have had no answer (lmtp.repeat_window)",
+                      file=sys.stderr)
     if arguments.json:
         print_json(rows)
     else:

@@ -32,7 +32,7 @@ def add(parser: Parsers) -> None:
 def purge(invocation: Invocation) -> int:
     """onecopy purge"""
     arguments = invocation.arguments
-    rows, failed = list[dict[str, object]](), dict[str, str]()
+    rows, failed, problems = list[dict[str, object]](), dict[str, str](), list[str]()
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
             raise Failure(f"there is no partition {arguments.partition}")
@@ -49,11 +49,14 @@ def purge(invocation: Invocation) -> int:
                 with bar(f"purge {partition.name}", partial(count_due, partition, now)) as tell:
                     done = asdict(purge_partition(store, partition, now, tell, dry_run=arguments.dry_run))
                 failed |= done.pop("failed")
+                problems += done.pop("problems")
                 rows.append({"partition": partition.name, **done})
     if arguments.json:
-        print_json({"dry_run": arguments.dry_run, "partitions": rows, "failed": failed})
+        print_json({"dry_run": arguments.dry_run, "partitions": rows, "failed": failed, "problems": problems})
     else:
         print_table(rows, ("partition", "mailboxes", "files", "octets", "waiting", "waiting_octets"))
         for digest, why in failed.items():
             print(f"onecopy: message {digest} cannot be removed: {why}", file=sys.stderr)
-    return int(bool(failed))
+        for problem in problems:
+            print(f"onecopy: {problem}", file=sys.stderr)
+    return int(bool(failed or problems))

@@ -13,6 +13,7 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.expiry import rounds, work
 from store.expiry.decide import DAY
+from store.expiry.requested import expire_all
 from store.expiry.rounds import Rounds
 from store.expiry.rulebook import Rulebook, domain_file, partition_file, set_file, set_mailbox
 from store.expiry.work import Counter, Plan, expire
@@ -21,9 +22,11 @@ from store.mailboxes import firstuse, namespace
 from store.mailboxes.deletion import undelete_messages
 from store.mailboxes.flagchanges import change_flags
 from store.partition.partition import Partition
+from store.partition.transactions import PartlyDone
 from store.partitions import volumes
 from store.quota import roots
 from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 
 NOW = int(time.time())
@@ -54,6 +57,35 @@ def run(store, *words, **options):
 
 def rules(store, text, *words):
     set_mailbox(store, entry(store, *words), text)
+
+
+def refused_at_the_second(faults):
+    """The second transaction finds the disk full."""
+    seen = []
+
+    def second(*_, **__):
+        seen.append(1)
+        return len(seen) == 2
+
+    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
+
+
+def test_what_is_refused_half_way_is_counted_as_far_as_it_is_done(store):
+    """By housekeeping and by the command: counters say what has gone, and a problem that it was not all."""
+    fill(store, "user/alice/INBOX", "user/bob/INBOX", ages=(40, 41, 42))
+    for user in ("alice", "bob"):
+        rules(store, "messagedays: 30\n", user)
+    with Faults() as faults:
+        refused_at_the_second(faults)
+        record, _ = expire_all(store, [entry(store)], Rulebook(store), Plan(NOW, batch=1), lambda done: None)
+    assert record.counters["user:alice:rule"].messages == 1 and len(uids(store)) == 2
+    assert list(record.problems) == ["user/alice/INBOX: Done in part: " + StoreError(Problem.DISK_FULL).public]
+    clocked = Rounds(clock=lambda: NOW, batch=1)
+    with Faults() as faults:
+        refused_at_the_second(faults)
+        with pytest.raises(PartlyDone):
+            clocked.work(store, entry(store, "bob").id)
+    assert clocked._record.counters["user:bob:rule"].messages == 1 and len(uids(store, "bob")) == 2
 
 
 def test_messages_go_and_can_come_back(store):

@@ -1,5 +1,6 @@
 """The purge: a file goes when its last reference has been gone for the purge delay, and never before."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -11,11 +12,15 @@ import pytest
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.mailboxes import expunge
+from store.errors import Problem, StoreError
+from store.mailboxes import duepurge, expunge
+from store.mailboxes.deletion import delete_mailbox
 from store.mailboxes.expunge import due, purge_batch, remove
+from store.mailboxes.namespace import create_mailbox
 from store.partition import messagefiles
 from store.rebuild.emptying import make_folders
 from store.tables import references
+from tests.support.faults.planted import Faults
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go
 
@@ -42,6 +47,29 @@ def test_a_file_outlives_its_last_reference_by_the_delay(store):
     assert purge(partition, late) == 1
     assert not files(store)
     assert list(partition.refs.all()) == []
+
+
+def test_what_cannot_be_purged_is_told_and_what_was_is_counted(store):
+    """The second of two deleted mailboxes, and then the files: the first one is counted, and the rest says why."""
+    partition, late = store.partitions["primary"], time.time() + store.settings.purge_delay + 10
+    names = [MailboxName("alice", name) for name in ("one", "two")]
+    for name in names:
+        create_mailbox(store, name)
+        delete_mailbox(store, name)
+    deliver(store, BODY, "user/alice/INBOX")
+    expunge_all(store)
+    asked = []
+    with Faults() as faults:
+        faults.fail(duepurge, "purge_mailbox", StoreError(Problem.DISK_FULL),
+                    when=lambda *_: asked.append(1) or len(asked) == 2)
+        faults.fail(duepurge, "purge_batch", OSError(errno.EIO, "Input/output error"))
+        done = duepurge.purge_partition(store, partition, late, lambda seen: None, dry_run=False)
+    assert (done.mailboxes, done.files, len(files(store))) == (1, 0, 1)
+    assert [line.partition(": ")[2] for line in done.problems] == [
+        StoreError(Problem.DISK_FULL).public, "Input/output error"]
+    assert done.problems[0].startswith("user/alice/")
+    done = duepurge.purge_partition(store, partition, late, lambda seen: None, dry_run=False)
+    assert (done.mailboxes, done.files, done.problems, files(store)) == (1, 1, [], [])
 
 
 def test_a_message_that_comes_again_is_not_purged(store):

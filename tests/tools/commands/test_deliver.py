@@ -2,6 +2,7 @@
 
 import pytest
 
+from mboxlist import privatefiles
 from store.deliverylog import FOLDER
 from tests.support.processes.program import Program
 
@@ -44,6 +45,18 @@ def test_many_deliveries_have_one_file(onecopy: Program) -> None:
         onecopy("deliver", "alice", "--store-journal-size", "1k", octets=MESSAGE)
     assert len(list((onecopy.root / FOLDER).glob("deliver.*"))) > 1
     onecopy("deliver", "alice", "--store-journal-size", "0", octets=MESSAGE)
+
+
+def test_a_delivery_without_an_answer_is_recognised_when_it_comes_again(onecopy: Program) -> None:
+    """A mailer that pipes into the command tries again when that was killed; after the end of a process that was killed
+    nobody knows what was answered in the minute before."""
+    onecopy("deliver", "alice", octets=MESSAGE)
+    privatefiles.touch(onecopy.root / "partitions" / "primary" / "index" / "unclean")
+    assert onecopy("deliver", "alice", "bob", octets=MESSAGE).splitlines() == ["bob INBOX 65537"]
+    assert onecopy.json("mailbox", "info", "alice", "INBOX")["messages"] == 1       # type: ignore[call-overload,index]
+    onecopy("deliver", "alice", "--lmtp-repeat-window", "0", octets=MESSAGE)
+    assert onecopy.json("mailbox", "info", "alice", "INBOX")["messages"] == 2       # type: ignore[call-overload,index]
+    onecopy("check")
 
 
 @pytest.mark.parametrize("octets", [b"", b"\n", b"\r\n\r\n\n"])
