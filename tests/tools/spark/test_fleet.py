@@ -23,7 +23,7 @@ from tools.spark.facts.factfolders import opened, table_of
 from tools.spark.facts.factsexport import export
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.generate.factsgenerator import Fleet, generate
-from tools.spark.report import engines, fleetjob
+from tools.spark.report import bysize, fleetjob
 from tools.spark.report.fleetcommand import TITLES
 
 WHERE = [LOCAL]
@@ -162,11 +162,14 @@ def test_invented_facts(tmp_path: Path) -> None:
     assert 0 < len(digests[0] & digests[1]) < len(digests[0]) / 10
 
 
-def test_the_engine_goes_by_size(back_ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+                                 ) -> None:
+    """A small store needs no Spark, and the first line says so."""
     fill(tmp_path / "store").close()
+    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    assert program.main(["quota", "report", "--root", str(tmp_path / "store"), "--offline"]) == 0
+    assert capsys.readouterr().out.startswith("engine: this process (about ")
     where = [str(tmp_path / "store")]
-    assert engines.chosen("spark", where).name == "spark"
-    few = engines.chosen(None, where)
-    assert few.name == "local" and few.said.startswith("Engine local: about ")
-    monkeypatch.setattr(engines, "LOCAL_RECORDS", 3)
-    assert engines.chosen(None, where).said == "Engine spark: more than 3 records; --engine local is for fewer."
+    monkeypatch.setattr(bysize, "LOCAL_RECORDS", 3)
+    assert bysize.choose(where, "local[2]").why.startswith("engine: Spark (more than 3 records)")
+    assert bysize.choose(where, "yarn").engine == "spark"

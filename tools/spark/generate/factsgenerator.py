@@ -48,7 +48,8 @@ def generate(folder: Path, fleet: Fleet) -> list[Path]:
 
 
 def _back_end(folder: Path, fleet: Fleet, number: int) -> Path:
-    store, files = f"mail{number}.example.org:/srv/mail", []
+    store = f"mail{number}.example.org:/srv/mail"
+    files: list[tuple[str, str, int, int]] = []
     domains = max(1, fleet.users // 50)
     names = np.array([f"user{at}@dom{at % domains}.example" for at in range(fleet.users)])
 
@@ -61,16 +62,14 @@ def _back_end(folder: Path, fleet: Fleet, number: int) -> Path:
         privatefiles.make_folder((folder / path).parent, parents=True, exist_ok=True)
         with privatefiles.replacing(folder / path, sync=False) as file:
             parquet.write_table(made, file, compression="zstd")
-        files.append([path, table, count, (folder / path).stat().st_size])
+        files.append((path, table, count, (folder / path).stat().st_size))
 
     _users(put, names)
     left, part = fleet.records, 0
     while left > 0:
         left -= _messages(put, fleet, number, part, names, min(left, FILE_RECORDS))
         part += 1
-    rows = dict.fromkeys(FACTS, 0)
-    for _, table, count, _ in files:
-        rows[table] += count
+    rows = {name: sum(count for _, table, count, _ in files if table == name) for name in FACTS}
     privatefiles.write(folder / MANIFEST, json.dumps({
         "format": FORMAT, "version": VERSION, "store": store, "moment": "2026-09-21T14:13:20+00:00",
         "default_domain": "example.org", "rows": rows, "ranges": {"all": ["", files]}}))

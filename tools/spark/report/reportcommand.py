@@ -13,7 +13,8 @@ from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
-from tools.spark.report import drift, engines, fleetcommand, reportlocal, totals
+from tools.spark.engines import LOCAL
+from tools.spark.report import bysize, drift, fleetcommand, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
 from tools.spark.report.totals import Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
@@ -104,13 +105,20 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
 
 def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
-    chosen = engines.chosen(invocation.arguments.engine, where)
-    if not invocation.arguments.json and not invocation.arguments.csv:
-        print(chosen.said)
-    if chosen.name == "local":
+    if _engine(invocation.arguments, where) == LOCAL:
         return reportlocal.read(where, terms.settings.default_domain, left)
     with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
         return read(spark, where, terms.settings.default_domain, left)
+
+
+def _engine(arguments: Any, where: Sequence[str]) -> str:
+    """The engine that is asked for; otherwise one by size, with a line that says which: the first one, on standard
+    error where the rest is for programs."""
+    if arguments.engine is not None:
+        return str(arguments.engine)
+    choice = bysize.choose(where, arguments.master)
+    print(choice.why, file=sys.stderr if arguments.json or arguments.csv else sys.stdout)
+    return choice.engine
 
 
 def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[str, Any]
