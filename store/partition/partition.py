@@ -120,7 +120,9 @@ class Partition:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
-            epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            epoch, serial, written = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            if written != FORMAT and not self._read_only:
+                mark_behind(self.folder)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
             if recover and not self._read_only and self._unclean.exists():
