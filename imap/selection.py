@@ -267,7 +267,7 @@ class Selection(Client):
             if self.stream.behind:
                 await self.stream.drain(self.settings.command_time)
 
-    def has_told(self) -> None:
+    def needs_no_look(self) -> None:
         """All that is to be told of the selected mailbox has been told, and is of now: the end of the command need not
         look again."""
         self._reported = False

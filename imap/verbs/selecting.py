@@ -37,7 +37,7 @@ async def select(session: Session, command: Select) -> Reply:
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
     if command.resync is None:
-        session.has_told()
+        session.needs_no_look()
     else:
         await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"
