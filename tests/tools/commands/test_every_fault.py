@@ -111,6 +111,16 @@ def second_file(store):
     path.with_name("copy").write_bytes(path.read_bytes())
 
 
+def forget_record(store):
+    """Of a mailbox that has changed since its store.idx was written."""
+    partition, entry, rows = parts(store)
+    planted.deliver(store, b"Subject: later\r\n\r\n", "user/alice/INBOX")
+    rows = store.open_mailbox(entry).rows[1:].copy()
+    write(store, lambda txn: partition.index.put(chunk_key(entry.id, 0), encode(rows), txn))
+    partition.views.forget()
+    writing.write_changed(store, hurry=True)        # does not write over what has the record
+
+
 def lose_limit(store):
     quotaroots.set_quota(store, "alice", 5_000_000, 40)
     writing.write_changed(store, hurry=True)
@@ -148,6 +158,7 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "header fields are lost": forget_header_fields,
     "a message in use is on the purge list": in_use_and_purged,
     "a message file has a second name": second_file,
+    "a record is lost of a mailbox that has changed since": forget_record,
     "a quota limit is lost": lose_limit,
     "a subscription is lost": lose_subscription,
     "an account is lost": lose_account,
@@ -206,7 +217,10 @@ OF_A_USER = (
     "a row of the list has a lower UIDVALIDITY", "a chunk of records and the figures are lost", "figures are behind",
     "does not agree with its checksum", "messages: 9 in its figures", "UIDVALIDITY is", "is charged to quota root",
     "its figures say that it was deleted", "bob's own flags of chunk 0 do not agree with their checksum",
-    "is still there", "2 records refer to it, counted are 1", "quota says", "it is damaged", "is not found by its id")
+    "is still there", "UID 77 was expunged and is not below UIDNEXT", "UID 1 is there and can be undeleted as well",
+    "an account is lost", "a record is lost of a mailbox that has changed since", "a quota limit is lost",
+    "a subscription is lost", "2 records refer to it, counted are 1", "quota says", "it is damaged",
+    "is not found by its id")
 
 
 @pytest.mark.parametrize("what", OF_A_USER)
