@@ -13,6 +13,9 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
+from store.backup.archive import Archive, Scope
+from store.backup.creation import Form, Making
+from store.backup.restore import Choice, Restoring
 from store.check.causes import causes_among
 from store.check.wholecheck import check_all
 from store.mailboxes import subscribing
@@ -194,6 +197,9 @@ def few_folders(request, monkeypatch):
 def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
     """The check and the verification find it, once, and call it the same."""
     before = messages(damaged)
+    if what in LOSES:
+        with open(tmp_path / "archive", "wb") as file:
+            Making(damaged, Scope()).write(file.write, Form())
     FAULTS[what](damaged)
     found = causes_among(damaged, check_all(damaged))
     told = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one).own
@@ -202,6 +208,8 @@ def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
     outcome = reconstruct(wanted(damaged))
     if what in LOSES:
         assert [finding.repair for finding in outcome.left] == [Repair.RESTORE.of()]
+        done = Restoring(damaged, [Archive(tmp_path / "archive")], Choice(over=True)).run()
+        assert (done.findings, check_all(damaged), messages(damaged)) == ([], [], before)
         return
     assert {finding.repair for finding in found} <= {RECONSTRUCT, Repair.OWNER.of()}        # the latter of folders
     assert (check_all(damaged), outcome.left, outcome.findings) == ([], [], [])
