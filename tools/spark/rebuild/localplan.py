@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from store.reconstruct.request import Progress, silent
 from store.tables.index import ROW
 from store.values import SWEEP, Finding
 from tools.spark.rebuild import plantasks
-from tools.spark.rebuild.plan import SCHEMAS, Figures, Plan, facts, finding_rows
+from tools.spark.rebuild.plan import ORDER, SCHEMAS, Figures, Plan, facts, finding_rows
 from tools.spark.rebuild.rebuildjob import Scope
 from tools.spark.source import reading
 
@@ -43,7 +44,8 @@ class Local:
         if not plan.is_done("references"):
             _count(plan, {(row["partition"], row["path"]): row["id"] for row in rows})
         plan.write("quotas", [row for name in scope.partitions for row in _quotas(name, rows, sources)])
-        findings = finding_rows(chain(_findings(plan), _unused(plan, scope.partitions)))
+        findings = sorted(finding_rows(chain(_findings(plan), _unused(plan, scope.partitions))),
+                          key=itemgetter(*ORDER))
         plan.write("findings", findings)
         return {name: _figures(plan, name, rows) for name in scope.partitions}, len(findings)
 

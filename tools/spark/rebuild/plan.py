@@ -36,6 +36,7 @@ from store.partition.messagefiles import MID_OCTETS
 from store.values import Command, Finding
 
 VERSION = 3
+ORDER = ("place", "what", "repair")     # of findings
 MANIFEST = "manifest.json"
 DONE = "_SUCCESS"               # in the folder of a table that is complete
 MID = f"V{MID_OCTETS}"          # numpy's type of a digest

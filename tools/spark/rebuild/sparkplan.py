@@ -25,7 +25,7 @@ from store.values import SWEEP
 from tools.spark import summaries
 from tools.spark.rebuild import planrows, plantasks
 from tools.spark.rebuild.localplan import Work
-from tools.spark.rebuild.plan import SCHEMAS, Figures, Plan
+from tools.spark.rebuild.plan import ORDER, SCHEMAS, Figures, Plan
 from tools.spark.rebuild.rebuildjob import Scope
 from tools.spark.source import reading
 from tools.spark.source.sparkframes import frame, mapped
@@ -153,7 +153,7 @@ class Spark:
         made = parts[0]
         for part in parts[1:]:
             made = made.unionByName(part)
-        return made
+        return made.orderBy(*ORDER)
 
     def _figures(self, plan: Plan, scope: Scope) -> dict[str, Figures]:
         counts = self.table(plan, "mailboxes").groupBy("partition").agg(

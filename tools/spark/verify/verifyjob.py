@@ -152,6 +152,7 @@ class _Verifying:
         self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
         if self.store is not None:
             self.faults += kinds.of_check(causes_among(self.store, check_all(self.store, with_layout=False)))
+        self.faults.sort(key=lambda fault: (fault.partition, fault.where, fault.kind, fault.what))
         self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
