@@ -18,6 +18,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from mboxlist import privatefiles
 from tools.spark.generate.factsgenerator import Fleet, generate
 from tools.spark.report.charts import columns
 
@@ -60,7 +61,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(done[-1]) | {"shuffled_a_record": round(done[-1].shuffled_a_record, 1)}), flush=True)
     print("\n".join(projected(done[-1])))
     if arguments.chart is not None:
-        arguments.chart.write_text(chart(done), encoding="utf-8")
+        privatefiles.write(arguments.chart, chart(done))
     return 0
 
 
@@ -70,7 +71,7 @@ def measured(records: int, work: Path) -> Run:
     if not folder.exists():
         generate(folder, Fleet(records // 2, max(100, records // USERS)))
     shutil.rmtree(log, ignore_errors=True)
-    log.mkdir(mode=0o700)
+    privatefiles.make_folder(log)
     settings = {
         "spark.driver.memory": f"{MEMORY}m", "spark.executor.memory": f"{MEMORY}m", "spark.local.dir": str(work),
         "spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": log.as_uri(),
@@ -95,7 +96,7 @@ def measured(records: int, work: Path) -> Run:
 def _events(log: Path) -> Iterator[dict[str, Any]]:
     for path in log.rglob("*"):
         if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in privatefiles.read_text(path).splitlines():
                 yield json.loads(line)
 
 
