@@ -12,6 +12,7 @@ from imap.lines import Positions
 from imap.refusals import OUR_FAULT, code
 from imap.settings import Settings
 from imap.snapshotnames import RIGHTS, SnapshotAccess
+from imap.snapshotnames import ROOT as SNAPSHOTS
 from imap.states import Farewell, Refused, Reply
 from imap.view import Belief, View
 from imap.wire import responses
@@ -72,7 +73,7 @@ class Selection(Client):
         It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written, of
         which the user may know. In a snapshot there is nothing for who has not asked `snapshots` first: NO_PERMISSION.
         """
-        if self.snapshots.concerns(text):
+        if text.startswith(SNAPSHOTS) and self.snapshots.concerns(text):
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         try:
             name = MailboxName.from_client(self.user, text)
@@ -121,7 +122,7 @@ class Selection(Client):
     def enable_condstore(self) -> None:
         """The client has sent a CONDSTORE-enabling command (RFC 7162 §3.1); after the first it hears where it is."""
         if b"CONDSTORE" not in self.enabled:
-            self.enabled.add(b"CONDSTORE")
+            self.have_enabled(self.enabled | {b"CONDSTORE"})
             if self.view is not None:
                 self._tell_modseq(self.view)
 
@@ -154,14 +155,15 @@ class Selection(Client):
         §3.2.11)."""
         if self.view is not None:
             self.leave()
-            self.stream.write(responses.ok(None, "The mailbox is closed", responses.CLOSED))
+            self.stream.write(responses.CLOSED)
 
     def leave(self) -> None:
         """No mailbox is selected any more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        self.snapshots.leave()
+        if self.snapshots.snapshot is not None:
+            self.snapshots.leave()
         self.decoding = None
         if self.view is not None:
             self.view = None
@@ -182,11 +184,11 @@ class Selection(Client):
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
-        self.require_login()
         own = not view.mailbox.entry.acl and view.mailbox.entry.name.owner == self.user
         version = self.store.mailboxes.version()
         if own and version == self._list_version:
             return
+        self.require_login()
         self._list_version = version
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
@@ -239,12 +241,9 @@ class Selection(Client):
         if view.other_rights:
             view.other_rights = False
             self.stream.write(view.flags_line())
-        much = len(view.rows) >= MANY and max(0 if always is None else len(always),
-                                              0 if belief is None else len(belief.positions)) > QUICK
         try:
             new = self.store.refresh_at_once(view.mailbox)
-            if new is None:
-                much = True
+            if read := new is None:
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
@@ -254,14 +253,24 @@ class Selection(Client):
             return
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
-        merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
-        merged = await offload.run(self.store, "views", merge, user=self.user) if much else merge()
+        if read or len(view.rows) >= MANY and max(0 if always is None else len(always),
+                                                  0 if belief is None else len(belief.positions)) > QUICK:
+            merged = await offload.run(self.store, "views", partial(
+                view.merge, new, expunges=expunges, always=always, belief=belief), user=self.user)
+        else:
+            merged = view.merge(new, expunges=expunges, always=always, belief=belief)
         if merged.more:
             self._claim_recent(view, new.state.recent)
         self._expunged |= len(merged.expunged) > 0
         for piece in view.responses(merged, by_uid=by_uid, enabled=self.enabled):
             self.stream.write(piece)
-            await self.stream.drain(self.settings.command_time)
+            if self.stream.behind:
+                await self.stream.drain(self.settings.command_time)
+
+    def needs_no_look(self) -> None:
+        """All that is to be told of the selected mailbox has been told, and is of now: the end of the command need not
+        look again."""
+        self._reported = False
 
     def keep_numbers(self) -> None:
         """This command uses message numbers, whatever its name: it tells of no expunge (RFC 7162 §3.2.10.2)."""

@@ -51,7 +51,7 @@ def scratch(parent: Path, what: str) -> Iterator[Path]:
     the next process that wants one there, or by `sweep`. Raises OSError."""
     base = parent / SCRATCH
     privatefiles.make_folder(base, exist_ok=True)
-    with _locked_folder(base):
+    with locked_folder(base):
         _sweep(base)
         folder = privatefiles.new_folder(f"{what}-", base)
         handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -79,7 +79,7 @@ def sweep(parent: Path) -> None:
             for folder in parent.glob(pattern):
                 shutil.rmtree(folder, ignore_errors=True)
         if base.is_dir():
-            with _locked_folder(base):
+            with locked_folder(base):
                 _sweep(base)
 
 
@@ -87,15 +87,16 @@ def _sweep(base: Path) -> None:
     """Those whose process is no more. Raises OSError."""
     for folder in base.iterdir():
         try:
-            with _locked_folder(folder, wait=False):
+            with locked_folder(folder, wait=False):
                 shutil.rmtree(folder, ignore_errors=True)
         except (BlockingIOError, NotADirectoryError):
             continue
 
 
 @contextlib.contextmanager
-def _locked_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Raises BlockingIOError where another has it and this one does not wait, OSError."""
+def locked_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """No other process is in a block with that folder. Raises BlockingIOError where another is and this one does not
+    wait, OSError."""
     handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,13 +31,14 @@ class Owned:
 
     def get(self, kind: type[T], make: Callable[[], T]) -> T:
         """The object of that class; `make` makes it at its first use."""
-        found = self.find(kind)
-        if found is None:
-            with self._lock:
-                found = self.find(kind)
-                if found is None:
-                    self._found[kind] = found = make()
-        return found
+        found = self._found.get(kind)
+        if isinstance(found, kind):
+            return found
+        with self._lock:
+            there = self.find(kind)
+            if there is None:
+                self._found[kind] = there = make()
+        return there
 
     def remembers_mailboxes(self, forget: Callable[[MailboxId], None]) -> None:
         """Call `forget` with each mailbox that this process deletes."""

@@ -5,7 +5,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -112,9 +112,10 @@ class Store:
             partition.settings = settings
             partition.quotas.follow(settings)
 
-    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False) -> AbstractContextManager[None]:
+    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False, holds: Sequence[str] = ()
+              ) -> AbstractContextManager[operationrecord.Begun]:
         """An operation is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
-        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops)
+        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops, holds=holds)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -266,7 +267,9 @@ class Store:
 
     def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
         """What `refresh` gives, or None where so much must be read for it that it belongs into a thread."""
-        return self._refresh(mailbox, at_once=True)
+        known = self.partitions.get(mailbox.entry.partition)
+        seen = known.views.glance(mailbox) if known is not None else None
+        return seen if seen is not None else self._refresh(mailbox, at_once=True)
 
     def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
         def work(entry: MailboxEntry, partition: Partition) -> Mailbox | None:
@@ -274,9 +277,7 @@ class Store:
                 return partition.views.refresh(mailbox, at_once=at_once)
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
-        known = self.partitions.get(mailbox.entry.partition)
-        seen = known.views.glance(mailbox) if known is not None else None
-        return seen if seen is not None else self.at(mailbox.entry, work)
+        return self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other

@@ -75,6 +75,7 @@ tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source
 tools/spark
+tools/spark/facts
 tools/spark/rebuild tools/spark/report tools/spark/generate
 tools/spark/verify
 tools/commands

@@ -7,9 +7,10 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import cast
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.repeats import repeated
@@ -19,8 +20,8 @@ from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, set_own
 from store.tables.duplicates import arrival_key
-from store.tables.index import ROW, chunk_number
-from store.tables.references import MessageRecord, sum_of_marks
+from store.tables.index import CHUNK, ROW
+from store.tables.references import MessageRecord, mark, sum_of_marks
 from store.tables.state import keyword_bits
 from store.values import Flags, InternalDate
 
@@ -29,7 +30,7 @@ _TAIL = struct.Struct("<qQQII32sII")        # and the others
 assert _HEAD.size + _TAIL.size == ROW.itemsize
 
 TRIES = 5                   # of a message whose content comes and goes at the same moment
-_PLAIN = {b"": (0, 0)}      # what has no header fields of its own
+_PLAIN, _BARE = {b"": (0, 0)}, {b""}        # what has no header fields of its own
 #: Refusals that concern one mailbox and leave the others to be delivered to.
 _ONE_MAILBOX = frozenset({
     Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
@@ -90,13 +91,8 @@ class _ShownOtherwise(Exception):
         super().__init__()
 
 
-@frozen
-class _Arrival:
-    """What is the same for all mailboxes: the fields of their records from `received` on, and the size."""
-
-    zone: int
-    size: int
-    tail: bytes = field(repr=False)
+_Arrival = tuple[int, int, bytes]
+"""What is the same for all mailboxes: zone, size, and the fields of their records from `received` on."""
 
 
 def is_known(partition: Partition, staged: Staged) -> bool:
@@ -144,10 +140,13 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
     """`commit`, if the content is there as it was `seen`, and so the trace fields that the records must have for
     themselves are `own`. Raises _ShownOtherwise."""
     asked = -1                      # the target whose mailbox is being asked for
-    order = sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
-    numbers = _numbers(partition, {target.header for target in targets}, staged, own, seconds)
-    keys = {at: arrival_key(staged.message_id, staged.sender, target.entry.id) for at, target in enumerate(targets)
-            if target.suppress > 0} if staged.message_id else {}
+    order = [0] if len(targets) == 1 else sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
+    headers, keys = set(), {}
+    for at, target in enumerate(targets):
+        headers.add(target.header)
+        if target.suppress > 0 and staged.message_id:
+            keys[at] = arrival_key(staged.message_id, staged.sender, target.entry.id)
+    numbers = _numbers(partition, headers, staged, own, seconds) if own or headers != _BARE else _PLAIN
 
     def work(txn: WriteTxn) -> tuple[list[Outcome | None], bool]:
         nonlocal asked
@@ -167,7 +166,7 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
             if at in keys and _is_there(txn, targets[at]):
                 there.add(keys[at])
         asked = -1
-        counted = {key for key in sorted(there) if partition.duplicates.counts(key, txn.handle)}
+        counted = {key for key in sorted(there) if partition.duplicates.counts(key, txn.handle)} if there else there
         for at in order:
             asked, target, key = at, targets[at], keys.get(at)
             if key in counted:
@@ -184,19 +183,22 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
                     partition.duplicates.add(key, target.suppress, txn.handle)
                     counted.add(key)
         asked = -1
-        made = [(outcome.entry.id, outcome.uid) for outcome in outcomes if isinstance(outcome, Delivered)]
+        made = []
+        for outcome in outcomes:
+            if isinstance(outcome, Delivered):
+                made.append((outcome.entry.id, outcome.uid))
         if made:
-            _reference(txn, staged, known, len(made), sum_of_marks(made))
+            _reference(txn, staged, known, len(made), mark(*made[0]) if len(made) == 1 else sum_of_marks(made))
         return outcomes, bool(made) and known is None
 
     try:
-        outcomes, new = partition.transact(work, seconds=seconds)
+        found, new = partition.transact(work, seconds=seconds)
     except StoreError as refusal:
         if refusal.problem is Problem.BUSY and asked >= 0:
             raise Locked(asked) from refusal
         raise
     staged.committed |= new
-    return [outcome for outcome in outcomes if outcome is not None]
+    return cast("list[Outcome]", found)
 
 
 def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
@@ -307,9 +309,11 @@ def _for_targets(record: MessageRecord, staged: Staged, received: InternalDate,
     """
     header_length = record.trace if own or not staged.trace else 0
     size, saved = record.size - header_length, int(time.time())
-    return {header: _Arrival(received.zone, size + more, _TAIL.pack(
-        received.seconds, size + more, record.serial, saved, header_length, staged.digest, number, 0))
-        for header, (number, more) in numbers.items()}
+    forms = {}
+    for header, (number, more) in numbers.items():
+        forms[header] = received.zone, size + more, _TAIL.pack(
+            received.seconds, size + more, record.serial, saved, header_length, staged.digest, number, 0)
+    return forms
 
 
 def _is_there(txn: WriteTxn, target: Target) -> bool:
@@ -323,11 +327,11 @@ def _is_there(txn: WriteTxn, target: Target) -> bool:
 
 def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
     entry, flags, system = target.entry, target.flags, int(target.flags.system)
+    zone, size, tail = arrival
     bits, keywords = keyword_bits(txn.state(entry.id), flags.keywords, add=True) if flags.keywords else (0, ())
     shown = system & ~target.own
-    uid, modseq = txn.arrive(entry.id, arrival.size, shown, enforce=not target.ignore_quota,
-                               delivery=not target.appended)
-    txn.append_octets(entry.id, chunk_number(uid), _HEAD.pack(uid, shown, arrival.zone, bits, modseq) + arrival.tail)
+    uid, modseq = txn.arrive(entry.id, size, shown, enforce=not target.ignore_quota, delivery=not target.appended)
+    txn.append_octets(entry.id, (uid - 1) // CHUNK, _HEAD.pack(uid, shown, zone, bits, modseq) + tail)
     if keywords:                        # only now, since one that is refused for its quota brings no keywords
         txn.set_state(entry.id, None, evolve(txn.state(entry.id), keywords=keywords))
     if shown != system:
@@ -350,6 +354,6 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
         released = stored.released if stored else 0     # the list of those that wait for the purge may have it still
-        txn.refs.write(staged.digest, MessageRecord(staged.serial, 0, staged.size, staged.trace, released), txn.handle)
+        record = MessageRecord(staged.serial, 0, staged.size, staged.trace, released)
         txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
-    txn.refs.add(staged.digest, count, check, txn.handle)
+    txn.refs.write_with(staged.digest, record, count, check, txn.handle)

@@ -61,6 +61,14 @@ def stored_lately(store: Store) -> StoredLately:
 def takes_long_way(store: Store, staged: Staged, targets: Sequence[Target]) -> bool:
     """Whether a message that is finished does, on the way to these targets."""
     setting = store.settings.conceal_sharing
-    if setting == ALL or setting == CLIENTS and any(target.appended for target in targets):
-        return not all(target.appended and stored_lately(store).has(store, target, staged) for target in targets)
-    return False
+    if setting not in (CLIENTS, ALL):
+        return False
+    clients = others = False
+    for target in targets:
+        if not target.appended:
+            others = True
+        elif not stored_lately(store).has(store, target, staged):
+            return True
+        else:
+            clients = True
+    return others and (clients or setting == ALL)

@@ -7,7 +7,7 @@ a second; with "none" nothing is waited for.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from store import hosting, offload
 from store.delivery import repeats
 from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.delivery.concealment import stored_lately, takes_long_way
-from store.delivery.durability import durability_of, place_all
+from store.delivery.durability import Durability, durability_of, place_all
 from store.delivery.lockedmailboxes import LockedMailboxes
 from store.delivery.replacement import LostFile, let_go
 from store.errors import Problem, StoreError
@@ -34,7 +34,6 @@ from store.values import InternalDate
 log = logging.getLogger(__name__)
 
 Found = TypeVar("Found", bound=Outcome)
-Committed = TypeVar("Committed")
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 FEW = 50                    # messages that are delivered together on the event loop
@@ -69,11 +68,18 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
             except Unflushed:
                 after_commit(unanswered, store, staged, targets)
                 raise
-            tried = left
-            moved = {at: _as_it_is_now(store, target, outcomes[at]) for at, target in tried.items()}
-            left = {at: target for at, target in moved.items() if target is not None}
+            tried, left = left, {}
+            for at, target in tried.items():
+                if isinstance(outcomes[at], StoreError) and (
+                        now := _as_it_is_now(store, target, outcomes[at])) is not None:
+                    left[at] = now
             if not left or time.monotonic() > deadline:
-                return [_or_elsewhere(store, targets[at].entry, outcomes[at]) for at in range(len(targets))]
+                found = []
+                for at, target in enumerate(targets):
+                    outcome = outcomes[at]
+                    found.append(_or_elsewhere(store, target.entry, outcome) if isinstance(outcome, StoreError)
+                                 else outcome)
+                return found
             if any(left[at].entry.partition == tried[at].entry.partition for at in left):
                 await threads_of(store).pause(PAUSE)
     finally:
@@ -143,11 +149,15 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             uids = await _commit_all(store, partition, here)
         except NotOnDisk:               # a purge was quicker
             await secure(store, partition, files)
-            uids = await _unless_lost(store, partition, lambda: _commit_all(store, partition, here))
+            try:
+                uids = await _commit_all(store, partition, here)
+            except LostFile as lost:
+                await _forget_expunged(store, partition, lost)
+                uids = await _commit_all(store, partition, here)
         for staged, target, _ in here:
             after_commit(stored_lately(store).note, store, target, staged)
             staged.left = staged.concealed
-        await _on_disk(store, partition, files)
+        await _on_disk(store, durability_of(store), partition, files)
         return uids
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
@@ -195,14 +205,11 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
         staged.close()
 
 
-async def _unless_lost(store: Store, partition: Partition, work: Callable[[], Awaitable[Committed]]) -> Committed:
-    """What `work` gives; again, when it met a lost file of which only expunged messages are left."""
-    try:
-        return await work()
-    except LostFile as lost:
-        if not await run(store, "changes", let_go, partition, lost.digest):
-            raise
-    return await work()
+async def _forget_expunged(store: Store, partition: Partition, lost: LostFile) -> None:
+    """What is left of a lost file goes, and its message can be delivered as a new one. Raises `lost` when that is more
+    than expunged messages."""
+    if not await run(store, "changes", let_go, partition, lost.digest):
+        raise lost
 
 
 async def _commit_all(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
@@ -222,19 +229,22 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
     """One try. The partition that the message was staged on comes last: until then its file is there to be copied from.
     """
     own, durability = staged.files, durability_of(store)
-    by_partition: dict[str, list[int]] = {}
+    by_partition: dict[str, dict[int, Target]] = {}
     for at, target in targets.items():
-        by_partition.setdefault(target.entry.partition, []).append(at)
-    last = next((name for name in by_partition if name in store.partitions and store.partitions[name].files is own), "")
+        by_partition.setdefault(target.entry.partition, {})[at] = target
+    names = list(by_partition)
+    if len(names) > 1:
+        names.sort(key=lambda name: name in store.partitions and store.partitions[name].files is own)
     outcomes: dict[int, Outcome] = {}
-    for name in sorted(by_partition, key=lambda name: name == last):
+    for name in names:
         places, before = by_partition[name], Commits.total
+        found: Sequence[Outcome]
         try:
             partition = store.partition(name)
             copy = staged if partition.files is own else await _copy(store, staged, partition)
             try:
-                found = await _deliver_here(store, partition, copy, [targets[at] for at in places], received,
-                                            alone=len(by_partition) == 1)
+                found = await _deliver_here(store, durability, partition, copy, tuple(places.values()), received,
+                                            alone=len(names) == 1)
             finally:
                 if copy is not staged and not copy.committed:
                     after_commit(durability.discard, copy)
@@ -272,11 +282,10 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
     return outcome
 
 
-async def _deliver_here(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
-                        received: InternalDate, *, alone: bool) -> list[Outcome]:
+async def _deliver_here(store: Store, durability: Durability, partition: Partition, staged: Staged,
+                        targets: Sequence[Target], received: InternalDate, *, alone: bool) -> list[Outcome]:
     """Deliver on one partition; `alone`: on no other. The file stays the caller's business unless it has been
     committed, or `left`."""
-    durability = durability_of(store)
     outcomes = None
     staged.concealed = takes_long_way(store, staged, targets)
     if not staged.concealed and is_known(partition, staged):
@@ -293,33 +302,38 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
         else:
             await durability.staged(staged, partition)
         staged.close()
-        outcomes = await _unless_lost(store, partition, lambda: _commit(store, partition, staged, targets, received))
+        try:
+            outcomes = await _commit(store, partition, staged, targets, received)
+        except LostFile as lost:
+            await _forget_expunged(store, partition, lost)
+            outcomes = await _commit(store, partition, staged, targets, received)
     for target, outcome in zip(targets, outcomes, strict=True):
-        if isinstance(outcome, Delivered):
+        if target.appended and isinstance(outcome, Delivered):
             after_commit(stored_lately(store).note, store, target, staged)
     if alone and staged.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
         staged.left = True              # there is no other try
-    await _on_disk(store, partition, [staged])
+    await _on_disk(store, durability, partition, [staged])
     return outcomes
 
 
-async def _on_disk(store: Store, partition: Partition, messages: Sequence[Staged]) -> None:
+async def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]) -> None:
     """Return when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
-    after_commit(durability_of(store).make_ready, partition)
+    if partition.files.few_ready:
+        after_commit(durability.make_ready, partition)
     if store.settings.sync == NOTHING:
         if len(messages) == 1:
             place_all(messages)
         else:
             after_commit(offload.start, store, "files", partial(place_all, messages))
     else:
-        await durability_of(store).log(partition, messages)
+        await durability.log(partition, messages)
 
 
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
                   received: InternalDate) -> list[Outcome]:
     """At once, unless another transaction holds a lock for longer than usual, or brought the same content."""
     try:
-        return await change(store, lambda: commit(partition, staged, targets, received, seconds=AT_ONCE))
+        return await change(store, partial(commit, partition, staged, targets, received, seconds=AT_ONCE))
     except StoreError as refusal:
         if refusal.problem is not Problem.BUSY:
             raise

@@ -8,6 +8,7 @@ from attrs import field, frozen
 
 from store.errors import Problem, StoreError, disk_problem
 from store.finishing import ofdatabases
+from store.finishing.attempts import FOR_NOW
 from store.finishing.ofmail import NOTHING
 from store.finishing.operationkinds import KINDS, Finish, Kind
 from store.housekeeping.tasks import Task
@@ -90,8 +91,7 @@ def _finish(store: Store, cut: Cut, kind: Kind | None) -> None:
     except (StoreError, Refused) as refusal:
         if isinstance(refusal, StoreError) and refusal.problem is Problem.BUSY:
             return                                  # somebody is at it
-        if isinstance(refusal, StoreError) and refusal.problem in (
-                Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.CORRUPT, Problem.STORE_IN_USE):
+        if isinstance(refusal, StoreError) and refusal.problem in FOR_NOW:
             _put_off(cut, str(refusal))
         else:
             _ended(cut, f"left as it is: {refusal}")

@@ -3,6 +3,7 @@
 from mboxlist.names import MailboxName
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
+from store.finishing.attempts import each, undone
 from store.mailboxes import crosspartition, deletion, namespace, placement
 from store.mailboxes.duepurge import purge_partition
 from store.operations.operationrecord import Operation
@@ -26,10 +27,8 @@ def rename(store: Store, operation: Operation) -> str:
         return f"finished: {old} is {new}" if there else NOTHING
     try:
         namespace.rename_mailbox(store, old, new)
-    except StoreError as error:
-        if error.problem in (Problem.UNAVAILABLE, Problem.DISK_FULL, Problem.BUSY):
-            raise
-        return f"undone: {error.public}"
+    except StoreError as refusal:
+        return undone(refusal)
     return f"finished: {old} is {new}"
 
 
@@ -49,14 +48,17 @@ def _give_messages(store: Store, inbox: MailboxName, new: MailboxName, operation
 def delete(store: Store, operation: Operation) -> str:
     """Delete those that were meant and are still there."""
     done = []
-    for text in operation.arguments["mailboxes"]:
+
+    def one(text: str) -> None:
         name = MailboxName.parse(text)
         entry = store.mailboxes.find(name)
         if entry is not None and entry.created <= operation.began:
             deletion.delete_mailbox(store, name)
         if entry is None or entry.created <= operation.began:
             done.append(text)
-    return f"finished: {', '.join(done)} deleted" if done else NOTHING
+
+    refused = each(operation.arguments["mailboxes"], one)
+    return "; ".join([*([f"finished: {', '.join(done)} deleted"] if done else []), *refused]) or NOTHING
 
 
 def purge(store: Store, operation: Operation) -> str:
@@ -79,10 +81,8 @@ def set_quota(store: Store, operation: Operation) -> str:
             roots.set_all(store, root, limits)
         if octets is not None or messages is not None:
             roots.set_quota(store, root, octets, messages)
-    except StoreError as error:
-        if error.problem in (Problem.NO_USER, Problem.BAD_NAME):
-            return f"undone: {error.public}"
-        raise
+    except StoreError as refusal:
+        return undone(refusal)
     return f"finished: {root} has its limits"
 
 
@@ -101,11 +101,15 @@ def move(store: Store, operation: Operation) -> str:
     """Move those who are not on their new partition yet."""
     moved, to, without = 0, operation.arguments["to"], operation.arguments["without"]
     left = set(partitionmove.owners_on(store, without)) if without else None
-    for owner in operation.arguments["owners"]:
+
+    def one(owner: str) -> None:
+        nonlocal moved
         if owner and store.directory.find(owner) is None:
-            continue
+            return
         partitionmove.complete(store, owner)
         if left is None or owner in left:
             place = to or placement.roomiest(store, without).name
             moved += partitionmove.move_owner(store, owner, place, side_by_side=in_threads).mailboxes
-    return f"finished: {moved} more mailboxes moved"
+
+    refused = each(operation.arguments["owners"], one)
+    return "; ".join([f"finished: {moved} more mailboxes moved", *refused])

@@ -6,6 +6,7 @@ from mboxlist.names import INBOX, MailboxName
 from store import hosting
 from store.accounts.base import Status
 from store.errors import Problem, StoreError
+from store.finishing.attempts import each, undone
 from store.finishing.ofmail import NOTHING
 from store.mailboxes import firstuse
 from store.operations.operationrecord import Operation
@@ -40,17 +41,16 @@ def rename(store: Store, operation: Operation) -> str:
         return NOTHING
     try:
         lifecycle.rename_user(store, old, new)
-    except StoreError as error:
-        if error.problem in (Problem.UNAVAILABLE, Problem.DISK_FULL, Problem.BUSY):
-            raise
-        return f"undone: {error.public}"
+    except StoreError as refusal:
+        return undone(refusal)
     return f"finished: {old} is {new}"
 
 
 def remove(store: Store, operation: Operation) -> str:
     """Remove what is left of those who were to be removed at once."""
     done, other = [], []
-    for user in operation.arguments["users"]:
+
+    def one(user: str) -> None:
         row = store.directory.user(user)
         if row is None:
             done.append(user)
@@ -59,25 +59,26 @@ def remove(store: Store, operation: Operation) -> str:
             done.append(user)
         else:
             other.append(user)
-    return "; ".join(filter(None, (_all(done, "removed"), _all(other, "made anew since, and left as they are"))))
+
+    refused = each(operation.arguments["users"], one)
+    return "; ".join(filter(None, (
+        _all(done, "removed"), _all(other, "made anew since, and left as they are"), *refused)))
 
 
 def undelete(store: Store, operation: Operation) -> str:
     """Bring back what is still missing of those who were to come back."""
     back, problems = [], list[str]()
-    for user in operation.arguments["users"]:
+
+    def one(user: str) -> None:
         try:
-            found = restorable.undelete_user(store, user)
-        except StoreError as error:
-            if error.problem not in (Problem.USER_EXISTS, Problem.NO_USER, Problem.NO_PERMISSION):
+            problems.extend(restorable.undelete_user(store, user).problems)
+        except StoreError as refusal:
+            if refusal.problem is not Problem.USER_EXISTS:
                 raise
-            if store.directory.find(user) is None:
-                problems.append(f"{user}: {error.public}")
-                continue
-        else:
-            problems += found.problems
         back.append(user)
-    return "; ".join(filter(None, (_all(back, "back"), *problems)))
+
+    refused = each(operation.arguments["users"], one)
+    return "; ".join(filter(None, (_all(back, "back"), *problems, *refused)))
 
 
 def _is_meant(store: Store, user: str, operation: Operation) -> bool:

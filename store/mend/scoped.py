@@ -9,7 +9,7 @@ from pathlib import Path
 from mboxlist.entry import MailboxId
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
-from store.mend import idxfiles, leftovers, listrows, lostfigures
+from store.mend import idxfiles, leftovers, listrows, lostfigures, userrecords
 from store.partition.partition import Partition
 from store.quota import roots
 from store.rebuild.outcome import Correction
@@ -23,9 +23,10 @@ def correct_rows(store: Store, owner: str) -> list[Correction]:
 
     Raises StoreError.
     """
+    accounts = list(userrecords.restore_accounts(store, owner))
     if _is_sound(store, owner) and all(store.known(mailbox) for mailbox in _files(store, owner)):
-        return []
-    done = listrows.correct_list(store) + lostfigures.restore_figures(store)
+        return accounts
+    done = accounts + listrows.correct_list(store) + lostfigures.restore_figures(store)
     for partition in store.partitions.values():
         done += leftovers.correct_orphans(store, partition)
     return done
@@ -33,8 +34,9 @@ def correct_rows(store: Store, owner: str) -> list[Correction]:
 
 def correct_some(store: Store, partition: Partition, mailboxes: Sequence[MailboxId]) -> list[Correction]:
     """What their files say of their records, and what hangs on them. Raises StoreError."""
-    return [*idxfiles.follow_files(store, partition, list(mailboxes)),
-            *leftovers.correct_leftovers(store, partition, list(mailboxes), expunged=False)]
+    return [*userrecords.restore_records(store, partition, mailboxes),
+            *idxfiles.follow_files(store, partition, list(mailboxes)),
+            *leftovers.correct_leftovers(store, partition, list(mailboxes))]
 
 
 def _is_sound(store: Store, owner: str) -> bool:

@@ -120,7 +120,11 @@ class _Open:
 
 
 class Scanner:
-    """Finds the parts of one message whose octets are fed in order; `window` of them are looked at together."""
+    """Finds the parts of one message whose octets are fed in order; `window` of them are looked at together.
+
+    `room` is how many octets of headers it may yet take: when it has taken some 64 KiB, `finish` and rendering are work
+    for a thread, and so when there are many `parts`.
+    """
 
     def __init__(self, window: int = WINDOW) -> None:
         self._octets = window
@@ -138,7 +142,7 @@ class Scanner:
         self._head: list[bytes] = []            # the present header as far as it has left the window
         self._head_from = 0                     # offset of the first octet of the header that is not in _head
         self._head_room = MESSAGE_HEADER
-        self._room = ALL_HEADERS
+        self.room = ALL_HEADERS
         self.parts = 1
         self._lines = 0                         # LFs of the message before _counted
         self._counted = 1                       # index in the window
@@ -154,11 +158,6 @@ class Scanner:
         self._waiting_size += len(data)
         if self._waiting_size >= self._octets:
             self._run_waiting(final=False)
-
-    @property
-    def parsed(self) -> int:
-        """Octets of headers taken up so far; past some 64 KiB `finish` and rendering are work for a thread."""
-        return ALL_HEADERS - self._room
 
     def finish(self) -> Part:
         """The tree; the message is complete."""
@@ -282,7 +281,7 @@ class Scanner:
             self._longest = 0
         self._at = at
         self._head_from = part.header_start
-        self._head_room = min(PART_HEADER, self._room)
+        self._head_room = min(PART_HEADER, self.room)
         self._step = self._header
 
     def _header(self, final: bool) -> bool:
@@ -312,7 +311,7 @@ class Scanner:
             piece = self._window[start:min(to, start + self._head_room)]
             self._head.append(piece)
             self._head_room -= len(piece)
-            self._room -= len(piece)
+            self.room -= len(piece)
         self._head_from += to - start
 
     def _header_ends(self, at: int) -> None:
@@ -326,7 +325,7 @@ class Scanner:
         else:                           # it is in the window, all of it
             header = self._window[start:at]
             self._head_room -= len(header)
-            self._room -= len(header)
+            self.room -= len(header)
             self._head_from += len(header)
         if part is self._root and self._head_room > 0:
             part.listed = listed(header)

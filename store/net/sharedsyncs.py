@@ -22,7 +22,6 @@ from store.errors import StoreError
 from store.net.threads import ReactorThreads
 from store.offload import Threads
 from store.partition.partition import Partition
-from store.partition.serials import READY
 from store.partition.staged import Staged
 from store.store import Store
 
@@ -265,7 +264,7 @@ class SharedSyncs(Durability):
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
-        if partition.files.ready < READY // 2 and partition.name not in self._making and not self._freeze.shut:
+        if partition.files.few_ready and partition.name not in self._making and not self._freeze.shut:
             self._making.add(partition.name)
             made = self._threads.run("files", partition.serials.make_ready)
             made.addErrback(lambda failure: TROUBLES.met("no message files can be made ready", str(failure.value)))

@@ -7,4 +7,9 @@ that were cut off.
 Front door: `operationrecord.begun`. A command that changes something in several steps writes its record, on disk,
 before the first of them, and removes it after the last. The process that does it holds the lock of the file: so a
 record whose lock is free is of one that was cut off, which `store.finishing` finishes or undoes. A password is in none.
+
+Two operations that hold the same (`Operation.holds`), such as two imports into one user's mailboxes, are not under way
+at once: who comes second waits for the lock of the other's file. To look for a rival and to write one's own record are
+one step, under the lock of the folder. Whoever finishes what was cut off has its lock, and so is such a rival, too; a
+process that does a command again inherits the lock.
 """

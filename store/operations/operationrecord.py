@@ -4,18 +4,22 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError, disk_problem
+from store.filelock import locked_folder
+
+log = logging.getLogger(__name__)
 
 FOLDER = "operations"
 ENDED = "ended"
@@ -23,16 +27,21 @@ KEPT = 30 * 86400           # seconds for which is told what became of one that 
 MOST_KEPT = 200
 NAME = "%Y%m%dT%H%M%SZ"
 _NEW = ".new"               # ends the name of one that is being written: it has not begun
+EVERYTHING = "*"            # in `Operation.holds`: all that operations of the kind can hold
 #: Refusals that leave something to be finished: the disk was full, or part of the store could not be had.
-_HALF_WAY = (Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.CORRUPT)
+HALF_WAY = frozenset((Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.CORRUPT))
+_LEFT = "the server does what is left as soon as it can: see onecopy status; or run the command again"
+_AGAIN = "what is done stays; run the command again for what is left"
 _numbers = itertools.count(1)
-_finishing = ContextVar("finishing", default=False)     # what is done now is on record as what was cut off
 
 
 @frozen
 class Operation:
     """What was begun: its kind and arguments, when (Unix time), by whom. `outcome`: what became of one that was cut
-    off, at the time `ended`, or so far; `problem`: why it could not be finished yet."""
+    off, at the time `ended`, or so far; `problem`: why it could not be finished yet.
+
+    `holds`: what no other operation that begins with the same word may hold meanwhile, such as the users into whose
+    mailboxes it imports. `again`: the server has had it done again, in a process that has the lock while it lives."""
 
     id: str
     kind: str
@@ -43,6 +52,14 @@ class Operation:
     problem: str = ""
     outcome: str = ""
     ended: float = 0.0
+    holds: list[str] = field(factory=list)
+    again: bool = False
+
+    def is_rival_of(self, other: "Operation") -> bool:
+        """Whether the two must not be done at one time."""
+        return self.kind.partition(" ")[0] == other.kind.partition(" ")[0] and bool(
+            set(self.holds) & set(other.holds) or (
+                self.holds and other.holds and EVERYTHING in (*self.holds, *other.holds)))
 
     def __str__(self) -> str:
         words = (f"{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
@@ -69,7 +86,7 @@ class Cut:
     root: Path
     operation: Operation
     _path: Path = field(repr=False)
-    _locks: list[int] = field(repr=False)       # descriptors that are closed when the lock is given up
+    locks: list[int] = field(repr=False)        # descriptors that are closed when the lock is given up
 
     def end(self, outcome: str) -> None:
         """It is finished, or undone: say what was done; the record goes. Raises OSError."""
@@ -83,49 +100,120 @@ class Cut:
     def so_far(self, outcome: str = "", problem: str = "") -> None:
         """It is not finished yet: say what has been done, or what keeps it from being finished. Raises OSError."""
         if outcome or problem != self.operation.problem:
-            self._locks.append(_write(self._path, evolve(
+            self.locks.append(_write(self._path, evolve(
                 self.operation, outcome=outcome or self.operation.outcome, problem=problem)))
+
+    def done_again(self) -> list[int]:
+        """A process will do it again, which is to inherit these descriptors: it has the lock while it lives.
+        Raises OSError."""
+        self.locks.append(_write(self._path, evolve(self.operation, again=True)))
+        return self.locks
+
+
+#: Those that this process finishes now, by id: what it does for these is on record as what was cut off.
+_finishing: ContextVar[dict[str, Cut] | None] = ContextVar("finishing", default=None)
+
+
+@define
+class Begun:
+    """An operation while its block lasts."""
+
+    _stops: bool = False
+    half_way: bool = False          # part of it was refused for now, and the block goes on
+
+    def refused(self, error: BaseException) -> str:
+        """A part was refused so: what becomes of it, for people to read; "" for what changes nothing."""
+        half_way = error.problem in HALF_WAY if isinstance(error, StoreError) else isinstance(error, OSError)
+        self.half_way = self.half_way or half_way
+        return "" if not half_way else _AGAIN if self._stops else _LEFT
 
 
 @contextlib.contextmanager
-def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False) -> Iterator[None]:
+def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False,
+          holds: Sequence[str] = ()) -> Iterator[Begun]:
     """The operation is on record, on disk, while the block lasts. What ends it half way (no room, Ctrl-C) leaves the
     record, and it is finished later; `stops`: it is whole at any time, and only a kill cuts it off: of all else the
-    person hears who wanted it.
+    person hears who wanted it. Where another is under way that `holds` the same this waits for its end, and says so.
 
     Raises StoreError DISK_FULL, UNAVAILABLE when it cannot be put on record.
     """
-    if _finishing.get():
-        yield
+    if _finishing.get() is not None:
+        yield Begun()
         return
-    began = time.time()
+    began, this = time.time(), Begun(stops)
     operation = Operation(f"{time.strftime(NAME, time.gmtime(began))}-{os.getpid()}-{next(_numbers)}", kind, arguments,
-                          began, who, os.getpid())
+                          began, who, os.getpid(), holds=list(holds))
     path = root / FOLDER / operation.id
     try:
-        handle = _write(path, operation)
+        handle = _in_turn(path, operation)
     except OSError as error:
         raise disk_problem(error) from error
-    leave = False
     try:
-        yield
+        yield this
     except BaseException as error:
-        leave = not stops and (error.problem in _HALF_WAY if isinstance(error, StoreError) else
-                               isinstance(error, OSError | KeyboardInterrupt))
+        this.half_way = this.half_way or isinstance(error, KeyboardInterrupt)
+        error.add_note(this.refused(error))
         raise
     finally:
-        if not leave:
+        if stops or not this.half_way:
             with contextlib.suppress(OSError):      # it is done: whoever finds the record sees that
                 _remove(path)
         os.close(handle)
 
 
-def _write(path: Path, operation: Operation) -> int:
-    """A descriptor that has the lock of the file, which takes the place of one that has the name. Raises OSError."""
+def _in_turn(path: Path, operation: Operation) -> int:
+    """A descriptor that has the lock of its record, which is written when no rival is under way. A killed process
+    leaves no lock, so that nobody waits for one. Raises OSError."""
     folder = path.parent
     if not folder.is_dir():
         privatefiles.make_folder(folder, exist_ok=True)
         sync_folder(folder.parent)
+    while True:
+        with locked_folder(folder), _opened(folder, fcntl.LOCK_SH) as found:
+            rival = next((each for each in found if each.living and each.operation.is_rival_of(operation)), None)
+            if rival is None:
+                return _write(path, operation)
+            handle = os.dup(rival.handle)
+        try:
+            _say_whose_end(rival.operation)
+            fcntl.flock(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
+
+
+def _say_whose_end(rival: Operation) -> None:
+    log.warning("onecopy: %s: this waits for the end of %s (see onecopy status)", rival,
+                "what the server does, which was cut off" if rival.again else
+                f"{rival.who} ({rival.pid}), begun {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(rival.began))} UTC")
+
+
+@frozen
+class _Record:
+    """One of the folder: `living`, while a process has its lock; the lock of another is this process's now."""
+
+    operation: Operation
+    handle: int
+    living: bool
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, how: int) -> Iterator[list[_Record]]:
+    """All that there are. Raises OSError."""
+    found = list[_Record]()
+    with contextlib.ExitStack() as stack:
+        for path in _paths(folder):
+            with contextlib.suppress(FileNotFoundError):
+                handle = privatefiles.open_handle(path)
+                stack.callback(os.close, handle)
+                living = not _try_to_lock(handle, how)
+                if os.path.samestat(os.fstat(handle), path.stat()) and (operation := _read(path)) is not None:
+                    found.append(_Record(operation, handle, living))
+        yield found
+
+
+def _write(path: Path, operation: Operation) -> int:
+    """A descriptor that has the lock of the file, which takes the place of one that has the name. Raises OSError."""
+    folder = path.parent
     hidden = path.with_name(path.name + _NEW)
     hidden.unlink(missing_ok=True)              # left by one that was killed here
     handle = privatefiles.open_handle(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -156,17 +244,9 @@ def _forget(ended: Path) -> None:
 
 def under_way(root: Path) -> tuple[list[Operation], list[Operation]]:
     """Those that are being done now, and those that were cut off and wait."""
-    living, cut = list[Operation](), list[Operation]()
-    for path in _paths(root / FOLDER):
-        with contextlib.suppress(FileNotFoundError):
-            handle = privatefiles.open_handle(path)
-            try:
-                operation = _read(path)
-                if operation is not None:
-                    (cut if _try_to_lock(handle, fcntl.LOCK_SH) else living).append(operation)
-            finally:
-                os.close(handle)
-    return living, cut
+    with _opened(root / FOLDER, fcntl.LOCK_SH) as found:
+        return ([each.operation for each in found if each.living],
+                [each.operation for each in found if not each.living])
 
 
 def ended(root: Path) -> list[Operation]:
@@ -178,24 +258,30 @@ def ended(root: Path) -> list[Operation]:
 @contextlib.contextmanager
 def cut_off(root: Path, only: str | None = None) -> Iterator[list[Cut]]:
     """Those that were cut off, or only the one of that id, in the order in which they began; nobody else has them
-    during the block, and what the block begins is not on record beside them."""
-    handles, found = list[int](), list[Cut]()
-    before = _finishing.set(True)
+    during the block, and what the block begins is not on record beside them. One whose rival is under way waits for
+    another time."""
+    folder = root / FOLDER
+    if not folder.is_dir():
+        yield []
+        return
+    with locked_folder(folder), _opened(folder, fcntl.LOCK_EX) as found:
+        rivals = [each.operation for each in found if each.living]
+        mine = {each.operation.id: Cut(root, each.operation, folder / each.operation.id, [os.dup(each.handle)])
+                for each in found if not each.living and only in (None, each.operation.id)
+                and not any(map(each.operation.is_rival_of, rivals))}
+    before = _finishing.set(mine)
     try:
-        for path in _paths(root / FOLDER):
-            if only not in (None, path.name):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                handle = privatefiles.open_handle(path)
-                handles.append(handle)
-                if _try_to_lock(handle, fcntl.LOCK_EX) and os.path.samestat(os.fstat(handle), path.stat()) and (
-                        operation := _read(path)) is not None:
-                    found.append(Cut(root, operation, path, handles))
-        yield sorted(found, key=lambda each: each.operation.began)
+        yield sorted(mine.values(), key=lambda each: each.operation.began)
     finally:
         _finishing.reset(before)
-        for handle in handles:
-            os.close(handle)
+        for each in mine.values():
+            for handle in each.locks:
+                os.close(handle)
+
+
+def taken(operation: Operation) -> Cut:
+    """The one that this process finishes now."""
+    return (_finishing.get() or {})[operation.id]
 
 
 def _paths(folder: Path) -> list[Path]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
+FEW_READY = 32              # files that are ready: below that more are made
 SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
 READING = os.O_RDONLY | os.O_NONBLOCK       # a pipe that stands in the place of a file has nobody wait
 SPARE = ".new"              # ends a name that a file has while it takes the place of another
@@ -50,6 +51,7 @@ class MessageFiles:
         self._placed: deque[int] = deque()
         self._receiving: weakref.WeakValueDictionary[int, Staged] = weakref.WeakValueDictionary()
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
+        self.few_ready = True           # more should be made ready
         self._names = -1                # an open descriptor of `staging/`
 
     def make_folders(self) -> None:
@@ -112,24 +114,24 @@ class MessageFiles:
 
         A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
         """
-        folder, start, read, close = self._folder, privatefiles.open_handle, os.read, os.close
-        for digest, serial, end in zip(digests, serials, ends, strict=True):
-            name = digest.hex()
-            try:
-                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}", READING)
-            except FileNotFoundError:
-                yield self._beginning(digest, serial, end)
-                continue
-            except OSError:
-                yield None
-                continue
-            try:
-                data = read(handle, end)
-            except OSError:
-                data = b""
-            finally:
-                close(handle)
-            yield data if len(data) == end else None
+        return map(self.beginning, digests, serials, ends)
+
+    def beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
+        """`beginnings` of one."""
+        name = digest.hex()
+        try:
+            handle = privatefiles.open_handle(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", READING)
+        except FileNotFoundError:
+            return self._beginning(digest, serial, end)
+        except OSError:
+            return None
+        try:
+            data = os.read(handle, end)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+        return data if len(data) == end else None
 
     def _beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
         try:
@@ -149,7 +151,7 @@ class MessageFiles:
 
     @property
     def ready(self) -> int:
-        """How many messages can come before more files should be made ready."""
+        """How many messages can come before more files must be made."""
         return len(self._ready)
 
     def make_ready(self, serials: Iterable[int]) -> None:
@@ -167,9 +169,11 @@ class MessageFiles:
                 raise disk_problem(error) from error
             raise
         self._ready.extend(made)
+        self.few_ready = False
 
     def take_ready(self) -> int | None:
         """The serial of a file that was made ready, if there is one."""
+        self.few_ready = len(self._ready) <= FEW_READY
         try:
             return self._ready.popleft()
         except IndexError:

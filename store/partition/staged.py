@@ -8,7 +8,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
-from store.message.mime import Scanner
+from store.message.mime import ALL_HEADERS, Scanner
 from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, remove_name
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,8 @@ class Staged:
         """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
         if self._failed is not None:            # the file lacks something, and always will
             raise disk_problem(self._failed) from self._failed
-        self._digest_held()
+        if self._undigested:
+            self._digest_held()
         data, self._waiting, self._held = b"".join(self._waiting), [], 0
         try:
             if self._file < 0:
@@ -101,12 +102,15 @@ class Staged:
     @property
     def costly(self) -> bool:
         """Whether `finish` has so much of headers, or so many parts, to work on that it belongs into a thread."""
-        return self._scanner is not None and (self._scanner.parsed > SPILL // 2 or self._scanner.parts > MANY_PARTS)
+        scanner = self._scanner
+        return scanner is not None and (scanner.parts > MANY_PARTS or scanner.room < ALL_HEADERS - SPILL // 2)
 
     def finish(self) -> None:
         """The content is complete: digest and structure are final."""
         if not self.digest:
-            self._digest_held()
+            for data in self._undigested:
+                self._digest.update(data)
+            self._undigested.clear()
             self.digest = self._digest.digest()
             if self._scanner is None:
                 return

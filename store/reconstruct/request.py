@@ -71,18 +71,18 @@ class Request:
     users: Path | None = None
     engine: str | None = None
 
-    def begun(self, kind: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+    def begun(self, kind: str, arguments: dict[str, Any]) -> AbstractContextManager[object]:
         """It is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
         return begun(self.root, kind, self.program, arguments)
 
-    def correcting(self) -> AbstractContextManager[None]:
+    def correcting(self) -> AbstractContextManager[object]:
         """`begun` for one that corrects a store that is whole: what was cut off is done again. Raises StoreError."""
         if self.check:
             return nullcontext()
         return self.begun("reconstruct mailboxes", {name: getattr(self, name) for name in (
             "what", "all", "partition", "force", "deep", "cache", "quota", "rights")})
 
-    def making(self) -> AbstractContextManager[None]:
+    def making(self) -> AbstractContextManager[object]:
         """`begun` for one that makes all databases, or the list. Raises StoreError."""
         return self.begun("reconstruct", {"all": not self.mboxlist, "mboxlist": self.mboxlist,
                                           "users": None if self.users is None else str(self.users.absolute())})

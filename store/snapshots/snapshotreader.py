@@ -73,7 +73,7 @@ class SnapshotPartition:
         self._readers = ReaderFlags(self._still.table("seen.db"))
         self._rendered: dict[bytes, CachedMessage] = {}
         try:
-            self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
+            self._epoch = epoch_of(self._states.get(META_KEY) or b"")
         except BaseException:
             self.close()
             raise
@@ -135,8 +135,9 @@ class SnapshotPartition:
         self._still.close()
 
 
-def _epoch_of(meta: bytes) -> int:
-    """Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+def epoch_of(meta: bytes) -> int:
+    """The epoch in what is stored under META_KEY of a partition's states. Raises StoreError UNAVAILABLE when another
+    version of onecopy wrote it."""
     epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
     if form not in READABLE:
         raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")

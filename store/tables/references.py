@@ -141,6 +141,11 @@ class References:
         """Set the record."""
         self.messages.put(digest, record.to_bytes(), txn)
 
+    def write_with(self, digest: bytes, record: MessageRecord, count: int, check: int, txn: "Txn") -> None:
+        """Set the record to this one with `count` more references, whose marks sum to `check`."""
+        self.messages.put(digest, _RECORD.pack(record.serial, record.references + count, record.size, record.trace,
+                                               record.released, record.check + check & _MASK), txn)
+
     def add(self, digest: bytes, count: int, check: int, txn: "Txn") -> None:
         """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""
         data = self.messages.get_to_change(digest, txn)

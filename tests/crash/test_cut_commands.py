@@ -4,6 +4,7 @@ is done wholly or not at all, nothing is wrong with the store, and `onecopy stat
 Without KILLS one moment of some commands is tried; KILLS=20 tries so many moments of each, KILLS=all all of them.
 """
 
+import os
 import shutil
 import signal
 import tempfile
@@ -18,6 +19,8 @@ from store.operations import operationrecord
 from tests.conftest import MEMORY
 from tests.support.faults import killing, starting
 from tests.support.faults.killing import HERE, KILLS, STORE
+from tests.support.processes import command
+from tests.support.processes.environment import plain
 from tests.support.stores import small
 from tests.support.stores.stores import SMALL
 from tests.support.stores.whole import lose_databases
@@ -115,7 +118,7 @@ OTHERS = {
                      "snapshot diff", "spark sharing", "spark shell", "spark sql", "config show", "config check",
                      "config diff", "connections", "logins", "stats", "status", "explain message", "explain access",
                      "explain quota", "explain login", "man", "completion"), "changes nothing in a store"),
-    **dict.fromkeys(("export", "spark export", "spark generate"), "writes outside the store, and can be done again"),
+    **dict.fromkeys(("export", "facts export", "spark generate"), "writes outside the store, and can be done again"),
     **dict.fromkeys(("drain", "directory flush", "config reload"), "is about a server that runs"),
     "init": "a store that is not whole is made by the start (serve --create): tests/tools/commands/test_killed.py",
     "serve": "is the start", "config certificate": "makes one file",
@@ -300,6 +303,42 @@ def test_what_is_under_way_is_left_alone(whole, tmp_path):
             assert store.directory.find("alice") is not None and store.directory.find("zoe") is None
             store.close()
         assert operationrecord.under_way(here / STORE) == ([], []) and operationrecord.ended(here / STORE) == []
+
+
+@pytest.fixture(scope="module")
+def importing(whole, tmp_path_factory):
+    """An import of a Maildir, and what it makes."""
+    return Wanted(whole, tmp_path_factory.mktemp("importing"), "import maildir *")
+
+
+def test_an_import_that_is_typed_waits_for_the_servers(importing, tmp_path):
+    """The server does again the one that was cut off: an import beside it would bring every message twice."""
+    with killing.copied(importing.place, tmp_path) as here:
+        streams = [tmp_path / name for name in ("in", "out", "err")]
+        streams[0].touch()
+        streams[1].touch()
+        os.mkfifo(streams[2])
+        with operationrecord.begun(here / STORE, "import mbox", "onecopy import mbox", {}, holds=["carol"]):
+            typed = command.start([word.replace(killing.HERE, str(here)) for word in importing.each["words"]],
+                                  {**plain(), "ONECOPY_ROOT": str(here / STORE), **options(importing.each)}, streams)
+            with streams[2].open() as complaints:
+                assert "this waits for the end of onecopy import mbox" in complaints.readline()
+                assert [one.kind for one in operationrecord.under_way(here / STORE)[0]] == ["import mbox"]
+        typed.join()
+        assert typed.exitcode == 0 and seen(here, importing.each, "after it") == importing.after
+
+
+def test_the_server_waits_for_an_import_that_is_typed(importing, tmp_path):
+    """By hand another form of the import is under way, for the user into whose mailboxes the one went that was cut off:
+    the server leaves that one alone until the end of the other."""
+    with killing.copied(importing.place, tmp_path) as here:
+        begun = cut(here, importing.each, importing.half_way(), "half way")
+        with operationrecord.begun(here / STORE, "import mbox", "onecopy import mbox", {}, holds=["carol"]):
+            started(here, importing.each, "meanwhile")
+            assert {one.id for one in operationrecord.under_way(here / STORE)[1]} == begun
+        started(here, importing.each, "after it")
+        assert seen(here, importing.each, "after it") == importing.after
+        judge_status(here, "after it", begun)
 
 
 def test_kinds_are_those_of_commands():

@@ -93,7 +93,7 @@ BESIDE = f"""
 1 import cyrus bob --bin /none
 2 spark shell {NO_SPARK}
 2 spark sql {NO_SPARK} SELECT
-2 spark export {NO_SPARK} @/tables
+0 facts export @/facts
 2 spark sharing {NO_SPARK}
 0 spark generate @/generated --messages 10 --users 2 --processes 1
 0 config show

@@ -101,7 +101,8 @@ COMMANDS = (
                                  "written, or not octet for octet"),
     *(Registered(f"import {name}", "importing", reads_as_root=True)
       for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
-    *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
+    *(Registered(f"spark {name}", "spark") for name in ("shell", "sql")),
+    Registered("facts export", "spark"),
     Registered("spark generate", "spark_generate"),
     Registered("config show", "config"),
     Registered("config check", "config_check", stays_root="looks at what root does at the start of the server"),
@@ -137,7 +138,8 @@ GROUPS = {
     "expire": "have old messages go by rules; see and set the rules",
     "snapshot": "make, verify, compare, remove and go back to snapshots of the databases",
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
-    "spark": "ask questions of the whole store with Spark; write its tables for others; make a store to try",
+    "spark": "ask questions of the whole store with Spark; make a store to try",
+    "facts": "write what the databases say as files, for reports over many back ends",
     "config": "show, check and compare the configuration, and have a running server take it over",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }

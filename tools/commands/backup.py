@@ -15,6 +15,7 @@ from store.backup.creation import Form, Making, SoFar
 from store.backup.folder import Folder, archives_at
 from store.backup.integrity import Verified, verify
 from store.backup.restore import Choice, Restored, Restoring, passing_store
+from store.operations.operationrecord import EVERYTHING
 from store.store import Store
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
@@ -257,7 +258,8 @@ def restore(invocation: Invocation) -> int:
             tell(so_far.messages + so_far.there, _rate(so_far.files, begun))
 
         if not arguments.dry_run:
-            stack.enter_context(invocation.repeatable("restore"))
+            stack.enter_context(invocation.repeatable(
+                "restore", [EVERYTHING] if choice.users is None else sorted(choice.users)))
         done = Restoring(store, archives, choice, progress).run()
     facts = attrs.asdict(done)
     _print(invocation, facts, facts.pop("findings"))

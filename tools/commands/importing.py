@@ -1,15 +1,16 @@
 """onecopy import mbox|maildir|imap|dovecot|cyrus"""
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from pop3 import uniqueids
+from store.store import Store
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
@@ -222,6 +223,12 @@ def _users(arguments: argparse.Namespace) -> list[OldUser]:
         raise Failure(str(problem)) from None
 
 
+def _into(store: Store, name: str) -> str:
+    """Whose mailboxes get the mail; the name that was given where there is no such user."""
+    found = store.directory.find(name)
+    return name if found is None else found.user
+
+
 def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
     """Do the jobs, and say what has come of them."""
     arguments, said = invocation.arguments, list[str]()
@@ -232,8 +239,11 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
 
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
-    on_record = nullcontext() if arguments.dry_run else invocation.repeatable(arguments.program.partition(" ")[2])
-    with invocation.store() as store, on_record, changing_bar() as progress:
+    with invocation.store() as store, contextlib.ExitStack() as stack:
+        if not arguments.dry_run:
+            stack.enter_context(invocation.repeatable(arguments.program.partition(" ")[2],
+                                                      [_into(store, job.user) for job in jobs]))
+        progress = stack.enter_context(changing_bar())
         found = importjobs.run(store, jobs, lambda name: None if name == PUBLIC else account(store, name), choices,
                                tell, progress)
     rows = [{"user": user, **taken.facts()} for user, taken in found]

@@ -122,7 +122,8 @@ def rename(invocation: Invocation) -> int:
         user = owner(store, arguments.user)
         old, new = mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name)
         uidnext = namespace.uidnext(store, old)
-        with store.begun("mailbox rename", {"old": str(old), "new": str(new), "uidnext": uidnext}):
+        with store.begun("mailbox rename", {"old": str(old), "new": str(new), "uidnext": uidnext},
+                         holds=[str(old), str(new)]):
             namespace.rename_mailbox(store, old, new)
     return 0
 
@@ -135,5 +136,6 @@ def delete(invocation: Invocation) -> int:
         names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
         question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
         invocation.confirm(question, final=False)
-        with store.begun("mailbox delete", {"mailboxes": [str(name) for name in names.values()]}):
-            return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]))
+        full = [str(name) for name in names.values()]
+        with store.begun("mailbox delete", {"mailboxes": full}, holds=full) as operation:
+            return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]), operation)

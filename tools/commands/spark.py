@@ -1,7 +1,6 @@
-"""onecopy spark sharing, shell, sql, export"""
+"""onecopy spark sharing, shell, sql; facts export"""
 
 import argparse
-from pathlib import Path
 
 from tools.cli.invocation import Parsers
 from tools.cli.later import Later
@@ -13,7 +12,7 @@ ROWS = 1000
 SHARING = Later("tools.spark.sparkcommands:show_sharing", REQUIRE)
 SHELL = Later("tools.spark.sparkcommands:shell", REQUIRE)
 SQL = Later("tools.spark.sparkcommands:sql", REQUIRE)
-EXPORT = Later("tools.spark.sparkcommands:export", REQUIRE)
+EXPORT = Later("tools.spark.facts.factscommand:export", REQUIRE)
 
 
 def add(parser: Parsers) -> None:
@@ -35,12 +34,17 @@ def add(parser: Parsers) -> None:
     form.add_argument("--json", action="store_true")
     form.add_argument("--csv", action="store_true", help="print comma-separated values, for spreadsheets")
     add_options(made)
-    made = parser("spark export", EXPORT, "write the store's tables as Parquet files")
-    made.add_argument("folder", type=Path, metavar="DIR", help="where the files go, a folder for each table")
-    made.add_argument("--table", choices=TABLES, action="append", help="this table alone; again for another one")
-    made.add_argument("--since", action="store_true", help="write only what has changed since the last export to DIR")
+    made = parser("facts export", EXPORT, "write what the databases say of mailboxes, messages, quotas, users and "
+                  "rights as Parquet files, from a snapshot, beside a running server; again: only what has changed")
+    made.add_argument("destination", metavar="DEST", help="a folder, or a URI of what Hadoop writes, such as "
+                      "s3a://BUCKET/FOLDER; each back end needs its own")
+    made.add_argument("--name", metavar="NAME", help="what the back end is called among others (HOST:ROOT)")
+    made.add_argument("--snapshot", metavar="SNAPSHOT", help="of this snapshot, by its name in the list; otherwise one "
+                      "is made, and removed")
+    made.add_argument("--processes", type=_number, default=0, metavar="N",
+                      help="processes that read and write; they give way to all others (half the processors)")
     made.add_argument("--json", action="store_true")
-    add_options(made)
+    add_session_options(made.add_argument_group("Spark, which only a URI needs"))
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -48,6 +52,11 @@ def add_options(made: argparse.ArgumentParser) -> None:
     group = made.add_argument_group("Spark")
     group.add_argument("--stores", metavar="PATHS", help="stores, or partitions, in the place of --root: several with "
                        "commas between them, or a pattern such as '/srv/*/mail'")
+    add_session_options(group)
+
+
+def add_session_options(group: argparse._ArgumentGroup) -> None:
+    """What every command has that may start Spark."""
     group.add_argument("--master", metavar="URL", default="local[*]",
                        help="local[N], spark://HOST:PORT, yarn or k8s://URL (local[*])")
     group.add_argument("--spark", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's own")

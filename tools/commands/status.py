@@ -125,8 +125,8 @@ def _print(found: dict[str, Any]) -> None:
     for title, rows in (("under way", found["under_way"]), ("cut off", found["cut_off"])):
         if rows:
             print(f"\n{title}:")
-            print_table([{"began": when(each["began"]), "pid": each["pid"], "operation": each["operation"]}
-                         for each in rows], ("began", "pid", "operation"))
+            print_table([{"began": when(each["began"]), "by": "the server, again" if each["again"] else each["pid"],
+                          "operation": each["operation"]} for each in rows], ("began", "by", "operation"))
     if found["ended"]:
         print("\ncut off, and what was done about it:")
         print_table([{"ended": when(each["ended"]), "operation": each["operation"], "outcome": each["outcome"]}

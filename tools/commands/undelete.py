@@ -85,8 +85,9 @@ def undelete_users(invocation: Invocation) -> int:
             rows.append(asdict(back))
 
         users = [store.directory.user_id(text) for text in arguments.users]
-        with contextlib.nullcontext() if arguments.dry_run else store.begun("user undelete", {"users": users}):
-            status = each(arguments.users, bring)
+        with contextlib.nullcontext() if arguments.dry_run else store.begun(
+                "user undelete", {"users": users}, holds=users) as operation:
+            status = each(arguments.users, bring, operation)
     if arguments.json:
         print_json({"dry_run": arguments.dry_run, "users": rows})
     elif rows:
@@ -103,7 +104,8 @@ def undelete_expunged(invocation: Invocation) -> int:
         entry = mailbox(store, arguments.user, arguments.mailbox)
         found = [item for item in deleted_messages(store, entry, since=arguments.since)
                  if not arguments.uid or item.uid in arguments.uid]
-        with contextlib.nullcontext() if arguments.list else invocation.repeatable("undelete"):
+        with contextlib.nullcontext() if arguments.list else invocation.repeatable(
+                "undelete", [entry.name.owner]):
             back = [] if arguments.list else undelete_messages(store, entry, since=arguments.since, uids=arguments.uid)
         store.news.tell([entry.id])
     if arguments.list:

@@ -256,8 +256,9 @@ def remove_users(invocation: Invocation) -> int:
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
         if not invocation.arguments.now:
             return each(users, lambda user: lifecycle.remove_user(store, _own_name(store, user)))
-        with store.begun("user remove", {"users": [store.directory.user_id(user) for user in users]}):
-            return each(users, lambda user: restorable.forget_user(store, _own_name(store, user)))
+        ids = [store.directory.user_id(user) for user in users]
+        with store.begun("user remove", {"users": ids}, holds=ids) as operation:
+            return each(users, lambda user: restorable.forget_user(store, _own_name(store, user)), operation)
 
 
 def _own_name(store: Store, address: str) -> str:
@@ -276,6 +277,6 @@ def rename_user(invocation: Invocation) -> int:
     with invocation.store() as store:
         names = store.directory
         old, new = names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new)
-        with store.begun("user rename", {"old": old, "new": new}):
+        with store.begun("user rename", {"old": old, "new": new}, holds=[old, new]):
             lifecycle.rename_user(store, old, new)
     return 0

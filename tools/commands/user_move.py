@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+from store.operations.operationrecord import Begun
 from store.partitions import volumes
 from store.store import Store
 from store.usermove.sendmailboxes import MailboxSender
@@ -40,8 +41,9 @@ def move_users(invocation: Invocation) -> int:
             return max(status, move_owners(store, owners, to))
         if arguments.dry_run:
             return max(status, _count(store, owners, to.lower(), place))
-        with store.begun("user move", {"users": owners, "to": to.lower()}, stops=True):
-            return max(status, _move(store, owners, to.lower(), place))
+        with store.begun("user move", {"users": owners, "to": to.lower()}, stops=True,
+                         holds=owners) as operation:
+            return max(status, _move(store, owners, to.lower(), place, operation))
 
 
 def _place(invocation: Invocation, store: Store, to: str) -> Place | None:
@@ -58,7 +60,7 @@ def _place(invocation: Invocation, store: Store, to: str) -> Place | None:
     return Place.of(invocation.config, store.settings.host)
 
 
-def _move(store: Store, users: list[str], to: str, place: Place) -> int:
+def _move(store: Store, users: list[str], to: str, place: Place, operation: Begun) -> int:
     with progress(len(users)) as tell:
         def work(user: str) -> None:
             row = store.directory.user(user)
@@ -70,7 +72,7 @@ def _move(store: Store, users: list[str], to: str, place: Place) -> int:
             print(f"{user}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files sent "
                   f"({size(done.octets)}), held for {gone.held:.2f} s", flush=True)
 
-        return each(users, work)
+        return each(users, work, operation)
 
 
 def _count(store: Store, users: list[str], to: str, place: Place) -> int:

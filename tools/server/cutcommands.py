@@ -17,10 +17,11 @@ from mboxlist.usermoves import Phase
 from store.errors import Problem, StoreError, disk_problem
 from store.finishing.cutoperations import Finishing
 from store.finishing.operationkinds import Finish
-from store.operations.operationrecord import Operation, under_way
+from store.operations.operationrecord import Operation, taken
 from store.settings import Settings
 from store.store import Store
 from store.usermove.sourceside import finish
+from tools.cli.invocation import AGAIN
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure, status
@@ -64,10 +65,8 @@ class Repeated:
         if operation.id not in self._running:
             if not Path(folder).is_dir():
                 return f"left as it is: {folder} is no more; the same command does what is left"
-            if any(each.kind == operation.kind and each.id != operation.id for each in under_way(self.root)[0]):
-                raise StoreError(Problem.BUSY, "Such a command runs, which may be this one, done again by hand")
             self._running[operation.id] = self.begin(operation.arguments["words"], folder, {
-                **os.environ, "ONECOPY_ROOT": str(self.root.absolute())})
+                **os.environ, "ONECOPY_ROOT": str(self.root.absolute()), AGAIN: "1"}, taken(operation).done_again())
         process, complaints = self._running[operation.id]
         if process.poll() is None:
             raise StoreError(Problem.BUSY, "It is being done again")
@@ -79,12 +78,13 @@ class Repeated:
             return f"finished: done again, with status {process.returncode}"
         return f"left as it is: done again it says: {said}; the same command does what is left"
 
-    def begin(self, words: list[str], folder: str, environment: dict[str, str]
+    def begin(self, words: list[str], folder: str, environment: dict[str, str], locks: list[int]
               ) -> tuple[subprocess.Popen[bytes], BinaryIO]:
-        """The process, and what it complains of. Raises OSError."""
+        """The process, which has the lock of the record while it lives, and what it complains of. Raises OSError."""
         complaints = privatefiles.temporary_file()
         return subprocess.Popen([sys.executable, "-P", "-m", "tools.cli.program", *words], cwd=folder, env=environment,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints), complaints
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints,
+                                pass_fds=locks), complaints
 
     def stop(self) -> None:
         """They leave off; the next start begins them again."""

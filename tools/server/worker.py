@@ -40,6 +40,7 @@ from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
+from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.reactor import install
@@ -63,6 +64,7 @@ def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
     reactor = install()
+    give_back()
     _allow_many_files()
     give_back_memory()
     who, broken = f"{NAME}, {worker_config.name}", partial(_end_broken, config.root)

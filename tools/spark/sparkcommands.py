@@ -1,4 +1,4 @@
-"""onecopy spark shell, sql, export, sharing; and what every command on Spark begins with."""
+"""onecopy spark shell, sql, sharing; and what every command on Spark begins with."""
 
 import code
 import csv
@@ -12,9 +12,9 @@ import attrs
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table
 from tools.exits import Failure
-from tools.spark import parquet, sharing, sparksession
+from tools.spark import sharing, sparksession
 from tools.spark.source.reading import roots
-from tools.spark.sparksession import mapper, plain, progress, tables
+from tools.spark.sparksession import plain, progress, tables
 from tools.spark.tablenames import TABLES
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # begin what a spreadsheet calculates
@@ -84,22 +84,6 @@ def print_csv(rows: Iterable[Mapping[str, object]], columns: Collection[str]) ->
 
 def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
-
-
-def export(invocation: Invocation) -> int:
-    """onecopy spark export"""
-    arguments, where = invocation.arguments, stores(invocation)
-    folder = arguments.folder.absolute()
-    parquet.read_manifest(folder)         # before Spark starts for nothing
-    with session(invocation, "export") as spark, progress(spark, "export"):
-        with plain():
-            done = parquet.export(where, folder, arguments.table or TABLES, mapper(spark, 64), since=arguments.since)
-    if arguments.json:
-        print_json(attrs.asdict(done))
-    else:
-        print_facts({"files written": done.written, "unchanged": done.unchanged, "removed": done.removed,
-                     "rows written": done.rows})
-    return 0
 
 
 def show_sharing(invocation: Invocation) -> int:

@@ -1,19 +1,18 @@
 """The server's keeper in a process of its own, as it starts after something was cut off: it opens the store, does each
 task of housekeeping once, and closes it. It may itself be killed at any moment (see `killing`)."""
 
-import io
 import os
 import resource
-import shutil
 import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from mboxlist import privatefiles
 from store.finishing.cutoperations import Finishing
-from store.housekeeping.tasks import Round
+from store.housekeeping.tasks import Round, Task
+from store.store import Store
 from tests.support.faults.killing import LIMIT, STORE, Moments, Ran
 from tests.support.processes import command
 from tests.support.processes.environment import plain
@@ -54,18 +53,25 @@ def _keeper(environment: dict[str, str], at: int, told: Path, said: Path, files:
         setattr(Finishing, name, _counted(seen, getattr(Finishing, name)))
     try:
         store = cutcommands.open_as_keeper(config, "the keeper")
-        more = cutcommands.finishing(config, _Forked(config.root)).task()
+        again = _Forked(config.root)
+        more = cutcommands.finishing(config, again).task()
         for task in [*tasks(store, keeper=True), more]:
             if task.name in TASKS:
-                turn = Round(task, store)
-                while turn.step(lambda: False) is not None:
-                    pass
-                assert not turn.status().failures, f"{task.name} fails: see the log"
+                _once(task, store)
+        while again.wait():                 # and what came of those that are done again
+            _once(more, store)
         store.close()
     except BaseException:
         said.write_text(traceback.format_exc())
         raise
     told.write_text(str(seen.passed))
+
+
+def _once(task: Task, store: Store) -> None:
+    turn = Round(task, store)
+    while turn.step(lambda: False) is not None:
+        pass
+    assert not turn.status().failures, f"{task.name} fails: see the log"
 
 
 def _counted(seen: Moments, original: Any) -> Any:
@@ -78,10 +84,17 @@ def _counted(seen: Moments, original: Any) -> Any:
 
 
 class _Forked(cutcommands.Repeated):
-    """What is done again is done in a process that is a copy of this one, and waited for; it is not killed."""
+    """What is done again is done in a process that is a copy of this one; it is not killed."""
 
-    def begin(self, words: list[str], folder: str, environment: dict[str, str]) -> Any:
-        """See Repeated."""
+    def wait(self) -> bool:
+        """Wait for the end of one, if one is being done again."""
+        for process, _ in self._running.values():
+            process.wait()
+            return True
+        return False
+
+    def begin(self, words: list[str], folder: str, environment: dict[str, str], locks: list[int]) -> Any:
+        """See Repeated. The copy has all descriptors of this process, and so these locks."""
         place = Path(tempfile.mkdtemp(prefix="onecopy-command-"))
         streams = [place / name for name in ("in", "out", "err")]
         for path in streams:
@@ -96,7 +109,23 @@ class _Forked(cutcommands.Repeated):
             finally:
                 sys.stderr.flush()
                 os._exit(code if isinstance(code, int) else 70)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        complaints = io.BytesIO(streams[2].read_bytes())
-        shutil.rmtree(place)
-        return SimpleNamespace(poll=lambda: status, returncode=status), complaints
+        return _Child(pid), privatefiles.open_file(streams[2], "rb")
+
+
+class _Child:
+    """As far as `Repeated` needs it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """How it has ended, or None."""
+        return self.wait(os.WNOHANG)
+
+    def wait(self, options: int = 0) -> int | None:
+        """See poll."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self._pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode

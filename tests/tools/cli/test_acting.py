@@ -32,7 +32,7 @@ WORDS = {
     "snapshot remove": ["x"], "backup": ["--to", "x"], "restore": ["x"],
     "export": ["alice", "--format", "mbox", "--to", "x"], "import mbox": ["alice", "x"],
     "import maildir": ["alice", "x"], "import imap": ["alice", "--host", "x"], "import dovecot": ["alice"],
-    "import cyrus": ["alice"], "spark sql": ["SELECT"], "spark export": ["x"],
+    "import cyrus": ["alice"], "spark sql": ["SELECT"], "facts export": ["x"],
     "spark generate": ["x", "--messages", "1", "--users", "1"], "explain message": ["--recipient", "alice"],
     "explain access": ["alice", "bob", "x"], "explain quota": ["alice"], "explain login": ["alice"],
     "mailbox subscribe": ["alice", "x"], "mailbox unsubscribe": ["alice", "x"],

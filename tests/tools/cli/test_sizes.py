@@ -50,7 +50,7 @@ CALLS = {
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",
-    "spark sharing": None, "spark sql": None, "spark export": None,
+    "spark sharing": None, "spark sql": None, "facts export": None,
     "spark generate": None,
 }
 # Commands with nothing to print, and those of which others say why (NO_JSON in test_all_commands).

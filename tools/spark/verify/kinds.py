@@ -270,7 +270,9 @@ def with_causes(faults: Sequence[Fault], digests: Mapping[str, frozenset[bytes]]
     broken = {fault.where for fault in first if fault.kind in _RECORDS}
     counted = {f"message {digest.hex()}": where for where, own_digests in digests.items() for digest in own_digests}
     damaged = {fault.where for fault in first if fault.kind in _IDX_DAMAGE}
-    return [evolve(fault, follows=_cause(fault, messages, broken, counted, damaged, files)) for fault in first]
+    missing = {fault.where for fault in first if fault.kind == "index-missing"}
+    return [evolve(fault, follows=fault.where if fault.kind == "index-extra" and fault.where in missing else _cause(
+        fault, messages, broken, counted, damaged, files)) for fault in first]
 
 
 _FILES = ("message-octets", "message-cut", "message-long", "message-other", "message-unreadable", "message-misnamed")

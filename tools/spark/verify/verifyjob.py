@@ -24,6 +24,7 @@ from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.names import SEPARATOR
+from store.check.causes import causes_among
 from store.check.wholecheck import check_all, look_at_layout
 from store.partition.partition import Partition
 from store.quota.roots import root_of
@@ -150,7 +151,8 @@ class _Verifying:
         told = {fault.where for fault in self.faults}
         self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
         if self.store is not None:
-            self.faults += kinds.of_check(check_all(self.store, with_layout=False))
+            self.faults += kinds.of_check(causes_among(self.store, check_all(self.store, with_layout=False)))
+        self.faults.sort(key=lambda fault: (fault.partition, fault.where, fault.kind, fault.what))
         self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
@@ -331,8 +333,8 @@ class _Verifying:
     def _unused(self, partition: str, known: Facts) -> None:
         """Whole files that no store.idx refers to: they wait for the purge, or nobody knows them."""
         used = np.zeros(len(known.digests), np.bool_)
-        for batch in self.plan.batches("references", ["place"], partition=partition):
-            used[batch["place"].to_numpy()] = True
+        for batch in self.plan.batches("references", ["digest"], partition=partition):
+            used[known.find_column(batch["digest"])] = True
         here = self._partition(partition)
         for digest in known.digests[~used].tolist():
             digest = digest.ljust(32, b"\0")

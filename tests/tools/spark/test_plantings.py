@@ -1,0 +1,30 @@
+"""What can be wrong with files, all in one run of Spark: it finds what this process finds alone, and calls it the same.
+(What only databases know is compared by this process in every case; all plantings are in
+tests/tools/commands/test_every_fault.py.)"""
+
+import pytest
+
+from tests.store.check.test_wholecheck import damaged  # noqa: F401
+from tests.tools.commands.test_every_fault import FAULTS
+from tests.tools.spark.conftest import LOCAL
+from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.sparksession import mapper
+from tools.spark.verify.verifyjob import verify
+
+WHERE = [LOCAL]
+#: Those that can be there side by side.
+TOGETHER = [
+    ("its file is missing", "nothing is known of this file", "it is damaged", "the folder is missing",
+     "it was left over"),
+    ("its file has 5 octets", "a chunk of records is lost"),
+    ("a message file has a second name", "it has other records than its mailbox"),
+    ("it is missing", "a row of the list of deleted mailboxes is lost")]
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: names[0])
+def test_spark_finds_what_one_process_finds(spark, damaged, names, tmp_path):        # noqa: F811
+    for what in names:
+        FAULTS[what](damaged)
+    alone = verify(damaged.root, tmp_path / "alone", Local(), damaged)
+    many = verify(damaged.root, tmp_path / "many", Spark(spark), damaged, each=mapper(spark, 256))
+    assert many.faults == alone.faults and len(many.own) == len(names)
