@@ -123,7 +123,7 @@ class Partition:
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
             epoch, serial, written = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
-            if written != FORMAT and not self._read_only:
+            if written != FORMAT and not self.read_only:
                 mark_behind(self.folder)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
