@@ -19,10 +19,11 @@ from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
+from store.mend import idxfiles
 from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room
 from store.quota import accounting
-from store.rebuild.recount import repair_damaged
+from store.rebuild.recount import recount_some, repair_damaged
 from store.recovery import knownfiles, newerfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
@@ -264,7 +265,11 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
     partition, mailbox = store.partitions[item[0]], item[1]
     if mailbox in partition.outdated:
         return newerfiles.take_in(store, partition, mailbox)
-    return int(repair_damaged(store, partition, mailbox))
+    done = list(idxfiles.follow_files(store, partition, [mailbox]))
+    repaired = repair_damaged(store, partition, mailbox)
+    for correction in done + recount_some(store, partition, [mailbox])[0]:
+        log.warning("repaired %s: %s", correction.where, correction.what)
+    return int(repaired)
 
 
 def _flush(store: Store, environment: str) -> int:

@@ -301,10 +301,11 @@ def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
     return not has_room(store, entry, octets)
 
 
-def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
-    """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
-    partition = store.partition_of(entry)
-    root = partition.quota_root(entry.id)
+def warning(store: "Store", entry: MailboxEntry, root: str | None = None) -> Warned | None:
+    """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached.
+    `root`: who knows it has just read the mailbox in the place that the entry says."""
+    partition = store.partition_of(entry) if root is None else store.partition(entry.partition)
+    root = root or partition.quota_root(entry.id)
     use = partition.quotas.glance(root)     # no client waits for somebody's lock to be warned
     if not use.deserves_warning(store.settings):
         return None

@@ -105,7 +105,11 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
         if not all(map(is_whole, chunks)):
             partition.found_damage(entry.id)
             raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
-        return (MailboxState.from_bytes(state, partition.epoch), join(chunks),
+        figures, rows = MailboxState.from_bytes(state, partition.epoch), join(chunks)
+        if len(rows) != figures.messages and not figures.moving:
+            partition.found_damage(entry.id)        # its file may be all that has what is lost
+            raise StoreError(Problem.CORRUPT, detail=f"it has {len(rows)} records, {figures.messages} by its figures")
+        return (figures, rows,
                 list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
 
     read = transact(partition.env, work)
