@@ -24,7 +24,7 @@ from tools.spark.facts.factsexport import export
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.generate.factsgenerator import Fleet, generate
 from tools.spark.report import bysize, fleetjob
-from tools.spark.report.fleetcommand import TITLES
+from tools.spark.report.fleetjob import TITLES
 
 WHERE = [LOCAL]
 NOW = datetime.now(UTC) + timedelta(40)
@@ -97,6 +97,20 @@ def test_classes_by_hand(made: dict[str, Any]) -> None:
     dora, = [row for row in made["users"] if (row["store"], row["user"]) == ("hand", "dora")]
     assert (dora["messages"], dora["idle"], dora["reads_nothing"], dora["limit"]) == (0, True, True, None) or dora[
         "limit"] == 110
+
+
+def test_the_notebook(spark: Any, back_ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example in docs runs, cell by cell, and draws its four plots of these back ends."""
+    monkeypatch.setenv("FACTS", ",".join(back_ends["facts"]))
+    monkeypatch.setenv("PLOTS", str(tmp_path))
+    cells = json.loads((Path(__file__).parents[3] / "docs/examples/facts.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "Largest users.svg", "Single copy.svg", "Sizes.svg", "Holders.svg"}
+    assert "alice" in (tmp_path / "Largest users.svg").read_text()
 
 
 def test_when_a_partition_is_full() -> None:

@@ -10,7 +10,7 @@ from tools.benchmarks.load import procfs
 from tools.benchmarks.load.loadimap import Imap
 from tools.benchmarks.load.loadlmtp import Lmtp
 from tools.benchmarks.load.loop import run, run_one
-from tools.benchmarks.load.measuring import Context, Options
+from tools.benchmarks.load.measuring import Context, Options, settled_cpu
 from tools.benchmarks.load.messages import Message, MessageFactory
 from tools.benchmarks.load.target import Target
 
@@ -46,10 +46,10 @@ def costs(target: Target, mailbox: bytes) -> dict[str, float]:
         for _ in range(WARM):
             operation()
         times = int(min(MOST, max(LEAST, SECONDS * WARM / (time.perf_counter() - begun))))
-        with context.span() as span:
-            for _ in range(times):
-                operation()
-        found[name] = span.server_cpu / times * 1e6
+        before = settled_cpu(target.pid)
+        for _ in range(times):
+            operation()
+        found[name] = (settled_cpu(target.pid) - before) / times * 1e6
     run_one(lmtp.quit())
     run_one(imap.logout())
     return found
