@@ -31,8 +31,8 @@ LISTED = 24                     # octets that the driver keeps for a map task an
 
 @frozen
 class Run:
-    """A report that was made: seconds by the clock, of all tasks, and of the longest one; octets that were shuffled and
-    spilled; tasks."""
+    """A report that was made: seconds by the clock, and of processor time of all tasks and of the longest one; octets
+    that were shuffled and spilled; tasks."""
 
     records: int
     seconds: float
@@ -87,9 +87,9 @@ def measured(records: int, work: Path) -> Run:
     if made["problems"] or done.returncode:
         raise SystemExit(f"the report is wrong: {made['problems']}")
     tasks = [event["Task Metrics"] for event in _events(log) if event["Event"] == "SparkListenerTaskEnd"]
-    times = [task["Executor Run Time"] / 1000 for task in tasks]
+    times = [task["Executor CPU Time"] / 1e9 for task in tasks]
     return Run(sum(one["rows"]["references"] for one in made["back_ends"]), round(seconds, 1), round(sum(times), 1),
-               max(times), sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in tasks),
+               round(max(times), 2), sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in tasks),
                sum(task["Disk Bytes Spilled"] for task in tasks), len(tasks))
 
 
