@@ -130,6 +130,7 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
                           ) -> list[int]:
     """One try. Messages that were staged on another partition are copied to this one."""
     here: list[tuple[Staged, Target, InternalDate]] = []
+    before = Commits.total
     try:
         for staged, target, received in arrived:
             if staged.files is not partition.files:
@@ -159,6 +160,10 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             staged.left = staged.concealed
         await _on_disk(store, durability_of(store), partition, files)
         return uids
+    except BaseException as error:
+        for staged, _, _ in here:
+            _in_doubt(staged, before, error)
+        raise
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
@@ -245,6 +250,9 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
             try:
                 found = await _deliver_here(store, durability, partition, copy, tuple(places.values()), received,
                                             alone=len(names) == 1)
+            except BaseException as error:
+                _in_doubt(copy, before, error)
+                raise
             finally:
                 if copy is not staged and not copy.committed:
                     after_commit(durability.discard, copy)
@@ -258,6 +266,14 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
             found = [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(places)
         outcomes.update(zip(places, found, strict=True))
     return outcomes
+
+
+def _in_doubt(staged: Staged, before: int, error: BaseException) -> None:
+    """Something has failed when something had been committed already, perhaps this message: its file stays then, and
+    the sweep of `staging/` finds out whether it is needed. A refusal is none of these failures."""
+    if Commits.total != before and not isinstance(error, StoreError):
+        staged.close()
+        staged.committed = True
 
 
 def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | None:
