@@ -258,13 +258,13 @@ def agree(store: "Store") -> None:
 
 def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
     """Whether one more message, of at least that size, fits."""
-    partition = store.partition_of(entry)
-    return _fits(store, partition, partition.quota_root(entry.id), octets)
+    partition, root = store.quota_of(entry)
+    return _fits(store, partition, root, octets)
 
 
 def _fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
-    return not store.settings.quota_enforce or (
-        partition.quotas.glance(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
+    return partition.quotas.has_room(root, octets, 1) and (
+        not store.domains.limited or not store.settings.quota_enforce or _fits_domain(store, root, octets))
 
 
 def _fits_domain(store: "Store", root: str, octets: int) -> bool:
