@@ -1,6 +1,7 @@
 """The client of a session: who it has proved to be, how it may do so, and what it has enabled."""
 
 import logging
+from collections.abc import Iterable
 
 from imap.capabilities import capabilities
 from imap.commandreader import CommandReader
@@ -34,7 +35,10 @@ class Client:
         self.state = State.NOT_AUTHENTICATED
         self.login: OpenLogin | None = None
         self.user = ""                          # the user id; nothing before login
-        self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
+        self.enabled: frozenset[bytes] = frozenset()    # what ENABLE and CONDSTORE-enabling commands have turned on
+        self.rev2 = False                       # whether that has IMAP4rev2 (RFC 9051)
+        self.utf8 = False                       # whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1,
+                                                # RFC 6855 §3)
         self.failed_logins = 0
         self.client = ""                        # what the client says it is (RFC 2971), for administrators
         self.ending = "server error"            # why the session ended
@@ -54,15 +58,11 @@ class Client:
         """As it was at the login; None before that."""
         return self.login.admitted.account if self.login is not None else None
 
-    @property
-    def rev2(self) -> bool:
-        """Whether the client has enabled IMAP4rev2 (RFC 9051)."""
-        return b"IMAP4REV2" in self.enabled
-
-    @property
-    def utf8(self) -> bool:
-        """Whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
-        return not self.enabled.isdisjoint(_UTF8)
+    def have_enabled(self, names: Iterable[bytes]) -> None:
+        """Let these, and no others, be what the client has turned on."""
+        self.enabled = frozenset(names)
+        self.rev2 = b"IMAP4REV2" in self.enabled
+        self.utf8 = not self.enabled.isdisjoint(_UTF8)
 
     @property
     def authenticator(self) -> Authenticator:
@@ -122,7 +122,7 @@ class Client:
         self.stream.leave()
         self.end_login()
         self.state = State.NOT_AUTHENTICATED
-        self.enabled.clear()
+        self.have_enabled(())
         self.warned.clear()
         self.reading.log_out()
 

@@ -38,15 +38,17 @@ class CommandReader:
         self._login_by = self._clock.seconds() + self._settings.login_time
         self.framer.limits = self._settings.limits(logged_in=False)
 
-    async def command(self, receive: Callable[[Message], Awaitable[Step | None]]) -> Frame | Rejected:
-        """The next command, whole. `receive` takes a message literal, or says what to do instead.
+    async def command(self, receive: Callable[[Message], Awaitable[Step | None]], step: Step | None,
+                      deadline: float) -> Frame | Rejected:
+        """The next command, whole; `step` is what its first line has come to, or that is to come until the deadline.
+        `receive` takes a message literal, or says what to do instead.
 
         Raises TimedOut, Stopping.
         """
         if self._login_by is not None and self._clock.seconds() >= self._login_by:
             raise TimedOut
-        step: Step | None = None
-        idle, time = True, self._settings.idle_time
+        idle = step is None
+        time = max(0.0, deadline - self._clock.seconds()) if idle else self._settings.command_time
         while True:
             if step is None:
                 try:

@@ -121,7 +121,7 @@ class Selection(Client):
     def enable_condstore(self) -> None:
         """The client has sent a CONDSTORE-enabling command (RFC 7162 §3.1); after the first it hears where it is."""
         if b"CONDSTORE" not in self.enabled:
-            self.enabled.add(b"CONDSTORE")
+            self.have_enabled(self.enabled | {b"CONDSTORE"})
             if self.view is not None:
                 self._tell_modseq(self.view)
 
@@ -182,11 +182,11 @@ class Selection(Client):
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
-        self.require_login()
         own = not view.mailbox.entry.acl and view.mailbox.entry.name.owner == self.user
         version = self.store.mailboxes.version()
         if own and version == self._list_version:
             return
+        self.require_login()
         self._list_version = version
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
@@ -239,12 +239,9 @@ class Selection(Client):
         if view.other_rights:
             view.other_rights = False
             self.stream.write(view.flags_line())
-        much = len(view.rows) >= MANY and max(0 if always is None else len(always),
-                                              0 if belief is None else len(belief.positions)) > QUICK
         try:
             new = self.store.refresh_at_once(view.mailbox)
-            if new is None:
-                much = True
+            if read := new is None:
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
@@ -254,8 +251,12 @@ class Selection(Client):
             return
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
-        merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
-        merged = await offload.run(self.store, "views", merge, user=self.user) if much else merge()
+        if read or len(view.rows) >= MANY and max(0 if always is None else len(always),
+                                                  0 if belief is None else len(belief.positions)) > QUICK:
+            merged = await offload.run(self.store, "views", partial(
+                view.merge, new, expunges=expunges, always=always, belief=belief), user=self.user)
+        else:
+            merged = view.merge(new, expunges=expunges, always=always, belief=belief)
         if merged.more:
             self._claim_recent(view, new.state.recent)
         self._expunged |= len(merged.expunged) > 0

@@ -20,7 +20,7 @@ from imap.snapshotnames import is_there
 from imap.states import Farewell, Refused, Reply, why_not
 from imap.view import View
 from imap.wire import responses
-from imap.wire.commands import BadCommand, Head, State, parse_head
+from imap.wire.commands import BadCommand, Head, State
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
@@ -31,6 +31,7 @@ from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
+from store.net.running import INPUT
 from store.net.stream import Stream
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
@@ -45,7 +46,6 @@ CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND"
 ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
                             b"RENAME"))     # where it is told to the log that somebody lacks the right
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
-HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
 
 T = TypeVar("T")
 Verb = Callable[["Session", Any], Awaitable[Reply]]
@@ -72,7 +72,7 @@ class Session(Selection):
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self._listener = listener
         self._receive = partial(listener.receive, self)
-        self._bad_commands = self._held_back = 0
+        self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
         self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
 
@@ -84,7 +84,12 @@ class Session(Selection):
             self.stream.admit()
             self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
             while self.state is not State.LOGOUT:
-                await self._command()
+                line, deadline = None, self.clock.seconds() + self.settings.idle_time
+                if self.login is not None:
+                    if self.stream.await_input(deadline):
+                        await INPUT             # here, where few functions must be entered again
+                    line = self.stream.line_at_once(self.reading.framer.limits.line)
+                await self._command(line, deadline)
             self.ending = "logout"
         except (Stopping, TimedOut, LimitReached, Farewell) as reason:
             self._send_away(reason)
@@ -122,16 +127,17 @@ class Session(Selection):
         own = self.stream.farewell
         return Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE")
 
-    async def _command(self) -> None:
-        """Read one command, carry it out and answer it."""
-        if self.stream.input_waiting and self._held_back < HELD_BACK:
-            await self.stream.breathe()
-        else:
-            self._held_back = 0
-            if self.stream.behind:
+    async def _command(self, line: bytes | None, deadline: float) -> None:
+        """Read one command, of which this line is there, or which is to begin until the deadline; carry it out and
+        answer it."""
+        step: Step | None = None if line is None else self.reading.framer.line(line)
+        if step is None:
+            if self.stream.held_back:
                 await self.stream.drain(self.settings.command_time)
-        step = await self.reading.command(self._receive)
-        self._held_back += 1
+            else:
+                await self.stream.breathe()
+        if type(step) is not Frame:
+            step = await self.reading.command(self._receive, step, deadline)
         try:
             if isinstance(step, Rejected):
                 self._answer_bad(step.tag, step.problem)
@@ -146,16 +152,17 @@ class Session(Selection):
                 self.forget_message()
 
     async def _carry_out(self, frame: Frame) -> None:
-        head = parse_head(frame, self.reading.framer.limits, utf8=self.utf8)
+        head = Head(frame)
         if self.state not in head.entry.states:
             raise BadCommand(head.tag, SyntaxProblem(why_not(head.entry, self.state)))
         try:
-            command = head.value()
+            command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
             raise
-        self.require_login()
+        if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
+            self.require_login()
         self.tag = head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total

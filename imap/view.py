@@ -23,6 +23,7 @@ FEW = 4                     # messages, one in so many, are looked at one by one
 BATCH = 2000                # messages told of in one piece: well under a millisecond of work
 _NONE: Positions = np.empty(0, np.intp)
 ALL_FLAGS = Flag(31)
+_SYSTEM = int(ALL_FLAGS)
 _END = 1 << 32              # above every UID
 Ascending = NDArray[Any]
 
@@ -262,9 +263,18 @@ class View:
 
     def _flags_line_of(self, at: int, *, by_uid: bool, modseqs: bool) -> bytes:
         uid, flags, _, words, modseq = flags_of(self.rows[at])
-        recent = any(first <= uid < end for first, end in self._recent)
-        said = format_flags(flags & int(ALL_FLAGS), self.mailbox.keyword_names(words) if words else (), recent)
-        return flags_changed_of(at + 1, uid, said, modseq, by_uid=by_uid, modseqs=modseqs)
+        return flags_changed_of(at + 1, uid, self._flag_list(uid, flags, words), modseq, by_uid=by_uid, modseqs=modseqs)
+
+    def flag_list(self, row: np.void) -> bytes:
+        """The flags of one record, in parentheses."""
+        uid, flags, _, words, _ = flags_of(row)
+        return self._flag_list(uid, flags, words)
+
+    def _flag_list(self, uid: int, flags: int, words: int) -> bytes:
+        recent = False
+        for first, end in self._recent:
+            recent |= first <= uid < end
+        return format_flags(flags & _SYSTEM, self.mailbox.keyword_names(words) if words else (), recent)
 
 
 def _find(wanted: Ascending, there: Ascending | None) -> tuple[Any, Positions]:

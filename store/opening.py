@@ -15,6 +15,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.kv import NeedsRecovery
+from mboxlist.engine.troubles import after_commit
 from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
@@ -136,7 +137,7 @@ class _Opening:
         for partition in partitions.values():
             partition.domains = store.domains
         mailboxes.noticed = lambda entry: writing.note(store, entry)
-        users.noticed = lambda user: self.news.tell([account(user)])
+        users.noticed = lambda user: self._changed(store, user)
         users.domains.noticed = lambda domain: self.news.tell([account(f"@{domain}")])
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
@@ -147,6 +148,11 @@ class _Opening:
         freeze.read_only = read_only
         self.processes.opened()
         return store
+
+    def _changed(self, store: Store, user: str) -> None:
+        """The row of a user has changed, and the change is on disk."""
+        after_commit(self.news.tell, [account(user)])
+        after_commit(writing.note_user, store, user)
 
     def _recovery(self) -> Recovery:
         from store.recovery.environments import Recovery  # here: a process that is not alone in the store needs none

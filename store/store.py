@@ -264,7 +264,9 @@ class Store:
 
     def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
         """What `refresh` gives, or None where so much must be read for it that it belongs into a thread."""
-        return self._refresh(mailbox, at_once=True)
+        known = self.partitions.get(mailbox.entry.partition)
+        seen = known.views.glance(mailbox) if known is not None else None
+        return seen if seen is not None else self._refresh(mailbox, at_once=True)
 
     def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
         def work(entry: MailboxEntry, partition: Partition) -> Mailbox | None:
@@ -272,9 +274,7 @@ class Store:
                 return partition.views.refresh(mailbox, at_once=at_once)
             return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
-        known = self.partitions.get(mailbox.entry.partition)
-        seen = known.views.glance(mailbox) if known is not None else None
-        return seen if seen is not None else self.at(mailbox.entry, work)
+        return self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other

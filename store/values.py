@@ -101,6 +101,7 @@ class Repair(Enum):
     OWNER = "check --repair"
     OWNER_NAMED = "check --repair --workers-user USER"
     ADD_USER = "user add {}"
+    USERS = "reconstruct --mboxlist --force --users FILE"
     SET_USER = "user set {} --status active --password"
     RENAME = "mailbox rename {} {} NEW"
     ADD_PARTITION = "partition add {}"

@@ -11,7 +11,7 @@ from imap.session import Session
 from imap.states import Refused, Reply, why_not
 from imap.wire import responses
 from imap.wire.append import Append, Appended, parse_next_message
-from imap.wire.commands import BadCommand, parse_head
+from imap.wire.commands import BadCommand, Head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
 from mboxlist.engine.troubles import after_commit
@@ -146,7 +146,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
     else:
         if arriving.failure is not None:
             raise arriving.failure
-        parse_next_message(wanted.frame.parts[-1], wanted.frame.parts[-3])
+        parse_next_message(wanted.frame[-1], wanted.frame[-3])
     if not wanted.size:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
@@ -159,11 +159,11 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
 
 def _first(session: Session, wanted: Message) -> Arriving:
     try:
-        head = parse_head(wanted.frame, session.reading.framer.limits, utf8=session.utf8)
+        head = Head(wanted.frame)
         reason = why_not(head.entry, session.state)
         if reason:
             raise SyntaxProblem(reason)
-        command = head.value()
+        command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
     return Arriving(session.target(command.mailbox))

@@ -83,7 +83,7 @@ async def enable(session: Session, command: Enable) -> Reply:
     session.stream.write(responses.enabled([ENABLED_BY_ENABLE[name] for name in names]))
     if names.keys() & {b"CONDSTORE", b"QRESYNC"}:
         session.enable_condstore()
-    session.enabled |= names.keys() | {IMPLIED[name] for name in names if name in IMPLIED}
+    session.have_enabled(session.enabled | names.keys() | {IMPLIED[name] for name in names if name in IMPLIED})
     if session.rev2 and session.view is not None:
         session.view.forget_recent()
     return Reply("ENABLE completed")

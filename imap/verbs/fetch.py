@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-from attrs import define, field
+from attrs import frozen
 from numpy.typing import NDArray
 
 from imap.commandreader import READ_OCTETS
@@ -23,7 +23,7 @@ from imap.verbs import binary
 from imap.verbs.quick import Quick, Span, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
-from imap.wire.fetch import Binary, Fetch, Item, Part, Section
+from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
 from imap.wire.structures import without_global
 from imap.wire.writer import without_nul
@@ -73,9 +73,11 @@ async def fetch(session: Session, command: Fetch) -> Reply:
         positions = changed_since(view, positions, command.changed_since)
         if command.vanished:
             await vanished(session, view, command.messages, command.changed_since)
-    work = _Fetching(session, view, command)
-    for at in range(0, len(positions), work.batch):
-        await work.send(positions[at:at + work.batch])
+    work = _Fetching(session, view, command.items)
+    if len(positions) != 1 or work.sets_seen or not await work.send_one(int(positions[0])):
+        batch = work.plan.batch
+        for at in range(0, len(positions), batch):
+            await work.send(positions[at:at + batch])
     if work.seen:
         await durable.flushed(session.store, view.mailbox.entry)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
@@ -87,53 +89,89 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     return Reply(f"{name} completed")
 
 
-@define(eq=False)
+@frozen(eq=False)
+class _Plan:
+    """What a list of items comes to, in whatever mailbox."""
+
+    items: tuple[Item, ...]
+    sections: tuple[Section | Binary, ...]
+    sets_seen: bool
+    reads: bool                 # more than headers, from the beginning of the message
+    needs_cache: bool
+    quick: Quick | None
+
+    @property
+    def batch(self) -> int:
+        """How many messages are answered for at a time."""
+        if self.sections and not (self.quick is not None and self.quick.of_record):
+            return READ
+        return CACHED if self.needs_cache else FIGURES
+
+    @classmethod
+    def of(cls, wanted: Items) -> "_Plan":
+        """That of these items."""
+        items = tuple([one for one in wanted if isinstance(one, Item)])
+        sections = tuple([one for one in wanted if not isinstance(one, Item)])
+        quick = Quick.of(sections) if sections else None
+        listed = quick is not None and bool(quick.of_record)
+        needs_cache = listed or any(one in _CACHED_ITEMS for one in items) or any(one.path for one in sections)
+        return cls(items, sections, any(one.sets_seen for one in sections), any(map(_is_read, sections)), needs_cache,
+                   quick)
+
+
 class _Fetching:
     """One FETCH under way."""
 
-    session: Session
-    view: View
-    command: Fetch
-    items: tuple[Item, ...] = field(init=False)
-    sections: tuple[Section | Binary, ...] = field(init=False)
-    seen: list[Positions] = field(init=False, factory=list)     # messages that this has made \\Seen
-    modseqs: list[NDArray[np.uint64]] = field(init=False, factory=list)     # and their MODSEQs
-    unreadable: Problem | None = field(init=False, default=None)
-    undecodable: bool = field(init=False, default=False)
-    batch: int = field(init=False)
-    _needs_cache: bool = field(init=False)
-    _sets_seen: bool = field(init=False)
-    _reads: bool = field(init=False)                            # more than headers, from its beginning
-    _quick: Quick | None = field(init=False)
-    _decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = field(init=False, default=None)
-    _held: int = field(init=False, default=0)                   # octets of files since others were last let in
+    def __init__(self, session: Session, view: View, wanted: Items) -> None:
+        self.session = session
+        self.view = view
+        plan = wanted.plan
+        if not isinstance(plan, _Plan):
+            plan = wanted.plan = _Plan.of(wanted)
+        self.plan = plan
+        self.sets_seen = plan.sets_seen and not view.read_only and bool(int(view.changeable) & SEEN)
+        self.seen: list[Positions] = []                     # messages that this has made \\Seen
+        self.modseqs: list[NDArray[np.uint64]] = []         # and their MODSEQs
+        self.unreadable: Problem | None = None
+        self.undecodable = False
+        self._decoded: tuple[CachedMessage, dict[Path, PartSpan]] | None = None
+        self._held = 0                                      # octets of files since others were last let in
 
-    def __attrs_post_init__(self) -> None:
-        items: list[Item] = []
-        sections: list[Section | Binary] = []
-        may_set = not self.view.read_only and bool(int(self.view.changeable) & SEEN)
-        self._sets_seen = self._reads = self._needs_cache = False
-        for one in self.command.items:
-            if isinstance(one, Item):
-                items.append(one)
-                self._needs_cache |= one in _CACHED_ITEMS
-            else:
-                sections.append(one)
-                self._sets_seen |= may_set and one.sets_seen
-                self._reads |= _is_read(one)
-                self._needs_cache |= bool(one.path)
-        self.items, self.sections = tuple(items), tuple(sections)
-        self._quick = Quick.of(self.sections) if sections else None
-        listed = self._quick is not None and bool(self._quick.of_record)
-        self._needs_cache |= listed
-        self.batch = READ if self.sections and not listed else CACHED if self._needs_cache else FIGURES
+    async def send_one(self, at: int) -> bool:
+        """Answer for the message at that place, of which nothing is to be changed; False when that is to be done as for
+        many, since its cache record is lost."""
+        session, plan, rows = self.session, self.plan, self.view.rows[at:at + 1]
+        cached: _Records | None = None
+        if plan.needs_cache:
+            cached = self._known(rows) if session.snapshots.snapshot is None else await self._records(rows)
+            if cached is None or None in cached:
+                return False
+        head = b"* %d FETCH (" % (at + 1) + b" ".join([self._item(one, rows, cached) for one in plan.items])
+        if plan.sections:
+            await self._send_answers([head], rows, cached)
+        else:
+            session.stream.write(head + b")\r\n")
+        if session.stream.behind:
+            await session.stream.drain(session.settings.command_time)
+        return True
+
+    def _item(self, item: Item, rows: Rows, cached: _Records | None) -> bytes:
+        """`_columns` of one item of one message."""
+        if item is Item.UID:
+            return b"UID %d" % rows["uid"][0]
+        if item is Item.FLAGS:
+            return b"FLAGS " + self.view.flag_list(rows[0])
+        if item is Item.ENVELOPE and cached is not None and cached[0] is not None:
+            return b"ENVELOPE " + cached[0].envelope
+        (form,), columns = self._columns(rows, cached or (), (item,))
+        return form % tuple([one for one, in columns])
 
     async def send(self, positions: Positions) -> None:
         """Answer for one batch."""
         session, rows = self.session, take(self.view.rows, positions)
-        newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self._sets_seen else _NOTHING
-        cached = await self._records(rows) if self._needs_cache else None
-        if self.sections:
+        newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self.sets_seen else _NOTHING
+        cached = await self._records(rows) if self.plan.needs_cache else None
+        if self.plan.sections:
             await self._send_sections(positions, rows, cached, newly)
         elif cached is None or None not in cached:
             session.stream.write(self._lines(positions, rows, cached))
@@ -178,20 +216,20 @@ class _Fetching:
         return structures if self.session.utf8 else [without_global(one) for one in structures]
 
     def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
-        forms, columns = self._columns(rows, cached or (), self.items)
+        forms, columns = self._columns(rows, cached or (), self.plan.items)
         form = b"* %d FETCH (" + b" ".join(forms) + b")\r\n"
         return format_lines(form, ((positions + 1).tolist(), *columns))
 
     def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
         """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
         if cached is None or None not in cached:
-            forms, columns = self._columns(rows, cached or (), self.items)
+            forms, columns = self._columns(rows, cached or (), self.plan.items)
             form = b"* %d FETCH (" + b" ".join(forms)
             return [form % values for values in zip((positions + 1).tolist(), *columns, strict=True)]
         whole = np.array([record is not None for record in cached], np.bool_)
-        poor = [item for item in self.items if item not in _CACHED_ITEMS]
+        poor = [item for item in self.plan.items if item not in _CACHED_ITEMS]
         heads = [b""] * len(rows)
-        for places, items in ((np.flatnonzero(whole), self.items), (np.flatnonzero(~whole), poor)):
+        for places, items in ((np.flatnonzero(whole), self.plan.items), (np.flatnonzero(~whole), poor)):
             forms, columns = self._columns(rows[places], [cached[at] for at in places.tolist()], items)
             form = b"* %d FETCH (" + b" ".join(forms)
             lines = zip((positions[places] + 1).tolist(), *columns, strict=True)
@@ -207,13 +245,18 @@ class _Fetching:
         return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows,
                                                         user=session.user))
 
+    def _known(self, rows: Rows) -> _Records | None:
+        """The cache records, when none is lost."""
+        try:
+            return [*self.session.source.cached(self.view.mailbox.entry, rows)]
+        except StoreError:
+            return None
+
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""
         entry, store = self.view.mailbox.entry, self.session.source
-        try:
-            return [*store.cached(entry, rows)]
-        except StoreError:
-            pass
+        if (known := self._known(rows)) is not None:
+            return known
         records: _Records = []
         for at in range(len(rows)):
             try:
@@ -263,22 +306,27 @@ class _Fetching:
 
     async def _send_sections(self, positions: Positions, rows: Rows, cached: _Records | None, newly: Positions) -> None:
         heads = self._heads(positions, rows, cached)
-        if self._reads:
-            self.session.stream.acts["read"] += len(rows)
         if len(newly):      # what the client must hear of a message that this has made \Seen (RFC 7162 §3.2.4)
             wanted = (Item.UID, Item.FLAGS, Item.MODSEQ) if b"CONDSTORE" in self.session.enabled else (Item.FLAGS,)
-            forms, columns = self._columns(rows[newly], (), [item for item in wanted if item not in self.items])
+            forms, columns = self._columns(rows[newly], (), [item for item in wanted if item not in self.plan.items])
             form = b" ".join(forms)
             for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
                 heads[at] += _separator(heads[at]) + form % values
-        write = self.session.stream.write
+        await self._send_answers(heads, rows, cached)
+
+    async def _send_answers(self, heads: list[bytes], rows: Rows, cached: _Records | None) -> None:
+        """The sections of these messages, behind the heads of the responses."""
+        if self.plan.reads:
+            self.session.stream.acts["read"] += len(rows)
+        write, quick = self.session.stream.write, self.plan.quick
         answers: Iterable[bytes | None] = repeat(None, len(heads))
-        if self._quick is not None and self._quick.of_record and cached is not None:
-            answers = self._quick.from_records(cached)
-        elif self._quick is not None:
+        if quick is not None and quick.of_record and cached is not None:
+            answers = quick.from_records(cached)
+        elif quick is not None:
             partition = self.session.source.partition(self.view.mailbox.entry.partition)
-            answers = self._quick.answers(partition.files, rows, partition.private_headers,
-                                          verified=self.session.store.settings.verify_reads)
+            find = quick.answers if len(rows) > 1 else quick.answer
+            answers = find(partition.files, rows, partition.private_headers,
+                           verified=self.session.store.settings.verify_reads)
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)
@@ -287,7 +335,7 @@ class _Fetching:
             self._held += len(answer)
             if self._held >= READ_OCTETS:
                 await self._breathe()
-            elif len(self.sections) > FEW:
+            elif len(self.plan.sections) > FEW:
                 await self.session.stream.breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
@@ -297,11 +345,11 @@ class _Fetching:
             file = self._open(row)
         except StoreError as error:
             self._lost(error)
-            stream.write(head + _separator(head) + b" ".join(map(_nothing, self.sections)) + b")\r\n")
+            stream.write(head + _separator(head) + b" ".join(map(_nothing, self.plan.sections)) + b")\r\n")
             return
         walked: dict[Span, Fields] = {}         # headers, by where they are
         with file:
-            for one in self.sections:
+            for one in self.plan.sections:
                 await stream.breathe()
                 start, head = head + _separator(head), b""
                 try:
@@ -333,7 +381,7 @@ class _Fetching:
         if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
             file.close()
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['digest']).hex()} is too short")
-        if not self.session.store.settings.verify_reads or self._quick is not None and self._quick.headers_only:
+        if not self.session.store.settings.verify_reads or self.plan.quick is not None and self.plan.quick.headers_only:
             return file
         return verified(file, bytes(row["digest"]))
 
@@ -391,7 +439,7 @@ class _Fetching:
 
     async def _walk(self, header: bytes) -> Fields:
         """Its fields; those of a long one are found in a thread."""
-        names = [name for one in self.sections if isinstance(one, Section) for name in one.fields or ()]
+        names = [name for one in self.plan.sections if isinstance(one, Section) for name in one.fields or ()]
         if len(header) <= LONG_HEADER:
             return Fields(header, names)
         return await self.session.patiently(offload.run(self.session.store, "search", Fields, header, names,

@@ -16,7 +16,7 @@ from store.message.fields import LISTED, header_fields, lister, picker
 from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
 from store.partition.verified import LARGEST, agrees
-from store.tables.index import Rows
+from store.tables.index import Rows, message_of
 from store.tables.privateheaders import PrivateHeaders
 
 MANY = 16                   # sections
@@ -89,6 +89,26 @@ class Quick:
                 yield None
             else:
                 yield only(message, end) if only else b" ".join([render(message, end) for render in self.renders])
+
+    def answer(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
+               ) -> tuple[bytes | None]:
+        """`answers` of one message."""
+        size, serial, header_length, digest, number = message_of(rows[0])
+        head = private_headers.get(number) if number else b""
+        end = header_length + size - len(head or b"")
+        if self.headers_only:
+            end = min(end, header_length + BEGINNING)
+        message = None
+        if head is not None and end > header_length and (self.headers_only or end <= LARGEST):
+            message = files.beginning(digest, serial, end)
+        if message is None or verified and not self.headers_only and not agrees(message, digest):
+            return None,
+        if header_length:
+            message = message[header_length:]
+        if head:
+            message = head + message
+        body = header_end(message) if self.to_end_of_header else 0
+        return None if body is None else b" ".join([render(message, body) for render in self.renders]),
 
     def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[bytes | None]:
         """The sections of each message by its cache record; None where that is lost or does not have the fields."""

@@ -20,11 +20,13 @@ from store import offload
 from store.progress import Progress
 from store.search import searchkeys
 from store.search.mailboxsearch import search as find
-from store.search.searchkeys import Among, Key, ModSeq, Numbers, ReceivedAt, asks
+from store.search.searchkeys import Among, Key, ModSeq, Numbers, ReceivedAt
 from store.tables.state import Mailbox
 
 # Keys that look into messages.
 _READS = (searchkeys.Body, searchkeys.Envelope, searchkeys.Header, searchkeys.Sent, searchkeys.Text)
+
+_OF_SESSION = (searchkeys.Saved, searchkeys.Within, searchkeys.Recent)
 
 LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
 
@@ -35,7 +37,8 @@ async def search(session: Session, command: Search) -> Reply:
     """The numbers, or UIDs, of the messages that the key finds."""
     if command.charset is not None and b"UTF8=ACCEPT" in session.enabled:
         raise Refused("After ENABLE UTF8=ACCEPT there is no CHARSET", status=BAD)       # RFC 6855 §3
-    found = await matching(session, command, lambda _, found, progress: found, thread=asks(command.key, *_READS))
+    found = await matching(session, command, lambda _, found, progress: found,
+                           thread=not command.kinds.isdisjoint(_READS))
     results = command.results
     if results is None and session.rev2:
         results = frozenset({Result.ALL})               # RFC 9051 §6.4.4
@@ -58,9 +61,10 @@ async def matching(session: Session, command: Search | Sort | Thread,
     try:
         if not command.charset_known:
             raise Refused("That charset is not known here", CHARSETS)
-        if asks(command.key, ModSeq):
+        kinds = command.kinds
+        if ModSeq in kinds:
             session.enable_condstore()
-        if asks(command.key, Numbers):
+        if Numbers in kinds:
             session.keep_numbers()
         now = int(session.clock.seconds())
         newest = view.mailbox           # with what this session still numbers
@@ -68,7 +72,9 @@ async def matching(session: Session, command: Search | Sort | Thread,
         progress = session.progress()
 
         def work() -> T:
-            key = searchkeys.mapped(command.key, _ForSession(view, now).of)
+            key = command.key
+            if not kinds.isdisjoint(_OF_SESSION):
+                key = searchkeys.mapped(key, _ForSession(view, now).of)
             found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(found.nonzero()[0]), progress)
 
@@ -96,7 +102,7 @@ def numbers_of(view: View, command: Search | Sort | Thread, found: Positions) ->
 
 def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
     """The highest MODSEQ of these messages if the client has asked for any (RFC 7162 §3.1.5), else 0."""
-    if not len(found) or not asks(command.key, ModSeq):
+    if not len(found) or ModSeq not in command.kinds:
         return 0
     return int(view.rows["modseq"][found].max())
 

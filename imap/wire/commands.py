@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from attrs import define, frozen
+from attrs import frozen
 
 from imap.wire.accesscontrol import GetAcl, MyRights, parse_deleteacl, parse_listrights, parse_setacl
 from imap.wire.append import parse_append
@@ -50,18 +50,22 @@ class Entry:
     """One command. `numbers`: its arguments or its answer use message sequence numbers, so no expunge may be told
     between its being sent and its end unless `expunges` (RFC 3501 §5.5, §7.4.1)."""
 
-    parse: Callable[[Scanner], Any]
+    parse: "Callable[[Scanner], Any] | Bare"
     states: tuple[State, ...]
     numbers: bool
     expunges: bool
 
 
-def bare(command: Any) -> Callable[[Scanner], Any]:
-    """A parser for a command without arguments."""
-    def parse(scan: Scanner) -> Any:
+@frozen
+class Bare:
+    """The parser of a command without arguments, which is always this value."""
+
+    command: Any
+
+    def __call__(self, scan: Scanner) -> Any:
+        """The command."""
         scan.end()
-        return command
-    return parse
+        return self.command
 
 
 def of_mailbox(make: Callable[[str], Any]) -> Callable[[Scanner], Any]:
@@ -75,19 +79,19 @@ def of_mailbox(make: Callable[[str], Any]) -> Callable[[Scanner], Any]:
 
 COMMANDS: dict[bytes, Entry] = {
     #                      parser                                    states         uses numbers   tells of expunges
-    b"CAPABILITY":   Entry(bare(Capability()),                       ANY,           numbers=False, expunges=True),
-    b"NOOP":         Entry(bare(Noop()),                             ANY,           numbers=False, expunges=True),
-    b"LOGOUT":       Entry(bare(Logout()),                           ANY,           numbers=False, expunges=False),
+    b"CAPABILITY":   Entry(Bare(Capability()),                       ANY,           numbers=False, expunges=True),
+    b"NOOP":         Entry(Bare(Noop()),                             ANY,           numbers=False, expunges=True),
+    b"LOGOUT":       Entry(Bare(Logout()),                           ANY,           numbers=False, expunges=False),
     b"ID":           Entry(parse_id,                                 ANY,           numbers=False, expunges=True),
-    b"STARTTLS":     Entry(bare(StartTls()),                         BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"STARTTLS":     Entry(Bare(StartTls()),                         BEFORE_LOGIN,  numbers=False, expunges=False),
     b"LOGIN":        Entry(parse_login,                              BEFORE_LOGIN,  numbers=False, expunges=False),
     b"AUTHENTICATE": Entry(parse_authenticate,                       BEFORE_LOGIN,  numbers=False, expunges=False),
     b"ENABLE":       Entry(parse_enable,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"UNAUTHENTICATE": Entry(bare(Unauthenticate()),                 AUTHENTICATED, numbers=False, expunges=False),
-    b"IDLE":         Entry(bare(Idle()),                             AUTHENTICATED, numbers=False, expunges=True),
+    b"UNAUTHENTICATE": Entry(Bare(Unauthenticate()),                 AUTHENTICATED, numbers=False, expunges=False),
+    b"IDLE":         Entry(Bare(Idle()),                             AUTHENTICATED, numbers=False, expunges=True),
     b"SELECT":       Entry(partial(parse_select, read_only=False),   AUTHENTICATED, numbers=False, expunges=False),
     b"EXAMINE":      Entry(partial(parse_select, read_only=True),    AUTHENTICATED, numbers=False, expunges=False),
-    b"NAMESPACE":    Entry(bare(Namespace()),                        AUTHENTICATED, numbers=False, expunges=True),
+    b"NAMESPACE":    Entry(Bare(Namespace()),                        AUTHENTICATED, numbers=False, expunges=True),
     b"CREATE":       Entry(parse_create,                             AUTHENTICATED, numbers=False, expunges=True),
     b"DELETE":       Entry(of_mailbox(Delete),                       AUTHENTICATED, numbers=False, expunges=True),
     b"RENAME":       Entry(parse_rename,                             AUTHENTICATED, numbers=False, expunges=True),
@@ -105,10 +109,10 @@ COMMANDS: dict[bytes, Entry] = {
     b"GETQUOTAROOT": Entry(of_mailbox(GetQuotaRoot),                 AUTHENTICATED, numbers=False, expunges=True),
     b"SETQUOTA":     Entry(parse_setquota,                           AUTHENTICATED, numbers=False, expunges=True),
     b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"CHECK":        Entry(bare(Check()),                            SELECTED,      numbers=False, expunges=True),
-    b"CLOSE":        Entry(bare(Close()),                            SELECTED,      numbers=False, expunges=False),
-    b"UNSELECT":     Entry(bare(Unselect()),                         SELECTED,      numbers=False, expunges=False),
-    b"EXPUNGE":      Entry(bare(Expunge()),                          SELECTED,      numbers=False, expunges=True),
+    b"CHECK":        Entry(Bare(Check()),                            SELECTED,      numbers=False, expunges=True),
+    b"CLOSE":        Entry(Bare(Close()),                            SELECTED,      numbers=False, expunges=False),
+    b"UNSELECT":     Entry(Bare(Unselect()),                         SELECTED,      numbers=False, expunges=False),
+    b"EXPUNGE":      Entry(Bare(Expunge()),                          SELECTED,      numbers=False, expunges=True),
     b"UID EXPUNGE":  Entry(parse_uid_expunge,                        SELECTED,      numbers=False, expunges=True),
     b"SEARCH":       Entry(partial(parse_search, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
     b"UID SEARCH":   Entry(partial(parse_search, by_uid=True),       SELECTED,      numbers=False, expunges=True),
@@ -126,8 +130,7 @@ COMMANDS: dict[bytes, Entry] = {
     b"UID MOVE":     Entry(partial(parse_copy, by_uid=True, remove=True), SELECTED, numbers=False, expunges=True),
 }
 
-_HEAD = re.compile(rb"(" + TAG.pattern + rb") ([A-Za-z][A-Za-z0-9-]*+)")
-_UID = re.compile(rb" ([A-Za-z]++)")
+_HEAD = re.compile(rb"(" + TAG.pattern + rb") ((?i:UID) [A-Za-z]++|[A-Za-z][A-Za-z0-9-]*+)")
 _DEFAULT = Limits()
 
 
@@ -140,52 +143,45 @@ class BadCommand(Exception):
         super().__init__(problem.public)
 
 
-@define
 class Head:
     """A command whose name is known and whose arguments have not been looked at."""
 
-    tag: bytes
-    name: bytes         # its key in COMMANDS
-    entry: Entry
-    _scan: Scanner
+    __slots__ = ("_at", "_frame", "entry", "name", "tag")
 
-    def value(self) -> Any:
-        """The command itself: one of the frozen values of the families. To be called once. Raises BadCommand."""
+    def __init__(self, frame: Frame) -> None:
+        """Raises BadCommand."""
+        found = _HEAD.match(frame[0])
+        if found is None:
+            raise _no_command(frame)
+        self.tag, name = found.groups()
+        self.name: bytes = name.upper()         # its key in COMMANDS
+        entry = COMMANDS.get(self.name)
+        if entry is None:
+            raise BadCommand(self.tag, SyntaxProblem("Unknown command"))
+        self.entry = entry
+        self._frame = frame
+        self._at = found.end()
+
+    def value(self, limits: Limits = _DEFAULT, *, utf8: bool = False) -> Any:
+        """The command itself: one of the frozen values of the families. `utf8`: see `Scanner`. Raises BadCommand."""
+        parse = self.entry.parse
+        if type(parse) is Bare and self._at == len(self._frame[0]):
+            return parse.command
         try:
-            return self.entry.parse(self._scan)
+            return parse(Scanner(self._frame, limits, utf8, self._at))
         except SyntaxProblem as problem:
             raise BadCommand(self.tag, problem) from None
 
 
-def parse_head(frame: Frame, limits: Limits = _DEFAULT, *, utf8: bool = False) -> Head:
-    """Tag and name, so that a command that is not allowed now can be refused unread. `utf8`: see `Scanner`.
-
-    Raises BadCommand.
-    """
-    scan = Scanner(frame, limits, utf8)
-    found = scan.match(_HEAD)
-    if found is None:
-        raise _no_command(frame)
-    tag, name = found.groups()
-    name = name.upper()
-    if name == b"UID":
-        second = scan.match(_UID)
-        name = b"UID " + second[1].upper() if second is not None else name
-    entry = COMMANDS.get(name)
-    if entry is None:
-        raise BadCommand(tag, SyntaxProblem("Unknown command"))
-    return Head(tag, name, entry, scan)
-
-
 def parse_command(frame: Frame, limits: Limits = _DEFAULT, *, utf8: bool = False) -> tuple[bytes, Any]:
     """The tag and the command. Raises BadCommand."""
-    head = parse_head(frame, limits, utf8=utf8)
-    return head.tag, head.value()
+    head = Head(frame)
+    return head.tag, head.value(limits, utf8=utf8)
 
 
 def _no_command(frame: Frame) -> BadCommand:
     """What to say of a frame that does not begin with a tag and a word."""
-    text = frame.parts[0]
+    text = frame[0]
     tag = TAG.match(text)
     if tag is None:
         return BadCommand(None, SyntaxProblem("A command begins with a tag"))

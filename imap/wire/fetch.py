@@ -2,12 +2,13 @@
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from attrs import field, frozen
 
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
 from imap.wire.modseq import modifiers
-from imap.wire.numbers import NumberSet, number_set
+from imap.wire.numbers import NumberSet, number_set, parse_number_set
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 
@@ -68,6 +69,12 @@ class Binary:
 Wanted = Item | Section | Binary
 
 
+class Items(tuple[Wanted, ...]):
+    """What a FETCH asks for. `plan` is what the verb has made of it, for the next command with the same items."""
+
+    plan: object = None
+
+
 @frozen
 class Fetch:
     """fetch = "FETCH" SP sequence-set SP ("ALL" / "FULL" / "FAST" / fetch-att / "(" fetch-att *(SP fetch-att) ")")
@@ -79,7 +86,7 @@ class Fetch:
     """
 
     messages: NumberSet
-    items: tuple[Wanted, ...]
+    items: Items
     by_uid: bool = False
     changed_since: int | None = None
     vanished: bool = False
@@ -110,10 +117,16 @@ _BINARY = (b"BINARY", b"BINARY.PEEK", b"BINARY.SIZE")
 _WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?")
 _SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?(?:(\.)?([A-Za-z][A-Za-z.]*+))?")
 _SECTION_BINARY = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?\]")
+# A sequence-set, and names of items alone
+_PLAIN = re.compile(rb" ([0-9:,*]++) (\([A-Za-z0-9. \[\]]{1,100}+\)|[A-Za-z0-9.\[\]]{1,20}+)\Z")
 _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 
 def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
+    plain = _PLAIN.match(scan.text, scan.at)
+    if plain is not None and plain[2].count(b" ") < scan.limits.items and (
+            known := _plain_items(plain[2], by_uid)) is not None:
+        return Fetch(parse_number_set(plain[1], scan.limits.ranges), known, by_uid)
     scan.space()
     messages = number_set(scan)
     scan.space()
@@ -130,7 +143,20 @@ def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
         items = (Item.UID, *items)
     if since is not None and Item.MODSEQ not in items:
         items = (*items, Item.MODSEQ)
-    return Fetch(messages, items, by_uid, since, vanished)
+    return Fetch(messages, Items(items), by_uid, since, vanished)
+
+
+@lru_cache(maxsize=256)
+def _plain_items(text: bytes, by_uid: bool) -> Items | None:
+    """The items of a short list of names, or of one: a client has few such lists, and sends them with each FETCH. None
+    of what is to be read as any other."""
+    words = text.upper().strip(b"()").split(b" ")
+    items: tuple[Wanted | None, ...] = _MACROS.get(text.upper()) or tuple(dict.fromkeys(
+        [_SIMPLE.get(word) or _WHOLE.get(word) for word in words]))
+    known = tuple([item for item in items if item is not None])
+    if len(known) < len(items):
+        return None
+    return Items((Item.UID, *known) if by_uid and Item.UID not in known else known)
 
 
 def _modifiers(scan: Scanner, by_uid: bool) -> tuple[int | None, bool]:

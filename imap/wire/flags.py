@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 
 from attrs import frozen
 
 from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import modifiers
-from imap.wire.numbers import NumberSet, number_set
+from imap.wire.numbers import NumberSet, number_set, parse_number_set
 from imap.wire.scanner import Scanner
 from store.values import FLAG_SETS, Flag, FlagAction, Flags
 
@@ -25,6 +26,8 @@ TOO_MANY = "Too many flags"
 
 _SYSTEM = {name.decode("ascii").upper(): int(flag) for flag, name in NAMES.items()}
 _ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?(?= )", re.IGNORECASE)
+# A sequence-set, and a list of system flags
+_PLAIN = re.compile(rb" ([0-9:,*]++) ([+-]?+)FLAGS(\.SILENT)? (\([A-Za-z\\ ]{1,60}+\))\Z", re.IGNORECASE)
 _ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLACE}
 
 
@@ -42,6 +45,11 @@ class StoreFlags:
 
 
 def parse_store(scan: Scanner, *, by_uid: bool) -> StoreFlags:
+    plain = _PLAIN.match(scan.text, scan.at)
+    if plain is not None and plain[4].count(b" ") < scan.limits.items and (
+            known := _plain_flags(plain[4])) is not None:
+        messages = parse_number_set(plain[1], scan.limits.ranges)
+        return StoreFlags(messages, _ACTIONS[plain[2]], known, plain[3] is not None, by_uid)
     scan.space()
     messages = number_set(scan)
     scan.space()
@@ -83,6 +91,14 @@ def flag_words(system: int, keywords: Iterable[str] = (), *, recent: bool = Fals
 def format_flags(system: int, keywords: tuple[str, ...] = (), recent: bool = False) -> bytes:
     """flag-list; the same few come again and again. Raises ValueError for a keyword that is not an atom."""
     return b"(" + b" ".join(flag_words(system, keywords, recent=recent)) + b")"
+
+
+@lru_cache(maxsize=64)
+def _plain_flags(text: bytes) -> Flags | None:
+    """A list of system flags, which most are; None of what is to be read as any other."""
+    found = [_SYSTEM.get(name) for name in text.decode("ascii").upper().strip("()").split(" ")]
+    system = [bits for bits in found if bits is not None]
+    return Flags(FLAG_SETS[reduce(or_, system)], ()) if len(system) == len(found) else None
 
 
 def _bare_flags(scan: Scanner) -> Flags:

@@ -33,15 +33,14 @@ _DIGITS = len(str(MAX_NUMBER64))
 _END_OF_SIZE = re.compile(rb"[0-9]+\+?\}")
 
 
-@frozen
-class Frame:
+class Frame(tuple[bytes, ...]):
     """One whole command: text, literal, text, literal, ..., text. There is always one text more than literals.
 
     The texts keep their literal announcements ("{5}") and have no CRLF. In the frame of a `Message` the last text
-    ends in the announcement of the literal that is still to come.
+    ends in the announcement of the literal that is still to come. It is a tuple because every command needs one.
     """
 
-    parts: tuple[bytes, ...]
+    __slots__ = ()
 
 
 @frozen

@@ -1,7 +1,7 @@
 """Sets of message numbers, both ways: sequence-set of RFC 3501 §9, §6.4.8."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from attrs import frozen
@@ -132,18 +132,22 @@ def set_pieces(values: NDArray[np.integer]) -> Iterator[bytes]:
         yield format_ranges(firsts[at:at + NUMBERS_AT_A_TIME], lasts[at:at + NUMBERS_AT_A_TIME])
 
 
-def list_pieces(numbers: NDArray[np.integer]) -> Iterator[bytes]:
-    """Each of these numbers, none of which is 0, after a blank, in pieces."""
-    for at in range(0, len(numbers), NUMBERS_AT_A_TIME):
-        yield _listed(numbers[at:at + NUMBERS_AT_A_TIME])
+def list_pieces(numbers: NDArray[np.integer]) -> Iterable[bytes]:
+    """Each of these numbers, none of which is 0, after a blank, in pieces; a tuple of one when they are not many."""
+    if len(numbers) <= NUMBERS_AT_A_TIME:
+        return _listed(numbers),
+    return (_listed(numbers[at:at + NUMBERS_AT_A_TIME]) for at in range(0, len(numbers), NUMBERS_AT_A_TIME))
 
 
 def _listed(numbers: NDArray[np.integer]) -> bytes:
-    """A column of digits at a time, right to left: four times as fast as one number after the other."""
+    """Each of these numbers after a blank. A column of digits at a time, right to left: four times
+    as fast as one number after the other."""
+    if not len(numbers):
+        return b""
     if len(numbers) < FEW:
         return (" " + str(numbers.tolist())[1:-1].replace(",", "")).encode("ascii")
     left = numbers.astype(np.uint32)
-    width = len(str(left.max()))
+    width = len(str(left[left.argmax()]))
     octets = np.empty((len(left), width + 1), np.uint8)
     octets[:, 0] = ord(" ")
     for at in range(width, 0, -1):

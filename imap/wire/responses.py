@@ -1,7 +1,8 @@
 """The replies of RFC 3501 §7, as lines. Text for people is cleaned, codes are checked: nothing can add a line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -107,12 +108,14 @@ def status(name: str, values: Iterable[tuple[StatusItem, int]], *, utf8: bool = 
     return bytes(line.words(b"%s %d" % (item.value, value) for item, value in values).raw(b"\r\n"))
 
 
-def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterator[bytes]:
+def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterable[bytes]:
     """SEARCH (RFC 3501 §7.2.5) or SORT (RFC 5256 §4) in parts, none of which is long work; `modseq` is the highest of
     those messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
-    yield b"* " + name
-    yield from list_pieces(numbers)
-    yield b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
+    end = b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
+    pieces = list_pieces(numbers)
+    if isinstance(pieces, tuple):
+        return b"".join((b"* ", name, *pieces, end)),
+    return chain((b"* " + name,), pieces, (end,))
 
 
 def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -> bytes:

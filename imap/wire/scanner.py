@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from attrs import define, field
-
 from imap.wire import utf7
 from imap.wire.commandlimits import Limits
 from imap.wire.framer import Announced, Frame, literal_at
@@ -31,23 +29,23 @@ FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest 
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
 
-@define
 class Scanner:
-    """A place in a frame. `limits` are for the parsers of nested and repeated things.
+    """A place in a frame, which is read from the octet `at` on. `limits` are for the parsers of nested and repeated
+    things.
 
     `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names are UTF-8.
     """
 
-    frame: Frame
-    limits: Limits = _DEFAULT
-    utf8: bool = False
-    text: bytes = field(init=False)                 # the text being read
-    at: int = field(default=0, init=False)          # how far
-    _part: int = field(default=0, init=False)       # which of frame.parts the text is
-    _depth: int = field(default=0, init=False)
+    __slots__ = ("_depth", "_part", "at", "frame", "limits", "text", "utf8")
 
-    def __attrs_post_init__(self) -> None:
-        self.text = self.frame.parts[0]
+    def __init__(self, frame: Frame, limits: Limits = _DEFAULT, utf8: bool = False, at: int = 0) -> None:
+        self.frame = frame
+        self.limits = limits
+        self.utf8 = utf8
+        self.text = frame[0]            # the text being read,
+        self.at = at                    # and how far
+        self._part = 0                  # which of the frame's texts it is
+        self._depth = 0
 
     # Punctuation
 
@@ -81,16 +79,16 @@ class Scanner:
 
     def at_end(self) -> bool:
         """Whether the command ends here."""
-        return self.at == len(self.text) and self._part == len(self.frame.parts) - 1
+        return self.at == len(self.text) and self._part == len(self.frame) - 1
 
     def end(self) -> None:
         """The end of the command."""
-        if self.at != len(self.text) or self._part != len(self.frame.parts) - 1:
+        if self.at != len(self.text) or self._part != len(self.frame) - 1:
             raise SyntaxProblem("The command is longer than it should be")
 
     def rest(self) -> bytes:
         """All text to the end of the command, in which there must be no literal."""
-        if self._part != len(self.frame.parts) - 1:
+        if self._part != len(self.frame) - 1:
             raise SyntaxProblem("A literal is not allowed here")
         start, self.at = self.at, len(self.text)
         return self.text[start:]
@@ -237,7 +235,7 @@ class Scanner:
         if literal is None:
             raise SyntaxProblem("A literal is expected here")
         self.at = len(self.text)
-        came = self._part < len(self.frame.parts) - 1
+        came = self._part < len(self.frame) - 1
         if came:
             self._next_text()
         return literal, came
@@ -258,9 +256,9 @@ class Scanner:
         return ESCAPE.sub(rb"\1", inside) if b"\\" in inside else inside
 
     def _literal(self) -> bytes:
-        if self._part == len(self.frame.parts) - 1 or LITERAL.match(self.text, self.at) is None:
+        if self._part == len(self.frame) - 1 or LITERAL.match(self.text, self.at) is None:
             raise SyntaxProblem("An argument is missing" if self.at_end() else "A string is expected here")
-        octets = self.frame.parts[self._part + 1]
+        octets = self.frame[self._part + 1]
         if b"\0" in octets:
             raise SyntaxProblem("NUL is not allowed in a literal")      # RFC 3501 §9 CHAR8
         self._next_text()
@@ -268,5 +266,5 @@ class Scanner:
 
     def _next_text(self) -> None:
         self._part += 2
-        self.text = self.frame.parts[self._part]
+        self.text = self.frame[self._part]
         self.at = 0

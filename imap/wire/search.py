@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum
 from operator import eq, ge, gt, lt
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from imap.wire.dates import date
 from imap.wire.grammar import ATOM, SyntaxProblem
@@ -26,6 +26,7 @@ CHARSETS = b"BADCHARSET (%b)" % b" ".join([
     *(b"WINDOWS-%d" % page for page in range(1250, 1259)), b"KOI8-R", b"KOI8-U", b"BIG5", b"EUC-JP", b"EUC-KR",
     b"GB18030", b"GB2312", b"ISO-2022-JP", b"SHIFT_JIS"])
 _WORD = re.compile(rb"[A-Za-z]++")
+_ALONE = re.compile(rb" ([A-Za-z]++)\Z")
 _ENTRY = re.compile(rb"/flags/(?:\\?+" + ATOM.pattern + rb")")
 _ENTRY_TYPES = (b"PRIV", b"SHARED", b"ALL")
 
@@ -57,9 +58,17 @@ class Search:
     by_uid: bool = False
     results: Results | None = None
     charset_known: bool = True
+    kinds: frozenset[type[Key]] = field(init=False, eq=False, repr=False)       # see `searchkeys.kinds`
+
+    @kinds.default
+    def _kinds_of_key(self) -> frozenset[type[Key]]:
+        return searchkeys.kinds(self.key)
 
 
 def parse_search(scan: Scanner, *, by_uid: bool) -> Search:
+    alone = _ALONE.match(scan.text, scan.at)
+    if alone is not None and (plain := (_ALONE_BY_UID if by_uid else _ALONE_BY_NUMBER).get(alone[1].upper())):
+        return plain
     scan.space()
     charset, results = None, None
     word = scan.match(_WORD)
@@ -246,6 +255,9 @@ _PLAIN: dict[bytes, Key] = {
     b"UNFLAGGED": Not(HasFlag(Flag.FLAGGED)),
     b"UNSEEN": Not(HasFlag(Flag.SEEN)),
 }
+
+_ALONE_BY_NUMBER = {word: Search(key) for word, key in _PLAIN.items()}
+_ALONE_BY_UID = {word: Search(key, by_uid=True) for word, key in _PLAIN.items()}
 
 _READERS: dict[bytes, Callable[[_Reader], Key]] = {
     b"BCC": _field("bcc"),

@@ -8,6 +8,7 @@ from attrs import frozen
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from imap.wire.search import Results, return_options, search_keys
+from store.search import searchkeys
 from store.search.searchkeys import Key
 from store.search.sort import Criterion, SortKey
 
@@ -35,6 +36,11 @@ class Sort:
     results: Results | None = None
     charset_known: bool = True
 
+    @property
+    def kinds(self) -> frozenset[type[Key]]:
+        """See `Search`."""
+        return searchkeys.kinds(self.key)
+
 
 @frozen
 class Thread:
@@ -45,6 +51,11 @@ class Thread:
     charset: bytes
     by_uid: bool = False
     charset_known: bool = True
+
+    @property
+    def kinds(self) -> frozenset[type[Key]]:
+        """See `Search`."""
+        return searchkeys.kinds(self.key)
 
 
 def parse_sort(scan: Scanner, *, by_uid: bool) -> Sort:

@@ -22,6 +22,8 @@ from store.errors import NotAtOnce, Problem, StoreError
 from store.problems import problems
 from store.values import Secret
 
+NO_PASSWORD = "*"           # a hash that fits no password
+
 
 @frozen
 class User:
@@ -35,6 +37,11 @@ class User:
     password: str
     before: Status | None = None
     renamed_from: str = ""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it only stands for an account that has been lost."""
+        return self.password == NO_PASSWORD and self.account.status is Status.INACTIVE
 
     def to_bytes(self) -> bytes:
         """The stored form; the user id is the key."""

@@ -20,7 +20,7 @@ from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
 from store.accounts.base import Account, Status
-from store.accounts.builtin import User
+from store.accounts.builtin import NO_PASSWORD, User
 from store.backup import cachemembers, userrows
 from store.backup.archive import ACCOUNTS, CACHED, COPIES, LIMITS, MANIFEST, TOTALS, Archive, in_memory, parse_name
 from store.backup.chain import Chain
@@ -37,7 +37,6 @@ from store.problems import problems
 from store.quota import roots
 from store.rebuild.desired import NEW, DesiredMailbox, annotations_of, entry_of, new_mailbox, own_of, written_state
 from store.rebuild.liveloader import LiveLoader
-from store.rebuild.salvagedusers import NO_PASSWORD
 from store.rebuild.userareascan import Source
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, take

@@ -133,7 +133,11 @@ class _Causes:
         here = [finding for finding in here if finding in self.left]
         cause = next((finding for pattern in _CAUSES for finding in here if pattern.search(finding.what)
                       and not _OF_FILE.search(finding.what)), None)
-        if cause is None:
+        if cause is None:               # but for what the file says of the quota root
+            roots = {f"quota root {root}" for root in self._roots(mailbox)} if here else set()
+            cause = next((finding for finding in self.left if finding.where in roots), None)
+            if cause is not None:
+                self._drop(cause, [finding for finding in here if "says other things" in finding.what])
             return
         self._drop(cause, [finding for finding in here if _OF_FILE.search(finding.what)])
         of_messages = [finding for finding in self.left if _OF_MESSAGE.search(finding.what)]

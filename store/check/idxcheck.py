@@ -8,9 +8,8 @@ from mboxlist.entry import MailboxId
 from mboxlist.setaside import stands_in_the_way
 from store.errors import Problem, StoreError
 from store.mend.idxfiles import UserArea
-from store.partition.marks import behind_marker
+from store.mend.userrecords import is_current
 from store.partition.partition import Partition
-from store.partition.processes import look as look_inside
 from store.store import Store
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
@@ -25,13 +24,12 @@ def look(store: Store) -> Iterator[Finding]:
     Another process may have changes that it has not written yet: beside one, only files that are damaged count, and
     those that contradict the mailbox.
     """
-    alone = len(look_inside(store.root / "run")[0]) <= 1
     files = UserArea(store)
     for partition in store.partitions.values():
         for source in files.unlisted(partition):
             yield Finding(f"it is of mailbox {source.head.id}, {source.name}, of which nothing else is left",
                           str(source.path))
-        current = alone and not behind_marker(partition.folder).exists()
+        current = is_current(store, partition)
         for mailbox, _ in list(partition.all_states()):
             if mailbox not in partition.unwritten.changed:
                 yield from _look_at(store, partition, mailbox, current=current)

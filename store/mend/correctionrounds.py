@@ -7,7 +7,7 @@ the other puts right; and it says of what is left what the check would.
 from collections.abc import Callable, Collection, Sequence
 
 from mboxlist.entry import MailboxId
-from store.mend import idxfiles, leftovers, listrows, lostfigures, orphans, staging
+from store.mend import idxfiles, leftovers, listrows, lostfigures, orphans, staging, userrecords
 from store.partition.partition import Partition
 from store.rebuild.emptying import make_folders
 from store.rebuild.outcome import Outcome
@@ -40,6 +40,7 @@ def mend(store: Store, find: Find, outcome: Outcome, partitions: Collection[str]
 def correct(store: Store, outcome: Outcome, partitions: Collection[str] | None = None) -> None:
     """One round of corrections. Raises StoreError."""
     outcome.corrections += listrows.correct_list(store)
+    outcome.corrections += userrecords.restore_accounts(store)
     for _, partition in _wanted(store, partitions):
         outcome.corrections += leftovers.correct_headers(partition)
     outcome.corrections += lostfigures.restore_figures(store)
@@ -55,6 +56,7 @@ def correct_partition(store: Store, partition: Partition, outcome: Outcome) -> N
     done += leftovers.correct_serials(partition)
     done += leftovers.correct_orphans(store, partition)
     mailboxes = [mailbox for mailbox, _ in partition.all_states()]
+    done += userrecords.restore_records(store, partition)
     done += idxfiles.follow_files(store, partition, mailboxes)
     done += leftovers.correct_leftovers(store, partition, mailboxes)
     done += leftovers.correct_sizes(partition)

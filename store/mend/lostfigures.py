@@ -24,7 +24,14 @@ def restore_figures(store: Store) -> list[Correction]:
     for entry, removed in [*((entry, 0) for entry in store.mailboxes.all()), *deleted]:
         partition = store.partitions.get(entry.partition)
         if partition is not None and partition.any_state(entry.id) is None:
-            done += list(_restore(store, partition, entry, removed))
+            done += restore(store, partition, entry, removed)
+    return done
+
+
+def restore(store: Store, partition: Partition, entry: MailboxEntry, removed: int = 0) -> list[Correction]:
+    """Of one that has none; references and quota are to be counted again then. Raises StoreError."""
+    done = list(_restore(store, partition, entry, removed))
+    partition.unwritten.changed.add(entry.id)
     return done
 
 

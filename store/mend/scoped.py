@@ -9,7 +9,7 @@ from pathlib import Path
 from mboxlist.entry import MailboxId
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
-from store.mend import idxfiles, leftovers, listrows, lostfigures
+from store.mend import idxfiles, leftovers, listrows, lostfigures, userrecords
 from store.partition.partition import Partition
 from store.quota import roots
 from store.rebuild.outcome import Correction
@@ -23,9 +23,10 @@ def correct_rows(store: Store, owner: str) -> list[Correction]:
 
     Raises StoreError.
     """
+    accounts = list(userrecords.restore_accounts(store, owner))
     if _is_sound(store, owner) and all(store.known(mailbox) for mailbox in _files(store, owner)):
-        return []
-    done = listrows.correct_list(store) + lostfigures.restore_figures(store)
+        return accounts
+    done = accounts + listrows.correct_list(store) + lostfigures.restore_figures(store)
     for partition in store.partitions.values():
         done += leftovers.correct_orphans(store, partition)
     return done

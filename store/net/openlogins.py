@@ -55,6 +55,8 @@ class OpenLogin:
     _changed: Callable[[], None]
     _cuts: bool = True
     ended: StoreError | None = field(default=None, init=False)
+    trusted_until: float = field(default=-math.inf, init=False)
+    """Up to then there is nothing that `require` would look for."""
     _looked: float = field(default=-math.inf, init=False)
     _heard: bool = field(default=False, init=False)
     _open: bool = field(default=True, init=False)
@@ -116,7 +118,7 @@ class OpenLogin:
     def hear(self) -> None:
         """Something may have changed: have a look, in another turn of the event loop."""
         if not self._heard and self._open:
-            self._heard = True
+            self._heard, self.trusted_until = True, -math.inf
             self.clock.callLater(0, self._answer)
 
     # Inside
@@ -141,6 +143,7 @@ class OpenLogin:
     def _look(self) -> StoreError | None:
         """Why it holds no more, if it does not. A row that is being changed has not been changed yet."""
         self._heard, self._looked = False, self.clock.seconds()
+        self.trusted_until = -math.inf if self._store.settings.host else self._looked + LOOK
         admitted, authenticator = self.admitted, Authenticator.of(self._store)
         directory = self._store.directory
         try:
@@ -158,6 +161,7 @@ class OpenLogin:
         except StoreError as error:
             self.ended = error if error.problem is not Problem.ELSEWHERE else StoreError(
                 Problem.ELSEWHERE, "Your mail is on another server now: connect again", error.detail)
+            self.trusted_until = -math.inf
             stream = admitted.caller.stream
             log.info("%s: %s, %s, is logged in no more: %s", stream.id, admitted.account.user, stream.peer, self.ended)
         return self.ended

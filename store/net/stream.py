@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is no longer read
 SMALL_ANSWER = 16 << 10     # octets that wait for the end of the answer,
 MANY_PIECES = 16            # unless they were written in more pieces
+MANY_ANSWERS = 200          # pieces of answers to pipelined commands that may wait to share a packet
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
@@ -63,6 +64,7 @@ class Stream(Waits):
         self._input = bytearray()
         self._output: list[bytes] = []
         self._paused = self._full = False
+        self._plain = False                             # the transport is a socket without TLS
         self._ended = False                             # the peer sends no more
         self._woken = False
         self._session: Session | None = None
@@ -101,6 +103,29 @@ class Stream(Waits):
         if len(line) > limit:
             raise LineTooLong(line[:limit], line[-KEPT:])
         return line
+
+    def await_input(self, deadline: float) -> bool:
+        """Whether nothing has arrived: then what was written goes out, and the session, which stands between two
+        commands, must `await INPUT` next; that raises as `line` does, when nothing has come by the deadline too. False
+        also when the peer is slow to take what was written: `drain` is due."""
+        if self._input or self._full:
+            return False
+        self._begin_waiting(deadline, True)
+        return True
+
+    def line_at_once(self, limit: int) -> bytes | None:
+        """`line` of a session between two commands, when it is there; None when that must wait for something: for its
+        end, for the peer, for other connections (`breathe`), or when it is too long."""
+        end = self._input.find(b"\n")
+        if (end < 0 or end > limit or self._full or self._paused or len(self._output) > MANY_ANSWERS
+                or self._output and self._clock.seconds() - self._turn > TURN):
+            return None
+        line = bytes(self._input[:end])
+        del self._input[:end + 1]
+        self._lines += 1
+        if self._lines > self._admission.command_rate:
+            self._look_at_rate()
+        return line[:-1] if line.endswith(b"\r") else line
 
     async def some(self, most: int, timeout: float) -> bytes:
         """Between 1 and `most` octets of what has arrived. Raises ConnectionLost, TimedOut."""
@@ -146,6 +171,11 @@ class Stream(Waits):
         """Whether much of what was written has not been sent, or the peer is slow to take it: `drain` is due."""
         return self._full or len(self._output) > MANY_PIECES or sum(map(len, self._output)) > SMALL_ANSWER
 
+    @property
+    def held_back(self) -> bool:
+        """Whether answers are not to wait any longer for those to commands that have come already."""
+        return self._full or not self._input or len(self._output) > MANY_ANSWERS
+
     async def drain(self, timeout: float = 300.0) -> None:
         """Send what was written, and wait while the peer is slow to take it. So little that it goes out with the end of
         the answer stays here until then: a packet costs as much as a small command.
@@ -176,6 +206,7 @@ class Stream(Waits):
         self._send()
         self._input.clear()
         self.secure = self._handshaking = True
+        self._plain = False
         self._transport.startTLS(self._factory.tls)
 
     @property
@@ -237,6 +268,7 @@ class Stream(Waits):
         self.peer, self.local = host(self._transport.getPeer()), host(self._transport.getHost())
         if hasattr(self._transport, "setTcpNoDelay"):
             self._transport.setTcpNoDelay(True)
+        self._plain = isinstance(self._transport, tcp.Connection) and not self._transport.TLS
         self._transport.registerProducer(self, True)
         self._turn = self._clock.seconds()
         self._running = Running(self._converse(), self._failed)
@@ -244,7 +276,7 @@ class Stream(Waits):
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
-        self.heard = self._clock.seconds()
+        self.heard = now = self._clock.seconds()
         if self._early:
             self._early = self._early - len(data) or -1     # below 0: `_more` tells, when what is whole has been read
         self._input += data
@@ -252,7 +284,9 @@ class Stream(Waits):
             self._paused = True
             self._transport.pauseProducing()
         if self._waiting:
-            self._resume()
+            self._waiting = self._idle = False
+            self._turn = now
+            self._running.go_on()
 
     def handshakeCompleted(self) -> None:
         self._handshaking = False
@@ -326,10 +360,13 @@ class Stream(Waits):
             raise Stopping
         if self._early < 0:
             raise LimitReached(TOO_MUCH_BEFORE_LOGIN)
-        self._send()
+        if self._output:
+            self._send()
         self._idle = idle
         self._waiting = True
-        self._set_deadline(deadline)
+        self._deadline = deadline
+        if self._timer is None or self._timer_due > deadline:
+            self._set_timer()
 
     async def _swallow_line(self, limit: int, deadline: float) -> None:
         start = bytes(self._input[:limit])
@@ -352,10 +389,18 @@ class Stream(Waits):
             data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
             self._output.clear()
             self.sent += len(data)
-            if not self._lost and not self._closing:
-                rest = send_now(self._transport, data)
-                if rest:
-                    self._transport.write(rest)
+            if self._lost or self._closing:
+                return
+            transport = self._transport
+            if self._plain and not transport.dataBuffer and not transport._tempDataBuffer:
+                try:        # Twisted would wait for the loop's next turn, and ask the kernel twice about the socket
+                    sent = transport.socket.send(data)
+                except OSError:         # full, or broken: Twisted's own writing finds the same
+                    sent = 0
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            transport.write(data)
 
 
 class StreamFactory(Factory):
@@ -399,20 +444,6 @@ class StreamFactory(Factory):
         self.stopping = True
         for stream in tuple(self.streams):
             stream.stop()
-
-
-def send_now(transport: Any, data: bytes) -> bytes:
-    """What is left of `data` when a plain socket has taken what it takes at once; all of it for any other transport.
-
-    Twisted would wait for the loop's next turn, and ask the kernel twice about the socket.
-    """
-    if not isinstance(transport, tcp.Connection) or transport.TLS or transport.dataBuffer or transport._tempDataBuffer:
-        return data
-    try:
-        sent = transport.socket.send(data)
-    except OSError:             # full, or broken: Twisted's own writing finds the same
-        return data
-    return data[sent:] if sent < len(data) else b""
 
 
 def host(address: object) -> str:

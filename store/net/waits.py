@@ -116,13 +116,17 @@ class Waits(Counted):
 
     def _set_deadline(self, deadline: float) -> None:
         self._deadline = deadline
+        if self._timer is None or self._timer_due > deadline:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Have it fire at the deadline. One that fires before does no harm."""
+        left = max(0.0, self._deadline - self._clock.seconds())
         if self._timer is None:
-            self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._time_is_up)
-        elif self._timer_due > deadline:
-            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
+            self._timer = self._clock.callLater(left, self._time_is_up)
         else:
-            return
-        self._timer_due = deadline
+            self._timer.reset(left)
+        self._timer_due = self._deadline
 
     def _time_is_up(self) -> None:
         """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""

@@ -114,24 +114,24 @@ class MessageFiles:
 
         A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
         """
-        folder, start, read, close = self._folder, privatefiles.open_handle, os.read, os.close
-        for digest, serial, end in zip(digests, serials, ends, strict=True):
-            name = digest.hex()
-            try:
-                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}", READING)
-            except FileNotFoundError:
-                yield self._beginning(digest, serial, end)
-                continue
-            except OSError:
-                yield None
-                continue
-            try:
-                data = read(handle, end)
-            except OSError:
-                data = b""
-            finally:
-                close(handle)
-            yield data if len(data) == end else None
+        return map(self.beginning, digests, serials, ends)
+
+    def beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
+        """`beginnings` of one."""
+        name = digest.hex()
+        try:
+            handle = privatefiles.open_handle(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", READING)
+        except FileNotFoundError:
+            return self._beginning(digest, serial, end)
+        except OSError:
+            return None
+        try:
+            data = os.read(handle, end)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+        return data if len(data) == end else None
 
     def _beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
         try:

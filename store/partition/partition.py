@@ -120,7 +120,9 @@ class Partition:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
-            epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            epoch, serial, written = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            if written != FORMAT and not self._read_only:
+                mark_behind(self.folder)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
             if recover and not self._read_only and self._unclean.exists():
@@ -346,10 +348,6 @@ class Partition:
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         return state
-
-    def figures(self, mailbox: MailboxId) -> bytes | None:
-        """`glance_state` as it is stored, also that of a mailbox that has been deleted."""
-        return self.states.glance(state_key(mailbox))
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""

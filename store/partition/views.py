@@ -17,7 +17,7 @@ from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Record
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
-from store.tables.state import Mailbox, MailboxState, Since, is_here, is_unchanged
+from store.tables.state import Mailbox, MailboxState, Since, is_unchanged, state_key
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
@@ -31,6 +31,7 @@ class Source(Protocol):
 
     env: Env
     index: Table
+    states: Table
     readers: ReaderFlags
     settings: Settings
     epoch: int
@@ -38,9 +39,6 @@ class Source(Protocol):
 
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
-
-    def figures(self, mailbox: MailboxId) -> bytes | None:
-        """`glance_state` as it is stored, also that of a mailbox that has been deleted."""
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The figures as they are at this moment, committed or not; None without any."""
@@ -168,8 +166,8 @@ class MailboxViews:
         """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
         has changed flags of one record of a small mailbox. None otherwise, and when the mailbox is not here."""
         partition, old = self._partition, mailbox.state
-        data = partition.figures(mailbox.entry.id)
-        if data is None or not is_here(data):
+        data = partition.states.glance(state_key(mailbox.entry.id))
+        if data is None:
             return None
         if is_unchanged(data, partition.epoch, old.highestmodseq):
             return mailbox

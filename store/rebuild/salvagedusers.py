@@ -8,16 +8,14 @@ from pathlib import Path
 from mboxlist.engine.btree import salvage
 from mboxlist.engine.kv import Failure
 from store.accounts.base import Account, Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import NO_PASSWORD, BuiltinDirectory, User
 from store.errors import StoreError
 from store.partition.partition import snapshot_time
 from store.rebuild.userareascan import Source
+from store.userarea.idxfile import read_account
 from store.values import Finding, Repair
 
 log = logging.getLogger(__name__)
-
-NO_PASSWORD = "*"           # a hash that fits no password
-
 
 def salvage_users(table: Path) -> list[User]:
     """The rows of the built-in directory that can be read in its table, `users.db`, which has lost its log and all
@@ -32,13 +30,26 @@ def salvage_users(table: Path) -> list[User]:
     return found
 
 
-def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]
-              ) -> None:
-    """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
+def account_in(path: Path, owner: str) -> User | None:
+    """The account that the `store.idx` of an INBOX has; None when there is none, or what only stands for one."""
+    data = read_account(path)
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        user = User.from_bytes(owner, data) if data else None
+        return None if user is None or user.is_lost else user
+    return None
+
+
+def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Iterable[User], findings: list[Finding], *,
+              replace: bool = False) -> None:
+    """The accounts that the user area has, at most a minute old; those that the caller brings; and an inactive one for
+    each other owner of a mailbox. Who is there stays, unless the user area is to `replace` it."""
     mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
                        key=lambda source: source.name.is_inbox())
     partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
     rows = {user.account.user: user for user in users}
+    kept = {source.name.owner: user for source in mailboxes if source.name.is_inbox()
+            and (user := account_in(source.path, source.name.owner)) is not None}
+    rows |= kept
     for owner, partition in partitions.items():
         if owner not in rows:
             rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
@@ -48,6 +59,8 @@ def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Itera
         try:
             if owner not in known:
                 directory.insert(row)
+            elif replace and owner in kept:
+                directory.alter(owner, lambda old, row=row: row)        # type: ignore[misc]  # bound at once
         except StoreError as refusal:
             findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", Repair.ADD_USER.of(owner)))
 

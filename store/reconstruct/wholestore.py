@@ -6,8 +6,8 @@ made from these and from the message files. It counts as one more unclean end: U
 have been shown since the files were written.
 
 What is lost: what happened after the files were written (up to a minute), the log of expunged UIDs, expunged messages
-that waited for their purge (their files stay, and are reported), and the built-in directory: passwords are nowhere in
-the user area. A user that the caller does not bring (`salvage_users`) has an entry without password, and is inactive.
+that waited for their purge (their files stay, and are reported), and rules of domains. A user whose INBOX's file has no
+account, and whom the caller does not bring (`salvage_users`), has an entry without password, and is inactive.
 """
 
 from collections.abc import Iterable, Sequence

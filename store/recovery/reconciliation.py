@@ -8,14 +8,13 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
-from store.mailboxes import deletion, namespace
+from store.mailboxes import deletion
 from store.mailboxes.copymessages import undo_all
 from store.partition.partition import Partition
 from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
 from store.store import Store
 from store.tables.state import MailboxState, is_moving, state_key
-from store.userarea.paths import head_of, place
 
 log = logging.getLogger(__name__)
 
@@ -97,13 +96,10 @@ def _agree_wholly(store: Store) -> None:
 
 def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None:
     """Have figures of a mailbox that has none: those of its records and `store.idx`, or else it is empty."""
-    head = head_of(place(partition, entry.name))
-    if head is not None and (head.id, head.uidvalidity) == (entry.id, entry.uidvalidity) and head.records:
-        from store.recovery.refigured import make_again  # here: it is rarely needed, and loads all that rebuilds
-        make_again(partition, entry, head)
-        return
-    log.warning("%s had no records: it is there again, empty", entry.name)
-    namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True)
+    from store.mend.lostfigures import restore  # here: these are rarely needed, and load all that rebuilds
+    from store.rebuild.recount import recount_quota, recount_references
+    for correction in restore(store, partition, entry) + recount_references(partition) + recount_quota(partition):
+        log.warning("%s: %s", correction.where, correction.what)
 
 
 def _finish_moves(store: Store) -> set[MailboxId]:

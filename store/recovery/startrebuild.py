@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from store.recovery.environments import Recovery
 
 LIST = "mboxlist"
+OLDER = "is older"          # what is said of an older list, or table
 
 
 def rebuild_at_start(store: Store, recovery: "Recovery") -> bool:
@@ -156,7 +157,7 @@ class _StartRebuild:
             for user in salvage_users(place / "users.db") if (place / "users.db").is_file() else ():
                 users.setdefault(user.account.user, user)
         findings: list[Finding] = []
-        add_users(self.store.directory, self.found, users.values(), findings)
+        add_users(self.store.directory, self.found, users.values(), findings, replace=OLDER in event.found)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
     def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: Event) -> None:

@@ -5,10 +5,13 @@
 
 import logging
 import os
+import zlib
 from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import cast
+
+from attrs import evolve
 
 from mboxlist.entry import MailboxId
 from store.check.idxcheck import comparable
@@ -22,7 +25,7 @@ from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
 from store.userarea.unlisted import is_former
-from store.userarea.writing import describe, right_place, write_round
+from store.userarea.writing import account_of, describe, right_place, write_round
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +84,8 @@ def _differs(store: Store, partition: Partition, mailbox: int) -> bool:
         there = idxfile.read_head(right_place(partition, entry, removed))
     except StoreError:
         return True
-    wanted = describe(store, partition, entry, removed, state, records=there.records, readers=there.readers)
+    wanted = evolve(describe(store, partition, entry, removed, state, records=there.records, readers=there.readers),
+                    account=zlib.crc32(account_of(store, entry, right_place(partition, entry, removed))))
     return comparable(there, state.epoch) != comparable(wanted, state.epoch)
 
 

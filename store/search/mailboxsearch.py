@@ -33,11 +33,11 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     For a thread: it may read every message. A message that cannot be read is not found, and logged.
     Raises Abandoned.
     """
+    tree = _prepare(key, _Index(mailbox, recent))
+    if isinstance(tree, Among):
+        return tree.mask
     progress = progress or Progress()
-    tree = _prepare(searchkeys.mapped(key, _folded), _Index(mailbox, recent))
-    found = _bound(tree, len(mailbox.rows))
-    if not isinstance(tree, Among):
-        tree, found = _by_columns(store, mailbox, tree, found, progress)
+    tree, found = _by_columns(store, mailbox, tree, _bound(tree, len(mailbox.rows)), progress)
     if isinstance(tree, Among):
         return found & tree.mask
     places = np.flatnonzero(found)
@@ -82,6 +82,10 @@ class _Index:
             case searchkeys.Uids(ranges):
                 return self._uids(ranges)
         return None
+
+    def left(self, key: Key) -> Key:
+        """What is to be asked elsewhere for a key of which the index knows nothing."""
+        return _folded(key)
 
     def _keyword(self, wanted: str) -> Mask:
         bits = sum(1 << bit for bit, name in enumerate(self.mailbox.state.keywords) if name.lower() == wanted)
@@ -143,6 +147,10 @@ class _Envelopes:
                 return self._among(dates, lambda: relation(dates.day, _since_epoch(day)) & (dates.day != NO_DATE))
         return None
 
+    def left(self, key: Key) -> Key:
+        """What messages are to be opened for."""
+        return key
+
     def _among(self, column: Column, known: Callable[[], Mask]) -> Mask:
         """`known` says of each place of the column whether it is found, once the messages are in it."""
         places = column.places(self.store, self.mailbox.entry, take(self.mailbox.rows, self.at))
@@ -201,7 +209,7 @@ def _prepare(key: Key, index: _Index | _Envelopes) -> Key:
         case Among():
             return key
     mask = index.mask(key)
-    return key if mask is None else Among(mask)
+    return index.left(key) if mask is None else Among(mask)
 
 
 def _conjunction(keys: Iterable[Key], count: int) -> Key:

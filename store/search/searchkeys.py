@@ -200,6 +200,11 @@ def asks(key: Key, *kinds: type[Key]) -> bool:
     return False
 
 
+def kinds(key: Key) -> frozenset[type[Key]]:
+    """Of which kinds its `leaves` are."""
+    return frozenset(map(type, leaves(key)))
+
+
 def mapped(key: Key, change: Callable[[Key], Key]) -> Key:
     """The key with each of its `leaves` changed."""
     match key:

@@ -48,6 +48,7 @@ from store.userarea.paths import owner_of
 log = logging.getLogger(__name__)
 
 NEW = ".restored"
+MARK = ""               # in the note of what is to be moved where: not moved, but made
 CACHE = 64 << 20
 
 
@@ -133,7 +134,9 @@ def finish(root: Path) -> bool:
     if not note.exists():
         return False
     for source, target in json.loads(privatefiles.read(note)):
-        if Path(source).exists() and not Path(target).exists():
+        if source == MARK:
+            _mark(Path(target))
+        elif Path(source).exists() and not Path(target).exists():
             privatefiles.make_folder(Path(target).parent, parents=True, exist_ok=True)
             Path(source).rename(target)
             sync_folder(Path(target).parent)
@@ -141,6 +144,13 @@ def finish(root: Path) -> bool:
     note.unlink()
     sync_folder(root)
     return True
+
+
+def _mark(path: Path) -> None:
+    """A snapshot that somebody has removed since needs none."""
+    if path.parent.is_dir():
+        privatefiles.touch(path)
+        sync_folder(path.parent)
 
 
 def undo(root: Path) -> bool:
@@ -316,6 +326,7 @@ class _Restoring:
     def put_in_place(self) -> None:
         """From the note on there is no way back: what is cut off then is finished by the next who restores."""
         moves = [(self.root / LIST, self.root / self.aside / LIST)]
+        marks = self._superseded() if self.exact or self.until is not None else []
         for name in self.names:
             place = self.root / name
             if name != LIST:
@@ -324,9 +335,8 @@ class _Restoring:
             if self.settings.log_archive is not None:
                 moves += _of_another_life(self.settings.log_archive / name, self._last[name], self.aside)
             moves.append((self._new(name), place))
-        if self.exact or self.until is not None:
-            self._supersede()
-        text = json.dumps([(str(source.absolute()), str(target.absolute())) for source, target in moves])
+        text = json.dumps([*((MARK, str(path.absolute())) for path in marks),
+                           *((str(source.absolute()), str(target.absolute())) for source, target in moves)])
         replace_file(self.root / RESTORING, text.encode())
         finish(self.root)
         log.warning("the snapshot %s has been put back; what was there before is in %s", self.snapshot.name, self.aside)
@@ -345,12 +355,11 @@ class _Restoring:
         note.unlink()
         return [(folder / path, aside / path) for path in paths]
 
-    def _supersede(self) -> None:
-        """Newer snapshots are of what is set aside: no log of what comes now follows them."""
-        for each in taking.listed(taking.folder(self.root, self.settings)):
-            if each.time > self.snapshot.time:
-                privatefiles.touch(each.path / taking.SUPERSEDED)
-                sync_folder(each.path)
+    def _superseded(self) -> list[Path]:
+        """The marks of newer snapshots: these are of what is set aside, and no log of what comes now follows them. They
+        are made after the decision: one that is not put back after all has superseded nothing."""
+        return [each.path / taking.SUPERSEDED for each in taking.listed(taking.folder(self.root, self.settings))
+                if each.time > self.snapshot.time]
 
     def clear(self) -> None:
         """Remove new databases that did not get their place."""

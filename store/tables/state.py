@@ -177,9 +177,10 @@ def is_here(data: bytes) -> bool:
 
 
 def is_unchanged(data: bytes, epoch: int, highestmodseq: int) -> bool:
-    """Whether stored figures are those of a mailbox that has that HIGHESTMODSEQ, in that epoch."""
-    _, _, highest, _, _, _, _, _, _, then, _, _, _, _ = _STATE.unpack_from(data)
-    return bool(highest + (epoch - then) * MODSEQ_SKIP == highestmodseq)
+    """Whether stored figures are those of a mailbox that is here (`is_here`) and has that HIGHESTMODSEQ, in that epoch.
+    """
+    _, _, highest, _, _, _, _, _, _, then, _, _, removed, moving = _STATE.unpack_from(data)
+    return bool(highest + (epoch - then) * MODSEQ_SKIP == highestmodseq and not removed and not moving)
 
 
 @frozen(eq=False)

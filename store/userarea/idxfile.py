@@ -24,6 +24,8 @@ One flipped bit costs one block. Readers skip sections whose names they do not k
                them: `HEADS`, 64 octets each, as many in a row for each number as its octets need
     "own"      what readers have as flags of their own in somebody else's mailbox: `OWN`, 584 octets each, by number of
                the reader in `Head.readers` and chunk of 64 UIDs
+    "account"  in the INBOX of a user of the built-in directory: the account as its row has it, with the hash of the
+               password. It is in no head, so that nothing that reads heads gets it
     "uidls"    unique-ids of POP3 that messages brought along from another server: `UIDLS`, 80 octets each, by UID
 """
 
@@ -55,6 +57,7 @@ SECTIONS = 15
 BLOCK = 64 * ROW.itemsize       # octets of records under one checksum
 SMALLEST = 512                  # octets of a block, at least, unless it is the section's only one
 HEAD_LIMIT = 128 << 20          # octets of a head
+ACCOUNT_LIMIT = 1 << 20         # octets of an account
 FILE_LIMIT = 8 << 30            # octets of a file: 89 million records
 _START = struct.Struct("<8sII")
 _ENTRY = struct.Struct("<8sQQII")
@@ -76,7 +79,7 @@ class Head:
     `store` names the list that gave the id. `limits` maps quota roots to their limits of octets and messages
     (`quotatable.DEFAULT` and `quotatable.UNLIMITED` among them): in an INBOX those of its user and of the domain, in a
     public mailbox those of its root. `annotations` maps entry names to users ("" for all) to values in base64.
-    `subscriptions` are the owner's, in an INBOX.
+    `subscriptions` are the owner's, in an INBOX. `account` is the CRC-32 of the section of that name; 0 without one.
     """
 
     id: int
@@ -101,6 +104,7 @@ class Head:
     records: int = 0
     written: int = 0
     store: str = ""
+    account: int = 0
 
     def to_bytes(self) -> bytes:
         """The stored form."""
@@ -128,13 +132,14 @@ class Head:
 @frozen(eq=False)
 class Contents:
     """A mailbox as its file has it; `own` is a table of `OWN`, `private_headers` the records' own header fields,
-    `uidls` unique-ids of POP3 by UID."""
+    `uidls` unique-ids of POP3 by UID, `account` the owner's row."""
 
     head: Head
     rows: Rows
     own: NDArray[Any] = field(factory=lambda: np.empty(0, OWN))
     private_headers: dict[int, bytes] = field(factory=dict)
     uidls: dict[int, bytes] = field(factory=dict)
+    account: bytes = b""
 
 
 @frozen(eq=False)
@@ -148,6 +153,7 @@ class Salvaged:
     private_headers: dict[int, bytes]
     findings: list[str]
     uidls: dict[int, bytes] = field(factory=dict)
+    account: bytes = b""
 
 
 @frozen
@@ -219,6 +225,8 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
         parts.append(("own", _octets(contents.own), OWN.itemsize, OWN.itemsize * 8))
     if contents.uidls:
         parts.append(("uidls", _octets(uidl_items(contents.uidls)), UIDLS.itemsize, UIDLS.itemsize * 64))
+    if contents.account:
+        parts.append(("account", memoryview(contents.account), 1, len(contents.account)))
     parts.append(parts[0])
     pieces: list[bytes | memoryview] = [b""]
     entries, at = [], DIRECTORY
@@ -267,7 +275,24 @@ def read(path: Path) -> Contents:
     left = read_what_is_left(path)
     if left.findings or left.head is None:
         raise StoreError(Problem.CORRUPT, detail=f"{path}: {left.findings[0]}")
-    return Contents(left.head, left.rows, left.own, left.private_headers, left.uidls)
+    return Contents(left.head, left.rows, left.own, left.private_headers, left.uidls, left.account)
+
+
+def read_account(path: Path) -> bytes:
+    """The section "account" alone; empty where there is none, or it is not whole."""
+    try:
+        with privatefiles.open_file(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            for at in (0, max(0, size - DIRECTORY)):
+                sections = _directory(os.pread(file.fileno(), DIRECTORY, at), size)
+                section = next((item for item in sections or () if item.name == "account"), None)
+                if section is not None and section.size <= ACCOUNT_LIMIT:
+                    first = section.start - 4 * section.checks
+                    data = os.pread(file.fileno(), section.start + section.size - first, first)
+                    return data[4 * section.checks:] if _is_whole(_Octets(data, first), section) else b""
+    except OSError:
+        pass
+    return b""
 
 
 def read_head(path: Path) -> Head:
@@ -337,6 +362,10 @@ def decode(data: bytes) -> Salvaged:
     own = _table(octets, found, "own", OWN, findings)
     header_fields = _joined(_table(octets, found, "heads", HEADS, findings))
     uidls = uidls_of(_table(octets, found, "uidls", UIDLS, findings))
+    account = _table(octets, found, "account", np.dtype("u1"), findings).tobytes()
+    if head is not None and zlib.crc32(account) != head.account:
+        findings.append("its account is not the one that its head tells")
+        account = b""
     if (np.diff(rows["uid"].astype(np.int64)) <= 0).any() or len(rows) and not rows["uid"][0]:
         findings.append("its UIDs do not ascend")
         _, firsts = np.unique(rows["uid"], return_index=True)
@@ -344,7 +373,7 @@ def decode(data: bytes) -> Salvaged:
         rows = rows[rows["uid"] > 0]
     if head is not None and not findings and len(rows) != head.records:
         findings.append(f"it has {len(rows)} records instead of {head.records}")
-    return Salvaged(head, rows, own, header_fields, findings, uidls)
+    return Salvaged(head, rows, own, header_fields, findings, uidls, account)
 
 
 def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:

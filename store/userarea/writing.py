@@ -7,11 +7,12 @@ It has them in memory (`Unwritten`); what one that was killed did not write `use
 import logging
 import math
 import time
+import zlib
 from base64 import b64encode
 from pathlib import Path
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
@@ -19,6 +20,7 @@ from mboxlist.engine.kv import Failure, transact
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
+from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
@@ -58,7 +60,7 @@ def _partition(store: Store, entry: MailboxEntry) -> Partition | None:
 
 
 def note_user(store: Store, user: str) -> None:
-    """Something changes that the file of the user's INBOX tells: subscriptions, limits."""
+    """Something changes that the file of the user's INBOX tells: subscriptions, limits, the account."""
     entry = store.mailboxes.find(MailboxName(user, INBOX))
     if entry is not None:
         note(store, entry)
@@ -113,9 +115,19 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
     names: dict[str, int] = {}
     own = [(names.setdefault(reader, len(names)), number, flags) for number, reader, flags in readers]
     head = describe(store, partition, entry, removed, state, records=len(rows), readers=list(names))
-    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN),
-                                                            partition.private_headers.used(rows),
-                                                            uidls)
+    path = right_place(partition, entry, removed)
+    account = account_of(store, entry, path)
+    return path, Contents(evolve(head, account=zlib.crc32(account)), rows, np.array(own, OWN),
+                          partition.private_headers.used(rows), uidls, account)
+
+
+def account_of(store: Store, entry: MailboxEntry, path: Path) -> bytes:
+    """The owner's account as the file of an INBOX has it. What the file in that place has stays while the directory has
+    lost it, or has what only stands for it."""
+    if not entry.name.is_inbox() or not entry.name.owner or type(store.directory) is not BuiltinDirectory:
+        return b""
+    user = store.directory.user(entry.name.owner)
+    return idxfile.read_account(path) if user is None or user.is_lost else user.to_bytes()
 
 
 def describe(store: Store, partition: Partition, entry: MailboxEntry, removed: int, state: MailboxState, *,
@@ -126,7 +138,7 @@ def describe(store: Store, partition: Partition, entry: MailboxEntry, removed: i
         id=entry.id, name=str(name), owner=name.owner, partition=partition.name, uidvalidity=state.uidvalidity,
         uidnext=state.uidnext, highestmodseq=state.highestmodseq, epoch=state.epoch, recent=state.recent,
         removed=removed, created=entry.created, special_use=entry.special_use, quota_root=state.quota_root,
-        limits=_limits(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
+        limits=limits_of(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
         annotations=_annotations(store, entry), keywords=list(state.keywords),
         subscriptions=list(store.mailboxes.subscriptions.of(name.owner)) if inbox else [],
         readers=readers, records=records, written=time.time_ns(), store=store.mailboxes.identity)
@@ -139,7 +151,7 @@ def _annotations(store: Store, entry: MailboxEntry) -> dict[str, dict[str, str]]
     return found
 
 
-def _limits(partition: Partition, name: MailboxName, root: str) -> dict[str, list[int]]:
+def limits_of(partition: Partition, name: MailboxName, root: str) -> dict[str, list[int]]:
     """What the file of an INBOX has of limits: those of all roots of its user, and of the user's domain as they were
     when it was written; and that of a public mailbox those of its root."""
     quotas, user = partition.quotas, name.owner

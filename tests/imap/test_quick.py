@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imap.verbs import fetch, quick
+from imap.wire import fetch as fetch_items
 from store.message.fields import header_fields, picker
 from store.partition.messagefiles import MessageFiles
 from tests.support.conversations.scripts import content
@@ -48,27 +49,54 @@ ITEMS = [b"BODY.PEEK[]", b"BODY.PEEK[HEADER]", b"BODY.PEEK[TEXT]", b"BODY.PEEK[H
          b"BODY.PEEK[]<70000.30>", b"BODY.PEEK[HEADER.FIELDS (TO)]<4.9000>", b"RFC822.HEADER", b"BODY.PEEK[1]"]
 FORMS = [*ITEMS, *(b"(UID %b FLAGS %b)" % pair for pair in itertools.pairwise(ITEMS)), b"RFC822",
          b"(BODY[TEXT] FLAGS)"]
+DONE = b"c OK FETCH completed\r\n"
+FIGURES = [b"FLAGS", b"UID", b"INTERNALDATE", b"RFC822.SIZE", b"MODSEQ", b"ENVELOPE", b"BODY", b"BODYSTRUCTURE"]
+
+
+def test_what_is_said_of_one_message_is_what_is_said_of_it_among_others(place):
+    """Each item that index and cache know, and all pairs; for messages with keywords, new and old ones."""
+    for at, data in enumerate(MESSAGES[:6]):
+        place.deliver("INBOX", data)
+        if at == 2:
+            other = place.connect()
+            other.send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\nc STORE 2:3 +FLAGS (Work $Junk \\Seen)\r\n"
+                       b"d STORE 1 FLAGS (\\Draft)\r\n")
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\na ENABLE CONDSTORE\r\nb SELECT INBOX\r\n")
+    assert b"* 3 RECENT" in wire.received()
+    for names in itertools.chain(itertools.permutations(FIGURES, 1), itertools.permutations(FIGURES, 2)):
+        form = b"(" + b" ".join(names) + b")"
+        wire.send(b"c FETCH 1:* %b\r\n" % form)
+        together = wire.received()
+        assert together.count(b" FETCH (" + names[0]) == 6 and together.endswith(DONE)
+        for number in range(1, 7):
+            wire.send(b"c FETCH %d %b\r\n" % (number, form))
+        assert wire.received().replace(DONE, b"") == together.replace(DONE, b"")
 
 
 def test_the_quick_way_says_what_the_other_says(place, faults):
     """Every section of many odd messages, and of a later delivery of each, whose trace fields are beside the file; the
-    expected side is the way that reads message after message."""
+    expected side is the way that reads message after message. So does a FETCH of each message by itself."""
     for data in MESSAGES:
         place.deliver("INBOX", data)
     for data in MESSAGES:
         deliver(place.store, data, "user/alice/INBOX", trace=b"Return-Path: <a@example.org>\r\nReceived: again\r\n")
     assert (place.store.open_mailbox(place.entry("INBOX")).rows["head"] != 0).sum() == len(MESSAGES)
     answers = []
-    for way in ("quick", "slow"):
+    for way in ("quick", "one by one", "slow"):
         if way == "slow":
             faults.around(quick.Quick, "of", lambda *_: None)
+            fetch_items._plain_items.cache_clear()      # what lists of items come to is remembered
         wire = place.connect()
         wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
         wire.received()
         for form in FORMS:
-            wire.send(b"c FETCH 1:* %b\r\n" % form)
+            for which in range(1, 2 * len(MESSAGES) + 1) if way == "one by one" else ["1:*"]:
+                wire.send(b"c FETCH %b %b\r\n" % (str(which).encode(), form))
         answers.append(wire.received())
-    assert answers[0] == answers[1]
+    fetch_items._plain_items.cache_clear()
+    assert answers[0] == answers[2]
+    assert answers[0].replace(DONE, b"") == answers[1].replace(DONE, b"")
     assert answers[0].count(b"c OK FETCH completed\r\n") == len(FORMS)
     assert answers[0].count(b"FETCH (") == 2 * len(FORMS) * len(MESSAGES)
     assert answers[0].count(b"Received: again") > 3 * len(MESSAGES)

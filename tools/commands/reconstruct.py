@@ -23,12 +23,13 @@ if TYPE_CHECKING:           # what a small reconstruct does without
     from store.rebuild.outcome import Outcome
 
 RANGES = 10_000             # of a set of UIDs
-ENGINES = ("local", "spark")
+ENGINES = ("auto", "local", "spark")
 SHOWN = 50                  # lines of each kind that are printed; --json has all of them
 
 # Most of this takes longer to load than a small reconstruct takes.
 _check = Later("store.check.wholecheck:check_all")
 _parquet_planner = Later("tools.spark.rebuild.planner:ParquetPlanner", REQUIRE)
+_chosen_engine = Later("tools.spark.engines:chosen", REQUIRE)
 
 
 def add(parser: Parsers) -> None:
@@ -67,7 +68,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--apply", type=Path, metavar="DIR", help="do what such a plan says")
     made.add_argument("--users", type=Path, metavar="FILE", help="a users.db with the accounts, when the databases are "
                       "lost; default: one that was set aside, or that of the newest snapshot")
-    made.add_argument("--engine", choices=ENGINES, help="what reads the messages: this process, or Spark (local)")
+    made.add_argument("--engine", choices=ENGINES, help="what reads the messages: this process, or Spark; auto: "
+                      "whichever is quicker, as is the default for --plan")
     made.add_argument("--json", action="store_true")
     group = made.add_argument_group("Spark")
     group.add_argument("--master", metavar="URL", default="local[*]",
@@ -89,13 +91,16 @@ def uid_set(text: str) -> Callable[[int], bool]:
 def reconstruct(invocation: Invocation) -> int:
     """onecopy reconstruct"""
     arguments = invocation.arguments
+    engine = arguments.engine or ("auto" if arguments.plan else None)
+    if engine == "auto":
+        engine = _chosen_engine(invocation)
     try:
         outcome = reconstruct_store(Request(
             invocation.config.root, arguments.program, lambda: _settings(invocation), invocation.store,
             lambda store, address: account(store, address).user, _check, lambda: _planner(invocation),
-            lambda: _bar(invocation), arguments.what, arguments.all, arguments.partition, arguments.mboxlist,
+            lambda: _bar(engine), arguments.what, arguments.all, arguments.partition, arguments.mboxlist,
             arguments.check, arguments.force, arguments.deep, arguments.cache, arguments.uid, arguments.quota,
-            arguments.rights, arguments.plan, arguments.apply, arguments.users, arguments.engine))
+            arguments.rights, arguments.plan, arguments.apply, arguments.users, engine))
     except Refused as error:
         raise Failure(str(error)) from error
     _print(outcome, invocation)
@@ -112,9 +117,9 @@ def _planner(invocation: Invocation) -> Planner:
     return planner
 
 
-def _bar(invocation: Invocation) -> AbstractContextManager[Progress]:
+def _bar(engine: str | None) -> AbstractContextManager[Progress]:
     """A bar on standard error while a person watches; Spark has its own."""
-    if invocation.arguments.engine == "spark":
+    if engine == "spark":
         return nullcontext(lambda what, done, total: None)
     return changing_bar()
 

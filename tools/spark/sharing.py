@@ -13,6 +13,7 @@ from typing import Any
 
 from attrs import frozen
 
+from tools.spark import summaries
 from tools.spark.nearness import FORM, nearness
 from tools.spark.source import reading
 from tools.spark.source.sparkframes import frame
@@ -100,5 +101,4 @@ def _near(spark: Any, stores: Sequence[str]) -> dict[str, Any]:
 
 
 def _rows(spark: Any, query: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = spark.sql(query).toArrow().to_pylist()
-    return rows
+    return summaries.rows(spark.sql(query))

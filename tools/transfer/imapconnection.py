@@ -68,7 +68,7 @@ class Answer:
     @property
     def text(self) -> bytes:
         """The rest up to the first literal."""
-        return self.frame.parts[0]
+        return self.frame[0]
 
     @property
     def status(self) -> bytes:
@@ -178,7 +178,7 @@ class Connection:
         """A command whose untagged answers are few; these. Raises Refused."""
         found, octets = list[Answer](), 0
         for answer in self.answers(self.send(command)):
-            octets += sum(map(len, answer.frame.parts))
+            octets += sum(map(len, answer.frame))
             if octets > COLLECTED_OCTETS:
                 raise Unreadable("the server answers with more than can be held")
             found.append(answer)

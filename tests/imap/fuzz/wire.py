@@ -107,7 +107,7 @@ def examine_command(data, cut):
         return
     tag, command = found
     assert data.startswith(tag + b" ") and re.fullmatch(rb"[^\x00-\x20\x7f-\xff(){%*\"\\+]+", tag)
-    assert sound(command, sum(map(len, frame.parts))), command
+    assert sound(command, sum(map(len, frame))), command
     assert hash(command) is not None
     if isinstance(command, Fetch):
         for item in command.items:

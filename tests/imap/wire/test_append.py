@@ -78,7 +78,7 @@ def test_messages_do_not_count_as_literals_but_there_is_a_limit_for_them():
     limits = Limits(literals=1, messages=3, literal=10)
     wire = b"a APPEND {1+}\r\nx {2+}\r\nM1 {2+}\r\nM2 {2+}\r\nM3"
     [*messages, command] = Conversation(limits).feed(wire + b"\r\n").seen
-    assert messages == [b"M1", b"M2", b"M3"] and len(command.parts) == 9
+    assert messages == [b"M1", b"M2", b"M3"] and len(command) == 9
     # A fourth is refused, and what follows is not taken for commands.
     seen = Conversation(limits).feed(wire + b" {8+}\r\nb LOGOUT\r\nc NOOP\r\n").seen
     assert seen[3:] == [(b"a", "Too many messages", False), Frame((b"c NOOP",))]

@@ -4,7 +4,7 @@ import pytest
 
 from imap.wire.append import Append, Appended, is_message
 from imap.wire.commandlimits import Limits
-from imap.wire.commands import COMMANDS, SELECTED, BadCommand, parse_command, parse_head
+from imap.wire.commands import COMMANDS, SELECTED, BadCommand, Head, parse_command
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
 from imap.wire.copying import Copy
 from imap.wire.fetch import Fetch, Item, Part, Section
@@ -125,9 +125,37 @@ def test_the_label_of_a_section_asks_for_the_same_section(line, items):
             assert (again.path, again.part, again.fields) == (item.path, item.part, item.fields)
 
 
+@pytest.mark.parametrize(("usual", "same"), [
+    (b"FETCH 1:* (FLAGS UID ENVELOPE)", b"FETCH 1:* ( FLAGS UID ENVELOPE)"),
+    (b"FETCH 7 BODY.PEEK[]", b"FETCH 7 ( BODY.PEEK[])"),
+    (b"FETCH 7 (RFC822.SIZE RFC822)", b"FETCH 7 ( RFC822.SIZE RFC822)"),
+    (b"FETCH 1,3 FLAGS", b"FETCH 1,3 ( FLAGS)"), (b"FETCH 2 (FLAGS FLAGS)", b"FETCH 2 FLAGS"),
+    (b"FETCH 2 fast", b"FETCH 2 (FLAGS INTERNALDATE RFC822.SIZE)"),
+    (b"STORE 4 +FLAGS (\\Seen)", b"STORE 4 +FLAGS ( \\Seen)"),
+    (b"STORE 4 flags (\\seen \\Draft)", b"STORE 4 FLAGS \\Draft \\Seen"),
+    (b"STORE 2:4 -FLAGS.SILENT (\\Deleted)", b"STORE 2:4 -FLAGS.SILENT \\Deleted"),
+    (b"SEARCH UNSEEN", b"SEARCH (UNSEEN)"), (b"SEARCH new", b"SEARCH (NEW)")])
+def test_the_usual_form_of_a_command_is_read_as_the_unusual_one(usual, same):
+    """RFC 3501 §9: parentheses around one, names in any case, macros (§6.4.5); blanks that clients put."""
+    for by_uid in (b"", b"UID "):
+        assert parse_command(frame(b"a " + by_uid + usual)) == parse_command(frame(b"a " + by_uid + same))
+
+
+@pytest.mark.parametrize("line", [
+    b"FETCH 1 (FLAGS", b"FETCH 1 FLAGS)", b"FETCH 1 (FLAGS )x", b"FETCH 1 (ALL)", b"FETCH 1 (FLAGS BODY[)",
+    b"FETCH 0 FLAGS",
+    b"FETCH 1, FLAGS", b"FETCH  FLAGS", b"FETCH 1 ()", b"STORE 1 +FLAGS (\\Recent)",
+    b"STORE 1 +FLAGS (\\Seen", b"STORE 1 *FLAGS (\\Seen)",
+    b"STORE 1 FLAGS (\\)", b"STORE 0 FLAGS (\\Seen)", b"SEARCH UNSEENS", b"SEARCH "])
+def test_what_looks_like_a_usual_form_and_is_none_is_refused(line):
+    for by_uid in (b"", b"UID "):
+        with pytest.raises(BadCommand):
+            parse_command(frame(b"a " + by_uid + line))
+
+
 def test_every_row_of_the_table_is_a_name_in_upper_case_that_finds_itself():
     for name, entry in COMMANDS.items():
-        head = parse_head(frame(b"x " + name.lower() + b" rest"))
+        head = Head(frame(b"x " + name.lower() + b" rest"))
         assert (head.name, head.entry) == (name, entry)
 
 
@@ -270,7 +298,7 @@ def test_a_mailbox_name_in_bad_utf7_is_a_no():
 
 
 def test_the_head_is_read_without_the_arguments():
-    head = parse_head(frame(b"a1 uid fetch junk ("))
+    head = Head(frame(b"a1 uid fetch junk ("))
     assert (head.tag, head.name) == (b"a1", b"UID FETCH")
     with pytest.raises(BadCommand):
         head.value()

@@ -171,9 +171,9 @@ def test_any_stream_is_taken_in_bounded_memory(pieces, size):
         conversation.feed(octets[at:at + size])
     for step in conversation.seen:
         if isinstance(step, Frame):
-            assert len(step.parts) % 2 == 1
-            assert sum(map(len, step.parts[0::2])) <= SMALL.line
-            assert sum(map(len, step.parts[1::2])) <= SMALL.memory
+            assert len(step) % 2 == 1
+            assert sum(map(len, step[0::2])) <= SMALL.line
+            assert sum(map(len, step[1::2])) <= SMALL.memory
 
 
 @pytest.mark.parametrize(("announced", "closing"), [(b"+", True), (b"", False)])

@@ -21,7 +21,7 @@ from store.userarea import idxfile, writing
 from tests.support.stores import small
 from tests.support.stores.stores import deliver, make_store, reopen
 from tools.cli import program
-from tools.spark.rebuild.rebuildjob import Local
+from tools.spark.rebuild.localplan import Local
 from tools.spark.verify.verifyjob import verify
 
 ONE, TWO = b"Subject: one\r\n\r\nhello\r\n", b"Subject: two\r\n\r\nhello\r\n"

@@ -25,7 +25,17 @@ from store.userarea import idxfile
 from store.userarea.paths import place
 from store.userarea.writing import write_changed
 from tests.support.stores.stores import SMALL, deliver, make_store
-from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
+from tests.support.stores.whole import (
+    ONE,
+    TRACE,
+    TWO,
+    USERS,
+    everything,
+    forget_accounts,
+    lose_databases,
+    random_store,
+    unused,
+)
 
 pytestmark = pytest.mark.long
 
@@ -108,6 +118,7 @@ def test_the_next_message_with_the_same_content_is_the_same_file(root):
 
 
 def test_users_that_nobody_brings_are_inactive(root):
+    forget_accounts(root)
     done = rebuild(root, SMALL, users=USERS[:1])
     assert [finding.where for finding in done.findings] == ["user bob"]
     store = open_store(root, SMALL)

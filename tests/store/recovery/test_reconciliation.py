@@ -50,7 +50,7 @@ def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCa
     assert record.references == 1
     assert check(store) == []
     account = store.directory.find("alice")
-    assert account is not None and account.status is Status.INACTIVE    # its password is nowhere else
+    assert account is not None and account.status is Status.ACTIVE      # from there, too
     made = namespace.create_mailbox(store, ARCHIVE)
     assert made.id > inbox.id and made.uidvalidity > inbox.uidvalidity
     assert len(store.open_mailbox(inbox).rows) == 1 and not len(store.open_mailbox(made).rows)

@@ -187,13 +187,19 @@ def wait_for_the_next_second():
         time.sleep(0.02)
 
 
-def test_a_newer_snapshot_is_of_another_life_then(used):
-    older = taking.listed(used.root / "snapshots")[0]
+def newer(store):
+    """The snapshot that is there, and one that is made now, with a later time."""
+    older = taking.listed(store.root / "snapshots")[0]
     when = older.time + 1000
     path = older.path.with_name(time.strftime(taking.NAME, time.gmtime(when)))
-    made = retention.make(used)
+    made = retention.make(store)
     made.path.rename(path)
     (path / "manifest.json").write_bytes(evolve(made.manifest, time=when, moment=when).to_bytes())
+    return older, path
+
+
+def test_a_newer_snapshot_is_of_another_life_then(used):
+    older, path = newer(used)
     used.close()
     restore(used.root, SMALL, choose(used.root, SMALL, name=older.name), exact=True)
     place = used.root / "snapshots"
@@ -287,6 +293,31 @@ def test_one_that_is_cut_off_is_done_once(used, faults):
         before = uids(store)
         store.close()
     assert stop > 6
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_newer_snapshot_of_one_that_is_cut_off(used, faults, decided, removed):
+    """It is superseded when the older one is put back: not by a restore that is undone, and by one that is finished."""
+    older, path = newer(used)
+    used.close()
+    if decided:
+        faults.fail(reset, "finish", Cut, when=lambda root: (root / "restoring.json").exists())
+    else:
+        faults.fail(reset, "replace_file", Cut)
+    with pytest.raises(Cut):
+        restore(used.root, SMALL, choose(used.root, SMALL, name=older.name), exact=True)
+    faults.mend()
+    if removed:
+        shutil.rmtree(path)
+    with reset.nobody_else(used.root):
+        assert reset.finish(used.root) is decided
+        reset.undo(used.root)
+    found = taking.listed(used.root / "snapshots", every=True)
+    assert [each.superseded for each in found] == ([] if removed else [decided]) + [False]
+    store = open_store(used.root, SMALL)
+    assert uids(store) == ([1, 2, 3] if decided else [2, 3, 4, 5, 6]) and check(store) == []
+    store.close()
 
 
 def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path, unix_time):

@@ -434,7 +434,8 @@ WAITING = {
 FAILING = {
     **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
     "write": (Staged, "write"), "stage": (Store, "stage"), "read": (MessageFile, "read"),
-    "refresh": (Store, "_refresh"), "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
+    "refresh": (Store, "refresh_at_once"),
+    "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
     "alert": (roots, "warning"),
     "flags": (flag_verbs, "update_flags"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
 }

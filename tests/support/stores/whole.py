@@ -17,6 +17,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.uidllist import give
 from store.quota import roots
 from store.tables.references import tally
+from store.userarea import idxfile
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, deliver, make_store
 
@@ -31,6 +32,14 @@ def lose_databases(root):
     shutil.rmtree(root / "mboxlist")
     for partition in (root / "partitions").iterdir():
         shutil.rmtree(partition / "index")
+
+
+def forget_accounts(root):
+    """Have no store.idx with an account, as an archive and earlier versions have them."""
+    for path in root.glob("partitions/*/users/**/store.idx"):
+        there = idxfile.read(path)
+        if there.account:
+            idxfile.write(path, evolve(there, account=b"", head=evolve(there.head, account=0)))
 
 
 def in_use(partition):

@@ -15,18 +15,22 @@ from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.check.causes import causes_among
 from store.check.wholecheck import check_all
+from store.mailboxes import subscribing
 from store.partitions import volumes
+from store.quota import roots as quotaroots
 from store.reconstruct.procedures import reconstruct
 from store.reconstruct.request import Request, silent
 from store.tables.index import ROW, chunk_key, encode
+from store.tables.quotatable import root_key
 from store.tables.state import state_key
+from store.userarea import idxfile, writing
 from store.values import RECONSTRUCT, Repair
 from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
 from tests.support.stores import small
 from tools.cli import program
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.rebuildjob import Local
 from tools.spark.verify.kinds import kind_of
 from tools.spark.verify.mending import mend
 from tools.spark.verify.verifyjob import one_by_one, verify
@@ -107,6 +111,28 @@ def second_file(store):
     path.with_name("copy").write_bytes(path.read_bytes())
 
 
+def lose_limit(store):
+    quotaroots.set_quota(store, "alice", 5_000_000, 40)
+    writing.write_changed(store, hurry=True)
+    table = store.partitions["primary"].quotas._table
+    write(store, lambda txn: table.delete(root_key("alice"), txn))
+
+
+def lose_subscription(store):
+    subscribing.subscribe(store, "alice", "Archive/2026")
+    writing.write_changed(store, hurry=True)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.subscriptions.remove("alice", "Archive/2026", txn))
+
+
+def lose_account(store):
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.users.delete(b"alice", txn))
+
+
+def forget_kept_account(store):
+    contents = idxfile.read(planted.copy_of(store))
+    idxfile.write(planted.copy_of(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
+
+
 FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "a row of the list is lost": forget_row,
     "figures are lost": forget_figures,
@@ -122,6 +148,9 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "header fields are lost": forget_header_fields,
     "a message in use is on the purge list": in_use_and_purged,
     "a message file has a second name": second_file,
+    "a quota limit is lost": lose_limit,
+    "a subscription is lost": lose_subscription,
+    "an account is lost": lose_account,
 }
 
 
@@ -222,10 +251,21 @@ def test_every_command_that_is_named_is_one(repair, capsys):
     assert given.arguments.program == "onecopy " + " ".join(words[:len(given.arguments.program.split()) - 1])
 
 
+def test_limits_subscriptions_and_accounts_come_back(damaged):       # noqa: F811
+    account = damaged.directory.user("alice")
+    for lose in (lose_limit, lose_subscription, lose_account):
+        lose(damaged)
+        reconstruct(wanted(damaged))
+    use = damaged.partitions["primary"].quotas.find("alice")
+    assert (use.octet_limit, use.message_limit) == (5_000_000, 40) and damaged.directory.user("alice") == account
+    assert subscribing.subscriptions(damaged, "alice") == ["Archive/2026"]
+
+
 def test_a_lost_account_is_told_once(damaged):      # noqa: F811
     """Of a user who has two mailboxes, and of one whose account only stands for the lost one."""
     planted.namespace.create_mailbox(damaged, MailboxName("alice", "Second"))
     damaged.directory.remove("alice")
+    forget_kept_account(damaged)
     found = [finding for finding in check_all(damaged) if "account" in finding.what]
     assert [(finding.where, finding.repair) for finding in found] == [("user alice", "user add alice")]
     assert "(2)" in found[0].what

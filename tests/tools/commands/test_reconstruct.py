@@ -10,7 +10,7 @@ from store.opening import open_store
 from store.tables.index import chunk_key
 from store.userarea.paths import place
 from tests.support.stores.stores import SMALL
-from tests.support.stores.whole import lose_databases
+from tests.support.stores.whole import forget_accounts, lose_databases
 
 pytestmark = pytest.mark.long
 
@@ -121,12 +121,15 @@ def test_the_databases_are_lost(full, way, tmp_path):
 
 def test_without_their_accounts_users_are_inactive(full):
     lose_databases(full.root)
+    forget_accounts(full.root)
     found = full("reconstruct", "--all", status=1)
     told = "has no password (repair: onecopy user set user00001 --status active --password)\n"
     assert f"user user00001: it is inactive, and {told}" in found
-    assert f"user user00001: the account is lost: it is inactive, and {told}" in full("check", status=1)
+    assert "nobody can log in (repair: onecopy reconstruct --mboxlist --force --users FILE)" in full("check", status=1)
     full("user", "set", "user00001", "--status", "active", "--password-stdin", octets=b"secret\n")
-    assert "user00001" not in full("check", status=1)
+    found = full("check", status=1)
+    told = "has no password (repair: onecopy user set user00002 --status active --password)\n"
+    assert "user00001" not in found and f"user user00002: the account is lost: it is inactive, and {told}" in found
 
 
 def test_a_plan_for_a_store_in_use(full, tmp_path):

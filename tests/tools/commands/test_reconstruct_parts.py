@@ -12,7 +12,7 @@ from store.mailboxes import firstuse, namespace
 from store.mailboxes.authorization import set_acl
 from store.opening import open_store
 from tests.support.stores.stores import SMALL, deliver
-from tests.support.stores.whole import lose_databases
+from tests.support.stores.whole import forget_accounts, lose_databases
 
 pytestmark = pytest.mark.long
 
@@ -133,11 +133,22 @@ def test_the_list(mail):
     assert mail("check") == "nothing wrong was found\n"
     for each in mail.root.glob("mboxlist*"):
         shutil.rmtree(each)
+    forget_accounts(mail.root)
     assert "it is lost" in mail("reconstruct", "--all", "--check", status=1)
     assert "user alice: it is inactive, and has no password" in mail("reconstruct", "--all", status=1)
     assert mail.json("mailbox", "list") == before[0]
-    assert {line.partition(": it is inactive")[0] for line in mail("check", status=1).splitlines()} == {
-        "user alice: the account is lost", "user bob: the account is lost"}
+    assert mail("check", status=1) == (
+        "mboxlist/users.db: the account is lost of each user (2): nobody can log in (repair: onecopy reconstruct "
+        "--mboxlist --force --users FILE)\n")
+
+
+def test_the_list_with_the_accounts_of_the_user_area(mail):
+    """Who could log in before can log in after."""
+    users = mail.json("user", "list")
+    for each in mail.root.glob("mboxlist*"):
+        shutil.rmtree(each)
+    mail("reconstruct", "--mboxlist")
+    assert mail.json("user", "list") == users and mail("check") == "nothing wrong was found\n"
 
 
 def test_accounts_come_from_a_snapshot(mail):

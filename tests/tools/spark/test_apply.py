@@ -38,10 +38,11 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import TRACE, USERS, everything, lose_databases, random_store, unused
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import planlive, planload
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.planlive import apply_live
 from tools.spark.rebuild.planload import SCRATCH, apply_down
-from tools.spark.rebuild.rebuildjob import Local, make_plan
+from tools.spark.rebuild.rebuildjob import make_plan
 
 NAMES = ("user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")
 

@@ -13,7 +13,8 @@ from tests.support.faults.dying import dies_once
 from tests.support.faults.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
 from tools.spark.generate.generator import Shape, generate
-from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.rebuild.localplan import Local
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.report.reportjob import read
 from tools.spark.source.source import Source, register
 from tools.spark.sparksession import mapper
@@ -29,7 +30,7 @@ def whole(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("table", ["pieces"])
+@pytest.mark.parametrize("table", ["read"])
 def test_verification(spark, whole, tmp_path, table):
     root, mark = tmp_path / "store", tmp_path / "died"
     shutil.copytree(whole, root)

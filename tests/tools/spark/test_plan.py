@@ -13,7 +13,7 @@ from store.rebuild.userareascan import Source
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import sum_of_marks
-from store.userarea.idxfile import OWN, Head, Salvaged
+from store.userarea.idxfile import Head
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Facts, Figures, Manifest, Plan
 from tools.spark.rebuild.planpieces import Messages, whole_mailboxes
@@ -38,8 +38,8 @@ def test_a_manifest_comes_back(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     (None, "no plan"), ("", "cannot be read"), ("[]", "cannot be read"), ("{}", "cannot be read"),
     (json.dumps({"version": 99}), "version 99"),
-    (json.dumps({"version": 2, "partitions": {}}), "cannot be read"),
-    (json.dumps({"version": 2, "root": "/", "begun": 0, "partitions": {"p": {"x": 1}}}), "cannot be read"),
+    (json.dumps({"version": 3, "partitions": {}}), "cannot be read"),
+    (json.dumps({"version": 3, "root": "/", "begun": 0, "partitions": {"p": {"x": 1}}}), "cannot be read"),
 ])
 def test_what_is_no_manifest(tmp_path, text, said):
     if text is not None:
@@ -91,11 +91,10 @@ def test_nothing_is_nowhere():
 
 # Records
 
-def remains(rows, private_headers=None, keywords=("a", "b")):
+def of_alice():
     head = Head(id=7, name="user/alice/INBOX", owner="alice", partition="primary", uidvalidity=1, uidnext=99,
-                highestmodseq=9, keywords=list(keywords))
-    source = Source("primary", None, head, MailboxName.parse(head.name))
-    return source, Salvaged(head, rows, np.empty(0, OWN), private_headers or {}, [])
+                highestmodseq=9, keywords=["a", "b"])
+    return Source("primary", None, head, MailboxName.parse(head.name))
 
 
 @pytest.mark.parametrize(("size", "header_length", "head", "usable"), [
@@ -111,11 +110,10 @@ def test_which_records_are_usable(size, header_length, head, usable):
     rows = np.zeros(2, ROW)
     rows["uid"], rows["digest"], rows["flags"], rows["keywords"], rows["modseq"] = [3, 4], b"1" * 32, 0xFFFF, 7, 2 ** 63
     rows["size"], rows["header_length"], rows["head"] = [size, 1000], [header_length, 0], [head, 0]
-    source, left = remains(rows, {5: b"x" * 20})
+    source = of_alice()
     findings = []
-    good, places, unused = plantasks.usable(source, left, facts((b"1" * 32, 1000, 100, False)), findings)
+    good, unused = plantasks.usable(source, rows, {5: b"x" * 20}, facts((b"1" * 32, 1000, 100, False)), findings)
     assert good["uid"].tolist() == ([3, 4] if usable else [4]) and unused["uid"].tolist() == ([] if usable else [3])
-    assert places.tolist() == [0] * len(good)
     assert len(findings) == (usable is not True)
     assert all("UID 3" in finding.where for finding in findings)
     assert set(good["flags"]) == {31} and set(good["keywords"]) == {3} and good["modseq"].max() == 1 << 62
@@ -129,43 +127,38 @@ def test_a_message_that_is_not_there():
     rows["uid"], rows["digest"], rows["size"] = 5, b"2" * 32, 10
     for known in (facts(), facts((b"1" * 32, 10, 0, False))):
         findings = []
-        assert not len(plantasks.usable(*remains(rows), known, findings)[0])
+        assert not len(plantasks.usable(of_alice(), rows, {}, known, findings)[0])
         assert [finding.where for finding in findings] == ["user/alice/INBOX, UID 5"]
         findings = []                                   # it came when the plan had been begun
-        plantasks.usable(*remains(rows), known, findings, lambda row: True)
+        plantasks.usable(of_alice(), rows, {}, known, findings, lambda row: True)
         assert findings == []
-        plantasks.usable(*remains(rows), evolve(known, damaged=frozenset((b"2" * 32,))), findings, lambda row: True)
+        broken = evolve(known, damaged=frozenset((b"2" * 32,)))
+        plantasks.usable(of_alice(), rows, {}, broken, findings, lambda row: True)
         assert len(findings) == 1
 
 
 # References
 
-def test_references_are_counted(tmp_path):
+def test_references_are_counted():
+    """Also of digests that end with NULs."""
     chance = random.Random(2)
-    plan, wanted, serials = Plan(tmp_path), {}, {}
-    table = []
-    for mailbox, path in enumerate(("a", "b", "c"), 1):
+    digests = [chance.randbytes(32) for _ in range(38)] + [b"1" * 31 + b"\0", b"1" * 30 + b"\0\0"]
+    batches, wanted, serials = [], {}, {}
+    for mailbox in (1000, 2000, 3000):
         rows = np.zeros(200, ROW)
         rows["uid"], rows["serial"] = np.arange(1, 201), [chance.randrange(1, 9) for _ in rows]
-        places = np.array([chance.randrange(40) for _ in rows], "<i4")
-        for at in (0, 120):
-            table.append({"partition": "primary", "path": path, "piece": int(at > 0),
-                          "rows": rows[at:at + 120].tobytes(), "places": places[at:at + 120].tobytes()})
-        for row, place in zip(rows, places.tolist(), strict=True):
-            wanted.setdefault(place, []).append((mailbox * 1000, int(row["uid"])))
-            serials.setdefault(place, []).append(int(row["serial"]))
-    table.append({"partition": "primary", "path": "unwanted", "piece": 0, "rows": rows.tobytes(),
-                  "places": places.tobytes()})
-    plan.write("pieces", table)
-    ids = {("primary", path): mailbox * 1000 for mailbox, path in enumerate(("a", "b", "c"), 1)}
-    batches = [batch for rows in plan.batches("pieces") for batch in plantasks.references(rows, ids)]
+        rows["digest"] = np.array([chance.choice(digests) for _ in rows], "V32")
+        batches += [plantasks.counted("primary", mailbox, some) for some in (rows[:120], rows[120:])]
+        for row in rows:
+            wanted.setdefault(row["digest"].tobytes(), []).append((mailbox, int(row["uid"])))
+            serials.setdefault(row["digest"].tobytes(), []).append(int(row["serial"]))
     found = plantasks.summed(pa.Table.from_batches(batches)).to_pylist()
-    assert len(found) == len(wanted)
+    assert len(found) == len(wanted) == 40
     for row in found:
-        references = wanted[row["place"]]
+        references = wanted[row["digest"]]
         check = (row["low"] + (row["high"] << 32)) % 2 ** 64
         assert (row["references"], check) == (len(references), sum_of_marks(references) % 2 ** 64)
-        assert (row["first_serial"], row["last_serial"]) == (min(serials[row["place"]]), max(serials[row["place"]]))
+        assert (row["first_serial"], row["last_serial"]) == (min(serials[row["digest"]]), max(serials[row["digest"]]))
 
 
 def test_every_message_gets_an_arrival_serial_of_its_own(tmp_path):
@@ -175,7 +168,7 @@ def test_every_message_gets_an_arrival_serial_of_its_own(tmp_path):
     plan.write("messages", [{"partition": "primary", "path": "p", "digest": digest, "octets": 10, "trace": 0,
                              "staged": False, "cached": b"c"} for digest in digests])
     named = {0: 5, 1: 5, 2: 0, 3: 9, 4: 1 << 62}            # and nothing refers to the last one
-    plan.write("references", [{"partition": "primary", "place": place, "references": 2, "low": 2 ** 32 - 1,
+    plan.write("references", [{"partition": "primary", "digest": digests[place], "references": 2, "low": 2 ** 32 - 1,
                                "high": 2 ** 33, "first_serial": serial, "last_serial": serial}
                               for place, serial in named.items()])
     messages = Messages.of(plan, "primary")

@@ -15,9 +15,11 @@ from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_
 from tests.tools.spark.conftest import CLUSTER
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import plantasks
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import SCHEMAS, BadPlan, Plan
 from tools.spark.rebuild.planload import apply_down
-from tools.spark.rebuild.rebuildjob import Local, Spark, make_plan
+from tools.spark.rebuild.rebuildjob import make_plan
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.source import reading
 
 UNLIKE = {"plan": None}

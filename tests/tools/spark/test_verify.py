@@ -25,8 +25,9 @@ from tests.support.stores.stores import deliver, make_store
 from tests.support.stores.whole import lose_databases
 from tests.tools.spark.conftest import LOCAL
 from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.sparksession import mapper
 from tools.spark.verify import comparing
 from tools.spark.verify import kinds as verifying

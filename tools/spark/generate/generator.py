@@ -27,7 +27,7 @@ from mboxlist import privatefiles
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
-from store.accounts.builtin import User
+from store.accounts.builtin import NO_PASSWORD, User
 from store.message.cacherecord import render
 from store.message.mime import Scanner
 from store.opening import PRIMARY, make_empty_store, open_store
@@ -36,7 +36,6 @@ from store.partition.partition import Partition
 from store.quota.roots import root_for
 from store.rebuild.desired import DesiredMailbox
 from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again, set_limits
-from store.rebuild.salvagedusers import NO_PASSWORD
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, OWN, ROW, Rows

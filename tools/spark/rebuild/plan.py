@@ -2,13 +2,15 @@
 
     messages/       a row for each message file: its digest, octets, trace header, and its cache record; of one that is
                     damaged what is wrong with it
-    pieces/         the records of each store.idx that refer to whole message files, up to `RECORDS_IN_A_ROW`, as
-                    they are stored (`index.ROW`); what is not usable besides; and what its head says
+    pieces/         the records of each store.idx, up to `RECORDS_IN_A_ROW`: those that refer to whole message files,
+                    as they are stored (`index.ROW`); those that are not usable; the first also has what its head says
     mailboxes/      a row for each mailbox that is to be, with its final id and name
-    references/     for each message file (by its place among those of its partition, in order of digest) how many
-                    records refer to it, the sum of their marks, and the arrival serials that they name
+    references/     for each message file how many records refer to it, the sum of their marks, and the arrival serials
+                    that they name
     quotas/         quota roots: use and limits
     findings/       what could not be read, or is not used
+
+While Spark makes a plan, `read/` has pieces whose records are not judged yet.
 
 Tables are read and written here; nothing is decided.
 """
@@ -33,9 +35,11 @@ from mboxlist.engine.disk import replace_file
 from store.partition.messagefiles import MID_OCTETS
 from store.values import Command, Finding
 
-VERSION = 2
+VERSION = 3
+ORDER = ("place", "what", "repair")     # of findings
 MANIFEST = "manifest.json"
 DONE = "_SUCCESS"               # in the folder of a table that is complete
+MID = f"V{MID_OCTETS}"          # numpy's type of a digest
 RECORDS_IN_A_ROW = 32_768       # of the table `pieces`: 3 MiB
 
 _PLACE = [("partition", pa.string()), ("path", pa.string())]
@@ -46,17 +50,17 @@ SCHEMAS = {
                            ("staged", pa.bool_()), ("cached", pa.binary()), ("findings", _FINDINGS)]),
     "pieces": pa.schema([
         *_PLACE, ("piece", pa.int32()), ("head", pa.binary()), ("name", pa.string()), ("found", pa.bool_()),
-        ("rows", pa.binary()), ("places", pa.binary()), ("unused", pa.binary()), ("own", pa.binary()),
+        ("rows", pa.binary()), ("unused", pa.binary()), ("own", pa.binary()),
         ("uidls", pa.binary()),
         ("fields", pa.list_(pa.field("element", pa.struct([("number", pa.int64()), ("octets", pa.binary())])))),
-        ("damaged", pa.bool_()), ("octets", pa.int64()), ("size", pa.int64()), ("modified", pa.int64()),
-        ("findings", _FINDINGS)]),
+        ("damaged", pa.bool_()), ("records", pa.int64()), ("octets", pa.int64()), ("size", pa.int64()),
+        ("modified", pa.int64()), ("findings", _FINDINGS)]),
     "mailboxes": pa.schema([
         *_PLACE, ("id", pa.int64()), ("name", pa.string()), ("head", pa.binary()), ("found", pa.bool_()),
         ("damaged", pa.bool_()), ("records", pa.int64()), ("unused", pa.int64()), ("octets", pa.int64()),
-        ("size", pa.int64()), ("modified", pa.int64())]),
+        ("size", pa.int64()), ("modified", pa.int64()), ("findings", _FINDINGS)]),
     "references": pa.schema([
-        ("partition", pa.string()), ("place", pa.int64()), ("references", pa.int64()), ("low", pa.int64()),
+        ("partition", pa.string()), ("digest", pa.binary()), ("references", pa.int64()), ("low", pa.int64()),
         ("high", pa.int64()), ("first_serial", pa.int64()), ("last_serial", pa.int64())]),
     "quotas": pa.schema([
         ("partition", pa.string()), ("root", pa.string()), ("octets", pa.int64()), ("messages", pa.int64()),
@@ -227,6 +231,10 @@ class Facts:
             places[at] = min(int(np.searchsorted(self.digests, wanted[at])), last)
             there[at] = self.digests[places[at]] == wanted[at]
         return places, there
+
+    def find_column(self, digests: pa.Array) -> NDArray[np.int64]:
+        """The place of each digest of a column, all of which are there."""
+        return self.find(np.frombuffer(b"".join(digests.to_pylist()), MID))[0]
 
 
 def _keys(digests: NDArray[np.bytes_]) -> NDArray[np.uint64]:

@@ -24,7 +24,7 @@ from store.tables.references import MessageRecord
 from store.userarea.idxfile import OWN
 from store.values import RECONSTRUCT, Finding
 from tools.spark.rebuild.plan import BadPlan, Plan
-from tools.spark.rebuild.planpieces import whole_mailboxes
+from tools.spark.rebuild.planpieces import unused, whole_mailboxes
 from tools.spark.rebuild.plantasks import source_of
 
 
@@ -71,7 +71,7 @@ def _mailbox(row: dict[str, Any], pieces: Sequence[dict[str, Any]]) -> DesiredMa
     rows = np.frombuffer(b"".join([part["rows"] for part in pieces]), ROW)
     return DesiredMailbox(entry_of(source, 0), written_state(head), rows, head.removed,
                           own_of(head, np.frombuffer(first["own"] or b"", OWN)),
-                          unused=np.frombuffer(first["unused"] or b"", ROW), complete=not row["damaged"])
+                          unused=unused(pieces), complete=not row["damaged"])
 
 
 def _message_files(plan: Plan, partition: str) -> Iterator[KnownFile]:

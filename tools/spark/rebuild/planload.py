@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field
-from numpy.typing import NDArray
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
@@ -48,7 +47,7 @@ from store.tables.uidls import of_rows
 from store.userarea.idxfile import OWN, UIDLS, uidls_of
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import BadPlan, Manifest, Plan
-from tools.spark.rebuild.planpieces import Messages, whole_mailboxes, with_serials
+from tools.spark.rebuild.planpieces import Messages, own_fields, whole_mailboxes
 
 ADOPTED = "adopted.json"            # in it: names that files of `staging/` got
 HELD = 512 << 20                    # octets of cache records that are held in memory at a time
@@ -153,7 +152,7 @@ class _Loading:
             loader.prepare(epoch + 1, messages.last_serial + SERIALS, limits_of(self.sources, partition.name))
             self._load_messages(partition, messages)
             by_path = {row["path"]: source for row, source in here}
-            loader.load(self._desired(store, partition, by_path, messages.serials))
+            loader.load(self._desired(store, partition, by_path, messages))
             loader.finish(self.adopted.get(partition.name, []))
         store.mailboxes.env.flush()
         self.done.mailboxes = self.manifest.total.mailboxes
@@ -178,23 +177,21 @@ class _Loading:
         load_messages(partition, held)
         self.done.messages += int(np.count_nonzero(messages.references))
 
-    def _desired(self, store: Store, partition: Partition, by_path: dict[str, Source], serials: NDArray[np.int64]
-                ) -> Iterator[DesiredMailbox]:
+    def _desired(self, store: Store, partition: Partition, by_path: dict[str, Source], messages: Messages
+                 ) -> Iterator[DesiredMailbox]:
         done = 0
         for pieces in whole_mailboxes(self.plan, partition.name):
             source = by_path.get(pieces[0]["path"])
             if source is not None:
-                yield self._mailbox(store, partition, source, pieces, serials)
+                yield self._mailbox(store, partition, source, pieces, messages)
                 done += 1
                 self.progress("mailboxes", done, len(by_path))
 
     @staticmethod
     def _mailbox(store: Store, partition: Partition, source: Source, pieces: Sequence[dict[str, Any]],
-                 serials: NDArray[np.int64]) -> DesiredMailbox:
+                 messages: Messages) -> DesiredMailbox:
         head = source.head
-        rows = with_serials(pieces, serials)
-        fields = {item["number"]: item["octets"] for item in pieces[0]["fields"] or ()}
-        rows = numbered(partition, rows, fields)
+        rows = numbered(partition, messages.with_serials(pieces), own_fields(pieces))
         entry = entry_of(source, head.uidvalidity or transact(store.mailboxes.env, store.mailboxes.next_identity)[1])
         uidls = of_rows(uidls_of(np.frombuffer(pieces[0]["uidls"] or b"", UIDLS)), rows)
         return DesiredMailbox(entry, state_of(partition, entry, rows, source, removed=head.removed), rows, head.removed,

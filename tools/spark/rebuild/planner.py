@@ -13,10 +13,12 @@ from store.reconstruct.faults import repairable
 from store.reconstruct.request import Refused, Request
 from store.reconstruct.scope import mailboxes_meant
 from tools.spark import sparksession
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.planlive import apply_live
 from tools.spark.rebuild.planload import apply_down
-from tools.spark.rebuild.rebuildjob import Engine, Local, Spark, make_plan
+from tools.spark.rebuild.rebuildjob import Engine, make_plan
+from tools.spark.rebuild.sparkplan import Spark
 
 
 @frozen

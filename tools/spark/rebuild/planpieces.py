@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from store.tables.index import ROW, Rows
 from store.tables.references import MessageRecord
-from tools.spark.rebuild.plan import BadPlan, Plan, facts
+from tools.spark.rebuild.plan import MID, BadPlan, Facts, Plan, facts
 from tools.spark.rebuild.plantasks import MODSEQS
 
 
@@ -17,9 +17,7 @@ from tools.spark.rebuild.plantasks import MODSEQS
 class Messages:
     """The message files of one partition in the plan, in order of digest: what `messages.db` is to say of each."""
 
-    digests: NDArray[np.bytes_]
-    octets: NDArray[np.int64]
-    traces: NDArray[np.int64]
+    known: Facts
     references: NDArray[np.int64]
     checks: NDArray[np.uint64]
     serials: NDArray[np.int64]
@@ -32,8 +30,8 @@ class Messages:
         references, checks = np.zeros(count, np.int64), np.zeros(count, np.uint64)
         serials = np.zeros(count, np.int64)
         for batch in plan.batches("references", partition=partition):
-            column = {name: batch[name].to_numpy() for name in batch.schema.names if name != "partition"}
-            places = column["place"]
+            column = {name: batch[name].to_numpy() for name in ("references", "low", "high", "first_serial")}
+            places = known.find_column(batch["digest"])
             references[places] = column["references"]
             checks[places] = column["low"].astype(np.uint64) + (column["high"].astype(np.uint64) << np.uint64(32))
             serials[places] = column["first_serial"]
@@ -44,7 +42,7 @@ class Messages:
         kept &= legal
         last = int(serials[kept].max(initial=0))
         serials[~kept] = last + 1 + np.arange(count - int(np.count_nonzero(kept)))
-        return cls(known.digests, known.octets, known.traces, references, checks, serials)
+        return cls(known, references, checks, serials)
 
     @property
     def last_serial(self) -> int:
@@ -53,19 +51,26 @@ class Messages:
 
     def record(self, digest: bytes, trace: int) -> MessageRecord | None:
         """What is to be known of a message file with that trace header; None if nothing refers to it."""
-        at = int(np.searchsorted(self.digests, digest))
-        if at >= len(self.digests) or self.digests[at:at + 1].tobytes() != digest or not self.references[at] \
-                or self.traces[at] != trace:
+        places, there = self.known.find(np.frombuffer(digest, MID))
+        at = int(places[0])
+        if not there[0] or not self.references[at] or self.known.traces[at] != trace:
             return None
-        return MessageRecord(int(self.serials[at]), int(self.references[at]), int(self.octets[at]), trace, 0,
+        return MessageRecord(int(self.serials[at]), int(self.references[at]), int(self.known.octets[at]), trace, 0,
                              int(self.checks[at]))
+
+    def with_serials(self, pieces: Sequence[dict[str, Any]]) -> Rows:
+        """The records of a mailbox, which name the arrival serials that their message files get."""
+        rows = np.frombuffer(bytearray(b"".join([row["rows"] for row in pieces])), ROW)
+        if len(rows):
+            rows["serial"] = self.serials[self.known.find(rows["digest"])[0]]
+        return rows
 
 
 def whole_mailboxes(plan: Plan, partition: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of `pieces` of each mailbox on a partition, which stand one after the other. Raises BadPlan."""
     held: list[dict[str, Any]] = []
-    for row in plan.rows("pieces", ["path", "piece", "rows", "places", "own", "uidls", "fields", "unused",
-                                    "damaged"], partition=partition):
+    columns = ["path", "piece", "rows", "own", "uidls", "fields", "unused", "damaged"]
+    for row in plan.rows("pieces", columns, partition=partition):
         if row["rows"] is None:
             continue
         if not row["piece"] and held:
@@ -78,10 +83,11 @@ def whole_mailboxes(plan: Plan, partition: str) -> Iterator[list[dict[str, Any]]
         yield held
 
 
-def with_serials(pieces: Sequence[dict[str, Any]], serials: NDArray[np.int64]) -> Rows:
-    """The records of a mailbox, which name the arrival serials that their message files get."""
-    rows = np.frombuffer(bytearray(b"".join([row["rows"] for row in pieces])), ROW)
-    places = np.frombuffer(b"".join([row["places"] for row in pieces]), "<i4")
-    if len(rows):
-        rows["serial"] = serials[places]
-    return rows
+def unused(pieces: Sequence[dict[str, Any]]) -> Rows:
+    """The records of a mailbox that cannot be used."""
+    return np.frombuffer(b"".join([row["unused"] or b"" for row in pieces]), ROW)
+
+
+def own_fields(pieces: Sequence[dict[str, Any]]) -> dict[int, bytes]:
+    """Header fields that messages have in this mailbox alone, by number."""
+    return {item["number"]: item["octets"] for row in pieces for item in row["fields"] or ()}

@@ -5,25 +5,26 @@ what a file holds.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
 from store.partition.filecontent import content, likely_digests
-from store.rebuild.userareascan import Source, read_source
+from store.partition.messagefiles import MID_OCTETS
+from store.rebuild.userareascan import Source, free_name, read_source
 from store.tables.counters import counters_of
 from store.tables.index import ROW, Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks
-from store.userarea.idxfile import Head, Salvaged, uidl_items
+from store.userarea.idxfile import Head, uidl_items
 from store.values import RECONSTRUCT, RESTORE, Finding, Flag
 from tools.spark.rebuild.plan import RECORDS_IN_A_ROW, SCHEMAS, Facts, facts, finding_rows
 from tools.spark.source import reading
@@ -32,6 +33,7 @@ BATCH_ROWS = 512                # rows of a batch,
 BATCH_OCTETS = 8 << 20          # or fewer, when they have so many octets
 MODSEQS = 1 << 62               # a MODSEQ, or a serial, that no mailbox comes to
 _FLAGS = np.uint16(sum(flag.value for flag in Flag))
+UNUSED = "nothing refers to this file"
 _HALF = np.uint64(0xFFFFFFFF)
 
 
@@ -100,22 +102,29 @@ def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: 
 def pieces(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
     """The mailboxes of a task: rows of `pieces`, for a plan in that folder that was begun at that Unix time, and has
     all of its table `messages`."""
-    return batches("pieces", _pieces(task, facts(folder, task.partition), begun))
+    known = facts(folder, task.partition)
+    return batches("pieces", (judged(row, known, task.folder, begun) for row in _read(task)))
 
 
-def _pieces(task: reading.Task, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
+def read(task: reading.Task) -> Iterator[pa.RecordBatch]:
+    """The mailboxes of a task: rows of `pieces` that are not `judged` yet. Each has the header fields that its own
+    records name, and the head."""
+    return batches("pieces", _read(task))
+
+
+def _read(task: reading.Task) -> Iterator[dict[str, Any]]:
     for found in reading.idx_files(task):
         if found.problem:
             yield _no_mailbox(task, found.below, [Finding(found.problem, found.below, RESTORE)])
         else:
-            yield from _mailbox(task, found.below, known, begun)
+            yield from _mailbox(task, found.below)
 
 
 def _no_mailbox(task: reading.Task, path: str, findings: list[Finding]) -> dict[str, Any]:
     return {"partition": task.partition, "path": path, "findings": finding_rows(findings)}
 
 
-def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
+def _mailbox(task: reading.Task, path: str) -> Iterator[dict[str, Any]]:
     findings: list[Finding] = []
     folder = Path(task.folder)
     try:
@@ -126,33 +135,46 @@ def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Itera
     if source is None or left is None:
         yield _no_mailbox(task, path, findings)
         return
-    damaged = bool(findings)
-    rows, places, unused = usable(source, left, known, findings, lambda row: _is_new(task, row, begun))
-    for at in range(0, max(len(rows), 1), RECORDS_IN_A_ROW):
-        part = rows[at:at + RECORDS_IN_A_ROW]
+    for at in range(0, max(len(left.rows), 1), RECORDS_IN_A_ROW):
+        part = left.rows[at:at + RECORDS_IN_A_ROW]
+        named = np.unique(part["head"]).tolist() if left.private_headers else ()
         row = {"partition": task.partition, "path": path, "piece": at // RECORDS_IN_A_ROW, "rows": part.tobytes(),
-               "places": places[at:at + RECORDS_IN_A_ROW].astype("<i4").tobytes(), "octets": counters_of(part).octets,
-               "name": str(source.name), "found": source.found, "damaged": damaged, "findings": []}
+               "head": source.head.to_bytes(), "name": str(source.name), "found": source.found,
+               "damaged": bool(findings), "findings": [],
+               "fields": [{"number": number, "octets": left.private_headers[number]} for number in named
+                          if number in left.private_headers]}
         if not at:
-            row |= {"head": source.head.to_bytes(), "unused": unused.tobytes(), "own": left.own.tobytes(),
-                    "uidls": uidl_items(left.uidls).tobytes(),
-                    "fields": [{"number": number, "octets": octets} for number, octets in left.private_headers.items()],
-                    "size": status.st_size, "modified": status.st_mtime_ns, "findings": finding_rows(findings)}
+            row |= {"own": left.own.tobytes(), "uidls": uidl_items(left.uidls).tobytes(), "size": status.st_size,
+                    "modified": status.st_mtime_ns, "findings": finding_rows(findings)}
         yield row
 
 
-def usable(source: Source, left: Salvaged, known: Facts, findings: list[Finding],
-           is_new: Callable[[Any], bool] = lambda row: False) -> tuple[Rows, NDArray[np.int64], Rows]:
-    """The records whose message files are there, whole, each with the place of its file; and the others, which are
-    reported unless their messages are new. Flags and keywords that cannot be are left out.
+def judged(row: dict[str, Any], known: Facts, folder: str, begun: float) -> dict[str, Any]:
+    """A row that was `read`, with those of its records that can be used, and the others. `folder` is the partition's.
     """
-    rows = left.rows.copy()
+    if row.get("rows") is None:
+        return row
+    findings: list[Finding] = []
+    private_headers = {item["number"]: item["octets"] for item in row["fields"]}
+    rows, unused = usable(source_of(row, Path(folder)), np.frombuffer(row["rows"], ROW), private_headers, known,
+                          findings, lambda record: _is_new(folder, record, begun))
+    return row | {"rows": rows.tobytes(), "unused": unused.tobytes(), "records": len(rows),
+                  "octets": counters_of(rows).octets, "findings": row["findings"] + finding_rows(findings)}
+
+
+def usable(source: Source, left: Rows, own_fields: Mapping[int, bytes], known: Facts, findings: list[Finding],
+           is_new: Callable[[Any], bool] = lambda row: False) -> tuple[Rows, Rows]:
+    """Of the records that are left, those whose message files are there, whole; and the others, which are reported
+    unless their messages are new. Flags and keywords that cannot be are left out. `own_fields` are header fields that
+    messages have in this mailbox alone, by number.
+    """
+    rows = left.copy()
     places, there = known.find(rows["digest"])
     header_length = rows["header_length"].astype(np.int64)
     octets, traces = (known.octets[places], known.traces[places]) if len(known.digests) else (header_length,
                                                                                               header_length)
     numbers, which = np.unique(rows["head"], return_inverse=True)
-    sizes = [len(left.private_headers[number]) if number in left.private_headers else UNKNOWN if number else 0
+    sizes = [len(own_fields[number]) if number in own_fields else UNKNOWN if number else 0
              for number in numbers.tolist()]
     private_headers = np.array(sizes, np.int64)[which]
     more = rows["size"].astype(np.int64) + header_length - octets
@@ -172,15 +194,15 @@ def usable(source: Source, left: Salvaged, known: Facts, findings: list[Finding]
     rows["keywords"] &= np.uint64((1 << (len(source.head.keywords) if source.found else 0)) - 1)
     rows["flags"] &= _FLAGS
     rows["spare"] = 0
-    return take(rows, np.flatnonzero(fits)), places[fits], take(rows, np.flatnonzero(~fits))
+    return take(rows, np.flatnonzero(fits)), take(rows, np.flatnonzero(~fits))
 
 
-def _is_new(task: reading.Task, row: Any, begun: float) -> bool:
+def _is_new(folder: str, row: Any, begun: float) -> bool:
     """Whether its message came when the plan had been begun: the store is in use."""
     name = bytes(row["digest"]).hex()
     for path in (f"messages/{name[0]}/{name[1:3]}/{name}", f"{reading.STAGING}/{int(row['serial']):016x}"):
         try:
-            return os.stat(os.path.join(task.folder, path)).st_ctime >= begun - 1
+            return os.stat(os.path.join(folder, path)).st_ctime >= begun - 1
         except OSError:
             continue
     return False
@@ -194,38 +216,28 @@ def source_of(row: dict[str, Any], folder: Path) -> Source:
 
 # References
 
-def references(rows: pa.RecordBatch, ids: dict[tuple[str, str], int]) -> Iterator[pa.RecordBatch]:
-    """What the records in these rows of `pieces` refer to, counted: rows of `references`, several for one message
-    file.
-
-    `ids` are those that the mailboxes get, by partition and path; what is not among them is no mailbox.
-    """
-    for row in rows.select(["partition", "path", "rows", "places"]).to_pylist():
-        mailbox = ids.get((row["partition"], row["path"]))
-        if mailbox is not None and row["rows"]:
-            yield _counted(row["partition"], mailbox, np.frombuffer(row["rows"], ROW),
-                           np.frombuffer(row["places"], "<i4"))
-
-
-def references_of_file(ids: dict[tuple[str, str], int], path: str) -> Iterator[pa.RecordBatch]:
-    """See `references`, of one file of `pieces`."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(64, columns=["partition", "path", "rows", "places"]):
-            yield from references(batch, ids)
-
-
-def _counted(partition: str, mailbox: int, rows: Rows, places: NDArray[np.int32]) -> pa.RecordBatch:
-    order = np.argsort(places, kind="stable")
-    different, starts, counts = np.unique(places[order], return_index=True, return_counts=True)
+def counted(partition: str, mailbox: int, rows: Rows) -> pa.RecordBatch:
+    """What the records of a mailbox with that id refer to: rows of `references`, of which other mailboxes, and other
+    pieces of this one, have more."""
+    digests = np.ascontiguousarray(rows["digest"]).view(f"S{MID_OCTETS}")
+    order = np.argsort(digests, kind="stable")
+    different, starts, counts = np.unique(digests[order], return_index=True, return_counts=True)
     values = marks(MailboxId(mailbox), rows["uid"])[order]
     serials = np.minimum(rows["serial"], np.uint64(MODSEQS)).astype(np.int64)[order]
-    figures = {"place": different.astype(np.int64), "references": counts.astype(np.int64),
+    figures = {"references": counts.astype(np.int64),
                "low": np.add.reduceat(values & _HALF, starts).astype(np.int64),
                "high": np.add.reduceat(values >> np.uint64(32), starts).astype(np.int64),
                "first_serial": np.minimum.reduceat(serials, starts),
                "last_serial": np.maximum.reduceat(serials, starts)}
-    columns = [pa.array([partition] * len(different), pa.string()), *map(pa.array, figures.values())]
+    columns = [pa.array([partition] * len(different), pa.string()), digest_column(different),
+               *map(pa.array, figures.values())]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS["references"])
+
+
+def digest_column(digests: NDArray[np.bytes_]) -> pa.Array:
+    """Digests as a column; not by `tolist`, which cuts off NULs at their ends."""
+    octets = pa.py_buffer(np.ascontiguousarray(digests))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(MID_OCTETS), len(digests), [None, octets]).cast(pa.binary())
 
 
 SUMS = {"references": "sum", "low": "sum", "high": "sum", "first_serial": "min", "last_serial": "max"}
@@ -233,7 +245,22 @@ SUMS = {"references": "sum", "low": "sum", "high": "sum", "first_serial": "min",
 
 def summed(table: pa.Table) -> pa.Table:
     """One row for each message file. (No sum overflows: of 32-bit halves there would have to be 2^31.)"""
-    grouped = table.group_by(["partition", "place"]).aggregate(list(SUMS.items()))
+    grouped = table.group_by(["partition", "digest"]).aggregate(list(SUMS.items()))
     found = grouped.rename_columns([name.removesuffix("_sum").removesuffix("_min").removesuffix("_max")
                                     for name in grouped.column_names])
     return found.select(SCHEMAS["references"].names).cast(SCHEMAS["references"])
+
+
+# The mailboxes that are to be
+
+def chosen(row: dict[str, Any], mailbox: int, *, again: bool) -> dict[str, Any]:
+    """The row of `mailboxes` of a mailbox that gets that id: `row` has the columns of `pieces`, `records`, `unused` and
+    `octets` in figures. `again`: another mailbox has its name, too."""
+    findings: list[Finding] = []
+    source = source_of(row, Path())
+    name = free_name(source.name, MailboxId(mailbox), findings) if again else source.name
+    return {**{column: row[column] for column in _KEPT}, "id": mailbox, "name": str(name),
+            "head": evolve(source.head, id=mailbox).to_bytes(), "findings": finding_rows(findings)}
+
+
+_KEPT = ("partition", "path", "found", "damaged", "records", "unused", "octets", "size", "modified")

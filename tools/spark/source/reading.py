@@ -162,9 +162,7 @@ def _message_places(folder: str, wanted: Wanted, sizes: Sizes) -> list[tuple[str
     if not os.path.isdir(top):
         return [("",)]                  # a row that says so
     every = [f"{number:03x}" for number in range(1 << 12)]
-    counted = [_count(os.path.join(top, each[0], each[1:])) for each in every[::len(every) // SAMPLED_FOLDERS]]
-    mean = sum(counted) / SAMPLED_FOLDERS
-    begin = 3
+    mean, begin = _mean(folder), 3
     while mean > sizes.files / 2 and begin < 8:
         mean, begin = mean / 16, begin + 1
     beginnings = [head + "".join(digits) for head in every for digits in product(_HEX, repeat=begin - 3)]
@@ -173,6 +171,18 @@ def _message_places(folder: str, wanted: Wanted, sizes: Sizes) -> list[tuple[str
         beginnings = [head for head in beginnings if begins.touches(head)]
     per_task = max(1, int(sizes.files / 2 / max(mean, 0.5)))
     return [tuple(beginnings[at:at + per_task]) for at in range(0, len(beginnings), per_task)] + [(STAGING,)]
+
+
+def estimated_messages(root: str) -> int:
+    """About how many message files a store has: by a sample of their folders, all of which are as full."""
+    return round(sum(_mean(folder) for _, folder in partitions(root)) * (1 << 12))
+
+
+def _mean(folder: str) -> float:
+    """How many message files of a partition are in one of its folders."""
+    folders = [os.path.join(folder, "messages", f"{number:03x}"[0], f"{number:03x}"[1:])
+               for number in range(0, 1 << 12, (1 << 12) // SAMPLED_FOLDERS)]
+    return sum(map(_count, folders)) / SAMPLED_FOLDERS
 
 
 def _count(folder: str) -> int:

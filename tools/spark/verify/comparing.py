@@ -21,7 +21,7 @@ from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.planpieces import whole_mailboxes
+from tools.spark.rebuild.planpieces import unused, whole_mailboxes
 from tools.spark.verify.kinds import Fault, message_at
 
 
@@ -97,7 +97,7 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
     if before != partition.states.get(state_key(entry.id)) or not is_as_written(state, head):
         found.moved += 1
         return
-    want = np.frombuffer(b"".join([part["rows"] for part in parts] + [parts[0]["unused"] or b""]), ROW)
+    want = np.concatenate([np.frombuffer(b"".join([part["rows"] for part in parts]), ROW), unused(parts)])
 
     def lost(uids: NDArray[np.uint32]) -> NDArray[np.bool_]:
         return np.isin((uids.astype(np.int64) - 1) // CHUNK, broken)

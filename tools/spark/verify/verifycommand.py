@@ -12,9 +12,11 @@ from store.partition.marks import is_down
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_json
 from tools.exits import Failure
-from tools.spark import sparksession
+from tools.spark import engines, sparksession
+from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
-from tools.spark.rebuild.rebuildjob import Engine, Local, Spark
+from tools.spark.rebuild.rebuildjob import Engine
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.verify.kinds import classes, of_check
 from tools.spark.verify.mending import mend
 from tools.spark.verify.verifyjob import Each, Verified, one_by_one, verify
@@ -51,7 +53,7 @@ def verify_store(invocation: Invocation) -> int:
 
 def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine, Each]:
     arguments = invocation.arguments
-    if arguments.engine != "spark":
+    if (engines.chosen(invocation) if arguments.engine == engines.AUTO else arguments.engine) != engines.SPARK:
         return Local(), one_by_one
     spark = stack.enter_context(sparksession.session("onecopy check", arguments.master,
                                                      sparksession.options(arguments.spark)))

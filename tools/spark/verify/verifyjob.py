@@ -152,6 +152,7 @@ class _Verifying:
         self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
         if self.store is not None:
             self.faults += kinds.of_check(causes_among(self.store, check_all(self.store, with_layout=False)))
+        self.faults.sort(key=lambda fault: (fault.partition, fault.where, fault.kind, fault.what))
         self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
@@ -332,8 +333,8 @@ class _Verifying:
     def _unused(self, partition: str, known: Facts) -> None:
         """Whole files that no store.idx refers to: they wait for the purge, or nobody knows them."""
         used = np.zeros(len(known.digests), np.bool_)
-        for batch in self.plan.batches("references", ["place"], partition=partition):
-            used[batch["place"].to_numpy()] = True
+        for batch in self.plan.batches("references", ["digest"], partition=partition):
+            used[known.find_column(batch["digest"])] = True
         here = self._partition(partition)
         for digest in known.digests[~used].tolist():
             digest = digest.ljust(32, b"\0")

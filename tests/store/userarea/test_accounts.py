@@ -1,0 +1,169 @@
+"""An account is in the `store.idx` of its user's INBOX, and comes back from there when the table of users lost it."""
+
+import shutil
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mboxlist.engine.kv import transact
+from mboxlist.names import INBOX, MailboxName
+from store.accounts.base import Status
+from store.accounts.passwords import hash_password
+from store.check.wholecheck import check, check_all
+from store.mend import correctionrounds
+from store.opening import open_store
+from store.partition.serials import META, META_KEY
+from store.rebuild.outcome import Outcome
+from store.reconstruct.mailboxlist import rebuild_list
+from store.reconstruct.wholestore import rebuild
+from store.recovery import userareacheck
+from store.store import Store
+from store.userarea import idxfile, writing
+from store.userarea.paths import place
+from store.users import lifecycle, newuser, restorable
+from store.values import RECONSTRUCT, Secret
+from tests.support.stores.stores import SMALL, deliver, make_store
+
+NAME = MailboxName("alice", INBOX)
+
+
+def inbox(store: Store, user: str = "alice") -> Path:
+    return place(store.partitions["primary"], MailboxName(user, INBOX))
+
+
+def lose_rows(store: Store, *users: str) -> None:
+    """As a damaged page takes them."""
+    transact(store.mailboxes.env, lambda txn: [store.mailboxes.users.delete(user.encode(), txn) for user in users])
+
+
+def filled(root: Path) -> Store:
+    """alice with a password, groups and an alias, bob, who is disabled; their files are written."""
+    store = make_store(root)
+    store.directory.change("alice", password_hash=hash_password(Secret(b"secret of alice")), groups=["staff"],
+                           aliases=["ali@example.org"])
+    store.directory.change("bob", status=Status.DISABLED)
+    deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX", "user/bob/INBOX")
+    writing.write_changed(store, hurry=True)
+    return store
+
+
+def rows(store: Store) -> dict[str, bytes]:
+    return {user: store.directory.user(user).to_bytes() for user in ("alice", "bob")}
+
+
+def test_who_can_read_it(tmp_path: Path) -> None:
+    """0600, as all files of the store; in no head, which other programs read and show."""
+    store = filled(tmp_path / "store")
+    path, row = inbox(store), store.directory.user("alice").to_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and idxfile.read_account(path) == row
+    assert b"scrypt" in row and b"scrypt" not in idxfile.read_head(path).to_bytes()
+    store.close()
+
+
+@pytest.mark.parametrize("how", ["list", "all", "start"])
+def test_they_come_back_when_the_list_is_lost(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = tmp_path / "store"
+    store = filled(root)
+    before = rows(store)
+    store.close()
+    shutil.rmtree(root / "mboxlist")
+    if how == "list":
+        rebuild_list(root, SMALL)
+    elif how == "all":
+        shutil.rmtree(root / "partitions" / "primary" / "index")
+        assert not [finding for finding in rebuild(root, SMALL).findings if finding.where.startswith("user")]
+    else:
+        (root / "mboxlist").mkdir()
+    again = open_store(root, SMALL)
+    assert rows(again) == before
+    assert again.directory.authenticate("alice", Secret(b"secret of alice")).groups == ("staff",)
+    assert again.directory.look_up("ali@example.org").user == "alice"
+    userareacheck.reconcile(again)
+    writing.write_changed(again, hurry=True)
+    assert check(again) == [] and rows(again) == before
+    again.close()
+
+
+def test_one_lost_row_is_told_and_brought_back(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+    before = rows(store)
+    lose_rows(store, "alice")
+    store.partitions["primary"].unwritten.changed.add(store.entry(NAME).id)
+    writing.write_changed(store, hurry=True)                # does not write over what is left of it
+    [found] = [finding for finding in check_all(store) if "account" in finding.what]
+    assert (found.where, found.repair) == ("user alice", RECONSTRUCT)
+    outcome = Outcome()
+    correctionrounds.mend(store, check_all, outcome)
+    assert rows(store) == before and outcome.left == [] and check(store) == []
+    store.close()
+
+
+def test_what_changes_is_written(tmp_path: Path) -> None:
+    """A new password, a rename, a removal and its end: no file of the old one stays."""
+    store = filled(tmp_path / "store")
+    partition = store.partitions["primary"]
+    store.directory.change("alice", password_hash=hash_password(Secret(b"another")))
+    writing.write_changed(store, hurry=True)
+    assert idxfile.read_account(inbox(store)) == store.directory.user("alice").to_bytes()
+    lifecycle.rename_user(store, "alice", "anna")
+    writing.write_changed(store, hurry=True)
+    assert not inbox(store).exists()
+    assert idxfile.read_account(inbox(store, "anna")) == store.directory.user("anna").to_bytes()
+    lifecycle.remove_user(store, "anna")
+    writing.write_changed(store, hurry=True)
+    assert check(store) == []
+    for user in lifecycle.due(store, time.time() + 10 * store.settings.user_delay):
+        restorable.forget_user(store, user)
+    writing.write_changed(store, hurry=True)
+    assert not [path for path in (partition.folder / "users").rglob("store.idx") if b"scrypt" in path.read_bytes()
+                and path != inbox(store, "bob")]
+    assert check(store) == []
+    store.close()
+
+
+def test_an_older_list_gets_newer_accounts(tmp_path: Path) -> None:
+    """A password that was changed because somebody knew it does not come back."""
+    root = tmp_path / "store"
+    filled(root).close()
+    shutil.copytree(root / "mboxlist", tmp_path / "yesterday")
+    store = open_store(root, SMALL)
+    store.directory.change("alice", password_hash=hash_password(Secret(b"another")))
+    newuser.add_user(store, "carol", hash_password(Secret(b"carol's")))
+    store.close()
+    after = open_store(root, SMALL)
+    wanted = rows(after)
+    after.close()
+    shutil.rmtree(root / "mboxlist")
+    shutil.copytree(tmp_path / "yesterday", root / "mboxlist")
+    store = open_store(root, SMALL)
+    assert rows(store) == wanted and store.directory.authenticate("carol", Secret(b"carol's"))
+    store.close()
+
+
+def test_nobody_can_log_in(tmp_path: Path) -> None:
+    """The accounts are nowhere: one line, and the command that takes them from a copy."""
+    store = filled(tmp_path / "store")
+    for path in (inbox(store), inbox(store, "bob")):
+        path.unlink()
+    lose_rows(store, "alice", "bob")
+    [found] = [finding for finding in check_all(store) if "account" in finding.what]
+    assert "nobody can log in" in found.what and found.repair == "reconstruct --mboxlist --force --users FILE"
+    store.close()
+
+
+def test_files_of_a_version_without_accounts_are_written_again(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = filled(root)
+    contents = idxfile.read(inbox(store))
+    idxfile.write(inbox(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
+    partition = store.partitions["primary"]
+    epoch, serial, _ = META.unpack(partition.states.get(META_KEY))
+    transact(partition.env, lambda txn: partition.states.put(META_KEY, META.pack(epoch, serial, 5), txn))
+    store.close()
+    store = open_store(root, SMALL)
+    userareacheck.reconcile(store)
+    assert idxfile.read_account(inbox(store)) == store.directory.user("alice").to_bytes() and check(store) == []
+    store.close()

@@ -1,0 +1,182 @@
+"""One answer of both engines: the same plan of whatever is left of mailboxes, the same JSON of damaged stores.
+And which engine is taken when none is asked for."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from mboxlist.names import MailboxName
+from store.opening import open_store
+from store.rebuild.outcome import Outcome
+from store.tables.index import ROW
+from store.userarea.idxfile import Head
+from store.userarea.writing import write_changed
+from tests.support.stores.stores import SMALL
+from tests.support.stores.whole import random_store
+from tests.tools.spark.conftest import LOCAL
+from tools.spark import engines
+from tools.spark.rebuild import plan as plans
+from tools.spark.rebuild.localplan import Local
+from tools.spark.rebuild.plan import SCHEMAS, Plan
+from tools.spark.rebuild.rebuildjob import Scope
+from tools.spark.rebuild.sparkplan import Spark
+from tools.spark.source import reading
+from tools.spark.verify.verifyjob import verify
+
+FEW = settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate],
+               suppress_health_check=list(HealthCheck))
+DIGESTS = [random.Random(number).randbytes(31) + bytes([number % 3]) for number in range(12)]      # NULs at ends, too
+NAMES = ["user/alice/INBOX", "user/alice/Archive", "user/alice/Archive/2026", "user/alice/Archive (7)",
+         "user/bob/INBOX", "user/bob/" + "long " * 12 + "name", "public/news", "public/news/more", "user/öl/Grüße"]
+ROOTS = ["alice", "alice/Archive", "alice/Archive/2026", "bob", "@", "@example.com", "public/news", "öl"]
+
+
+def contents(plan):
+    """All tables of a plan, each in an order of its own but the findings, which have one."""
+    found = {table: [repr(sorted(row.items())) for row in plan.rows(table)] for table in SCHEMAS}
+    return {table: rows if table == "findings" else sorted(rows) for table, rows in found.items()}
+
+
+def heads(chance):
+    """What is left of mailboxes: ids, names, times and lists are drawn from few, so that many are the same."""
+    for number in range(chance.randrange(1, 40)):
+        name, found = chance.choice(NAMES), chance.random() < 0.8
+        owner = MailboxName.parse(name).owner
+        head = Head(id=chance.randrange(1, 12) if found else 1, name=name, owner=owner, partition="primary",
+                    uidvalidity=chance.randrange(3), uidnext=99, highestmodseq=9, removed=chance.choice([0, 0, 0, 5]),
+                    written=chance.randrange(4) if found else 0, store=chance.choice("ST") if found else "",
+                    limits={root: [chance.randrange(-2, 9), chance.randrange(-2, 9)]
+                            for root in chance.sample(ROOTS, chance.randrange(3))})
+        yield chance.choice(["primary", "second"]), f"users/x/{number}/store.idx", found, head
+
+
+def pieces(chance):
+    """Rows of `pieces`, and of `messages`."""
+    messages = [{"partition": partition, "path": f"messages/{digest.hex()}", "digest": digest, "octets": 10, "trace": 0,
+                 "staged": False, "cached": b"c", "findings": []}
+                for partition in ("primary", "second") for digest in DIGESTS if chance.random() < 0.8]
+    rows = []
+    for partition, path, found, head in heads(chance):
+        for piece in range(chance.choice([1, 1, 2])):
+            records = np.zeros(chance.randrange(4), ROW)
+            records["uid"] = np.arange(len(records)) + 1 + 10 * piece
+            there = [row["digest"] for row in messages if row["partition"] == partition]
+            for record in records:
+                record["digest"] = np.frombuffer(chance.choice(there), "V32")[0]
+                record["serial"] = chance.randrange(1 << 40)
+            rows.append({
+                "partition": partition, "path": path, "piece": piece, "head": head.to_bytes(), "name": head.name,
+                "found": found, "damaged": not found, "rows": records.tobytes(), "records": len(records),
+                "octets": 7 * len(records), "unused": bytes(ROW.itemsize * chance.randrange(3)), "own": b"",
+                "uidls": b"", "fields": [], "size": 1, "modified": 2, "findings": [
+                    {"what": "lost", "place": path, "repair": "none"}] if chance.random() < 0.2 else []})
+    rows.append({"partition": "primary", "path": "users/lost", "findings": [
+        {"what": "no telling", "place": "users/lost", "repair": "none"}]})
+    return {"messages": messages, "pieces": rows}
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
+def test_both_make_the_same_of_what_is_left(spark, tmp_path):
+    """Ids and names that several have, heads that are lost, roots that several tell of, records that end in NULs."""
+    @FEW
+    @given(st.integers(0, 1 << 30))
+    def compare(seed):
+        made = {}
+        for engine in (Local(), Spark(spark)):
+            folder = tmp_path / f"{engine.name}-{seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            plan = Plan(folder)
+            for table, rows in pieces(random.Random(seed)).items():
+                plan.write(table, rows)
+            plans.facts.cache_clear()
+            figures = engine.fill(plan, Scope("/srv/mail", ("primary", "second"), 1.0))
+            made[engine.name] = (contents(plan), figures)
+        assert made["spark"] == made["local"]
+
+    compare()
+
+
+def damage(root, chance):
+    """Some files are gone, cut, changed, in another's place, or nobody's."""
+    partition = root / "partitions/primary"
+    for path in chance.sample(files := sorted((partition / "messages").glob("?/??/*")), 6):
+        spoil(path, chance, files)
+    for path in chance.sample(boxes := sorted((partition / "users").rglob("store.idx")), 4):
+        spoil(path, chance, boxes)
+
+
+def spoil(path, chance, others):
+    """Something of that happens to a file."""
+    octets = bytearray(path.read_bytes()) if path.exists() else bytearray(1)
+    octets[chance.randrange(len(octets))] ^= 1
+    for target, content in chance.choice([
+            [(path, None)], [(path, octets[:len(octets) // 2])], [(path, octets)],
+            [(chance.choice(others), path.read_bytes() if path.exists() else b"")],
+            [(path.with_name("stranger"), octets)]]):
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            target.write_bytes(content)
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
+def test_both_say_the_same_of_a_store(spark, tmp_path):
+    """Of `check` and of `reconstruct --plan` the JSON."""
+    @FEW
+    @given(st.integers(0, 1 << 30))
+    def compare(seed):
+        root = tmp_path / f"store-{seed}"
+        store = random_store(root, seed)
+        write_changed(store)
+        store.close()
+        chance = random.Random(seed)
+        damage(root, chance)
+        said = []
+        for engine in (Local(), Spark(spark)):
+            folder = tmp_path / f"{engine.name}-{seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            store = open_store(root, SMALL)
+            found = verify(root, folder, engine, store)
+            store.close()
+            total = found.manifest.total
+            outcome = Outcome(total.mailboxes, total.records, total.messages, findings=Plan(folder).findings())
+            said.append((json.dumps(found.summary()), outcome, found.faults))
+        assert said[1] == said[0]
+
+    compare()
+
+
+# Which one is taken
+
+@pytest.mark.parametrize(("master", "cores"), [
+    ("local", 1), ("local[1]", 1), ("local[4]", 4), ("local[4,2]", 4), ("spark://host:7077", None), ("yarn", None)])
+def test_the_cores_of_a_master(master, cores):
+    assert engines.cores_of(master) == cores
+
+
+@pytest.mark.parametrize(("messages", "master", "missing", "engine", "said"), [
+    (0, "local[2]", "", "local", "this process"), (900_000, "local[2]", "", "local", "2 cores"),
+    (1_300_000, "local[2]", "", "spark", "1,300,000 messages"), (1_300_000, "local[1]", "", "local", "1 core)"),
+    (150_000, "local[8]", "", "spark", "8 cores"), (150_000, "local[8]", "no Java", "local", "no Java"),
+    (1, "spark://host:7077", "", "spark", "spark://host:7077")])
+def test_the_engine_goes_by_size_and_cores(monkeypatch, messages, master, missing, engine, said):
+    monkeypatch.setattr(reading, "estimated_messages", lambda root: messages)
+    choice = engines.choose("/srv/mail", master, missing)
+    assert choice.engine == engine and said in choice.why
+
+
+def test_how_many_messages_a_store_has(tmp_path):
+    """A quarter of its folders has four, the others two: 10,240, give or take."""
+    for number in range(1 << 12):
+        name = f"{number:03x}"
+        folder = tmp_path / "partitions/primary/messages" / name[0] / name[1:]
+        if number % 64 == 0:
+            folder.mkdir(parents=True)
+            for file in range(4 if number % 256 == 0 else 2):
+                (folder / str(file)).touch()
+    assert reading.estimated_messages(str(tmp_path)) == 64 * 160
