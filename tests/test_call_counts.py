@@ -40,8 +40,8 @@ COUNTS = {
     "UID SEARCH UNSEEN": 53,
     "SELECT": 145,
     "STATUS": 123,
-    "APPEND": 440,
-    "LMTP": 242,
+    "APPEND": 413,
+    "LMTP": 238,
     "RETR": 68,
 }
 

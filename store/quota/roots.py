@@ -259,10 +259,11 @@ def agree(store: "Store") -> None:
 def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
     """Whether one more message, of at least that size, fits."""
     partition, root = store.quota_of(entry)
-    return _fits(store, partition, root, octets)
+    return fits(store, partition, root, octets)
 
 
-def _fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
+def fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
+    """Whether one more message, of at least that size, fits that is charged to that root on the partition."""
     return partition.quotas.has_room(root, octets, 1) and (
         not store.domains.limited or not store.settings.quota_enforce or _fits_domain(store, root, octets))
 
@@ -282,7 +283,7 @@ def admit(store: "Store", partition: "Partition", root: str, octets: int) -> Non
 
     A refusal counts as one: see `QuotaTable.charge`. Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
     """
-    if _fits(store, partition, root, octets):
+    if fits(store, partition, root, octets):
         return
 
     def work(txn: "WriteTxn") -> StoreError:
@@ -294,11 +295,6 @@ def admit(store: "Store", partition: "Partition", root: str, octets: int) -> Non
             return refusal                      # and the transaction is committed
 
     raise partition.transact(work)
-
-
-def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
-    """Whether one more message, of at least that size, would not fit."""
-    return not has_room(store, entry, octets)
 
 
 def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
