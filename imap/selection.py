@@ -12,6 +12,7 @@ from imap.lines import Positions
 from imap.refusals import OUR_FAULT, code
 from imap.settings import Settings
 from imap.snapshotnames import RIGHTS, SnapshotAccess
+from imap.snapshotnames import ROOT as SNAPSHOTS
 from imap.states import Farewell, Refused, Reply
 from imap.view import Belief, View
 from imap.wire import responses
@@ -72,7 +73,7 @@ class Selection(Client):
         It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written, of
         which the user may know. In a snapshot there is nothing for who has not asked `snapshots` first: NO_PERMISSION.
         """
-        if self.snapshots.concerns(text):
+        if text.startswith(SNAPSHOTS) and self.snapshots.concerns(text):
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         try:
             name = MailboxName.from_client(self.user, text)
@@ -135,7 +136,7 @@ class Selection(Client):
             mailbox = await self.patiently(offload.run(
                 self.store, "views", self.store.open_mailbox, entry, self.user, user=self.user))
         held = rights.rights(self.store, self.user, entry)
-        read_only |= self.store.read_only or not set(held) & CHANGING
+        read_only |= self.store.is_read_only(entry) or not set(held) & CHANGING
         view = View(mailbox, read_only, *rights.changeable(self.store, self.user, entry))
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
@@ -154,14 +155,15 @@ class Selection(Client):
         §3.2.11)."""
         if self.view is not None:
             self.leave()
-            self.stream.write(responses.ok(None, "The mailbox is closed", responses.CLOSED))
+            self.stream.write(responses.CLOSED)
 
     def leave(self) -> None:
         """No mailbox is selected any more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        self.snapshots.leave()
+        if self.snapshots.snapshot is not None:
+            self.snapshots.leave()
         self.decoding = None
         if self.view is not None:
             self.view = None
@@ -200,7 +202,7 @@ class Selection(Client):
         view = self.selected()
         if self.snapshots.snapshot is not None:
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
-        if self.store.read_only:
+        if self.store.is_read_only(view.mailbox.entry):
             raise StoreError(Problem.READ_ONLY)
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
@@ -262,7 +264,13 @@ class Selection(Client):
         self._expunged |= len(merged.expunged) > 0
         for piece in view.responses(merged, by_uid=by_uid, enabled=self.enabled):
             self.stream.write(piece)
-            await self.stream.drain(self.settings.command_time)
+            if self.stream.behind:
+                await self.stream.drain(self.settings.command_time)
+
+    def needs_no_look(self) -> None:
+        """All that is to be told of the selected mailbox has been told, and is of now: the end of the command need not
+        look again."""
+        self._reported = False
 
     def keep_numbers(self) -> None:
         """This command uses message numbers, whatever its name: it tells of no expunge (RFC 7162 §3.2.10.2)."""

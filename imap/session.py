@@ -287,8 +287,11 @@ class Session(Selection):
     async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
         """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
         if units <= QUICK_UNITS:
+            heard = self._heard_of
             try:
-                return offload.at_once(self.store, work)
+                result = offload.at_once(self.store, work)
+                self._heard_of = heard          # nobody else was heard meanwhile, and no such work shares mailboxes
+                return result
             except NotAtOnce:
                 pass
             kind = "held" if kind == "changes" else kind

@@ -4,7 +4,7 @@ A client's sequence numbers change only when it is told of an expunge, and that 
 the records of messages that have vanished until it may say so, and they stay readable for as long as their files do.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from imap.lines import Mask, Positions, expunged, flags_changed, flags_changed_o
 from imap.wire import responses
 from imap.wire.flags import format_flags
 from imap.wire.numbers import STAR, NumberSet, format_numbers
+from store.partition.recordbuffers import is_longer
 from store.tables.index import CHUNK, MAX_UID, Rows, flags_of, joined, put, spans, take
 from store.tables.state import MAX_KEYWORDS, Mailbox
 from store.values import Flag
@@ -22,6 +23,7 @@ from store.values import Flag
 FEW = 4                     # messages, one in so many, are looked at one by one
 BATCH = 2000                # messages told of in one piece: well under a millisecond of work
 _NONE: Positions = np.empty(0, np.intp)
+_NO_UIDS: NDArray[np.uint32] = np.empty(0, np.uint32)
 ALL_FLAGS = Flag(31)
 _SYSTEM = int(ALL_FLAGS)
 _END = 1 << 32              # above every UID
@@ -50,7 +52,7 @@ class Merged:
     keywords: bool = False          # new keywords
     flags: Positions = _NONE
     modseqs: Positions = _NONE      # of which the MODSEQ is to be told, and not the flags
-    vanished: NDArray[np.uint32] = field(factory=lambda: np.empty(0, np.uint32))    # the UIDs of `expunged`
+    vanished: NDArray[np.uint32] = _NO_UIDS     # the UIDs of `expunged`
 
 
 @define(eq=False)
@@ -61,7 +63,7 @@ class View:
     read_only: bool
     changeable: Flag = ALL_FLAGS                # system flags that the user may change
     keywords: bool = True                       # whether the user may change keywords
-    saved: NDArray[np.uint32] = field(init=False, factory=lambda: np.empty(0, np.uint32))
+    saved: NDArray[np.uint32] = field(init=False, default=_NO_UIDS)
     """The UIDs that "$" stands for (RFC 5182 §2.1), ascending; some may have vanished."""
     rows: Rows = field(init=False)              # what the sequence numbers stand for: row n is message n + 1
     uids: NDArray[np.uint32] = field(init=False)                # theirs
@@ -107,7 +109,7 @@ class View:
 
     def recent_count(self) -> int:
         r"""How many messages are \Recent in this session."""
-        return sum(self._below(end) - self._below(first) for first, end in self._recent)
+        return sum([self._below(end) - self._below(first) for first, end in self._recent]) if self._recent else 0
 
     def _below(self, uid: int) -> int:
         uids = self.uids            # of another type than theirs, all of them would be converted
@@ -158,7 +160,8 @@ class View:
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
-        if new.uids is not uids and not np.array_equal(uids, new.uids[:known]):
+        if (new.uids is not uids and (uids.base is None or not is_longer(new.uids, uids))
+                and not np.array_equal(uids, new.uids[:known])):
             at = np.arange(known) if at is None else at
             kept, where = _find(uids[at], new.uids)
             at, gone = at[kept], np.delete(at, kept)
@@ -216,13 +219,19 @@ class View:
     def _set_rows(self, mailbox: Mailbox) -> None:
         self.rows, self.uids = mailbox.rows, mailbox.uids
 
-    def responses(self, merged: Merged, *, by_uid: bool, enabled: Collection[bytes] = ()) -> Iterator[bytes]:
+    def responses(self, merged: Merged, *, by_uid: bool, enabled: Collection[bytes] = ()) -> Iterable[bytes]:
         """The untagged responses that say it, in pieces, to a client that has enabled these extensions.
 
         `by_uid`: the command is a UID command (RFC 3501 §6.4.8). IMAP4rev2 always has the UID (RFC 9051 §7.5.2).
         """
         by_uid = by_uid or b"IMAP4REV2" in enabled
         modseqs = b"CONDSTORE" in enabled
+        if len(merged.flags) == 1 and not (len(merged.expunged) or merged.more or merged.keywords
+                                           or len(merged.modseqs)):
+            return self._flags_line_of(int(merged.flags[0]), by_uid=by_uid, modseqs=modseqs),
+        return self._responses(merged, by_uid, modseqs, enabled)
+
+    def _responses(self, merged: Merged, by_uid: bool, modseqs: bool, enabled: Collection[bytes]) -> Iterator[bytes]:
         if b"QRESYNC" in enabled:
             for at in range(0, len(merged.vanished), BATCH):
                 yield responses.vanished(format_numbers(merged.vanished[at:at + BATCH]))
@@ -245,13 +254,10 @@ class View:
     def flags_line(self) -> bytes:
         r"""FLAGS and PERMANENTFLAGS (RFC 3501 §7.2.6, §7.1): what occurs here, and what the client may change."""
         keywords = self.mailbox.state.keywords
-        if self.read_only or not (self.changeable or self.keywords):
-            code, text = responses.permanent_flags((), 0, more=False), "No flags can be changed"
-        else:
-            more = self.keywords and len(keywords) < MAX_KEYWORDS
-            code = responses.permanent_flags(keywords if self.keywords else (), self.changeable, more=more)
-            text = "Flags that can be changed"
-        return responses.flags(keywords) + responses.ok(None, text, code)
+        if self.read_only:
+            return responses.changeable_flags(keywords, 0, named=False, more=False)
+        return responses.changeable_flags(keywords, int(self.changeable), named=self.keywords,
+                                          more=self.keywords and len(keywords) < MAX_KEYWORDS)
 
     def flags_lines(self, positions: Positions, *, by_uid: bool, modseqs: bool = False) -> bytes:
         """FETCH responses with the flags of these messages."""

@@ -48,7 +48,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         await durable.flushed(session.store, entry)
         raise
     await durable.flushed(session.store, entry)
-    session.done(f"{name} completed")
+    reply = session.done(f"{name} completed")
     if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:
         session.stream.acts["deleted"] += len(update.uids)
     failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
@@ -64,7 +64,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=always)
     if len(update.gone) and not command.by_uid and not command.silent:
         return Reply("Some of the messages have been expunged", code or CODES[Problem.GONE], NO)
-    return Reply(f"{name}: some messages were changed meanwhile" if code else f"{name} completed", code)
+    return Reply(f"{name}: some messages were changed meanwhile", code) if code else reply
 
 
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags, state: MailboxState) -> Belief:

@@ -5,6 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from imap.session import Session
+from imap.snapshotnames import ROOT as SNAPSHOTS
 from imap.states import Refused, Reply
 from imap.verbs.resync import resync
 from imap.view import View
@@ -26,7 +27,7 @@ async def select(session: Session, command: Select) -> Reply:
     session.close()
     if command.condstore:
         session.enable_condstore()
-    if session.snapshots.concerns(command.mailbox):
+    if command.mailbox.startswith(SNAPSHOTS) and session.snapshots.concerns(command.mailbox):
         view = await session.select_past(command.mailbox)
         session.stream.write(_figures(session, view, command.mailbox))
     else:
@@ -35,7 +36,9 @@ async def select(session: Session, command: Select) -> Reply:
             await session.patiently(uidskip.stored(session.store, [entry]))     # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
-    if command.resync is not None:
+    if command.resync is None:
+        session.needs_no_look()
+    else:
         await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"
     return Reply(f"{name} completed", responses.READ_WRITE if _is_read_write(session, view) else responses.READ_ONLY)
@@ -44,8 +47,10 @@ async def select(session: Session, command: Select) -> Reply:
 def _is_read_write(session: Session, view: View) -> bool:
     r"""Whether the user may change what others see (RFC 4314 §5.2). Flags of the user's own change all the same."""
     entry = view.mailbox.entry
+    if view.read_only or not entry.acl and entry.name.owner == session.user:
+        return not view.read_only
     own = session.store.private_bits(entry, session.user)
-    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & SEEN else "iewts")
+    return not set(session.rights()).isdisjoint("iewt" if own & SEEN else "iewts")
 
 
 def _quota_alert(session: Session, view: View) -> bytes:
@@ -55,7 +60,7 @@ def _quota_alert(session: Session, view: View) -> bytes:
     if entry.name.owner != session.user:
         return b""
     root = view.mailbox.state.quota_root
-    warning = roots.warning(session.store, entry)
+    warning = roots.warning(session.store, entry, root)
     if warning is None:
         session.warned.discard(root)
     if warning is None or root in session.warned:
@@ -66,18 +71,13 @@ def _quota_alert(session: Session, view: View) -> bytes:
 
 def _figures(session: Session, view: View, supplied: str) -> bytes:
     """What a client must know of a mailbox first (RFC 3501 §6.3.1; RFC 9051 §6.3.2, which has other things)."""
-    state = view.mailbox.state
-    lines = [responses.exists(view.exists), view.flags_line()]
+    state, described, recent, unseen = view.mailbox.state, view.flags_line(), None, None
     if session.rev2:
-        lines.append(_list_line(session, view.mailbox.entry, supplied))
+        described += _list_line(session, view.mailbox.entry, supplied)
     else:
-        lines.insert(1, responses.recent(view.recent_count()))
-        if (unseen := view.first_unseen()) is not None:
-            lines.append(responses.ok(None, "First unseen message", responses.unseen(unseen)))
-    lines += [responses.ok(None, "UIDs are valid", responses.uidvalidity(state.uidvalidity)),
-              responses.ok(None, "Predicted next UID", responses.uidnext(state.uidnext)),
-              responses.ok(None, "Highest mod-sequence", responses.highestmodseq(state.highestmodseq))]
-    return b"".join(lines)
+        recent, unseen = view.recent_count(), view.first_unseen()
+    return responses.selected(len(view.rows), described, recent, unseen, state.uidvalidity, state.uidnext,
+                              state.highestmodseq)
 
 
 def _list_line(session: Session, entry: MailboxEntry, supplied: str) -> bytes:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -20,7 +21,7 @@ READ_ONLY = b"READ-ONLY"
 READ_WRITE = b"READ-WRITE"
 TRYCREATE = b"TRYCREATE"
 UNKNOWN_CTE = b"UNKNOWN-CTE"        # RFC 3516 §4.3
-CLOSED = b"CLOSED"
+CLOSED = b"* OK [CLOSED] The mailbox is closed\r\n"        # RFC 7162 §3.2.11
 
 _NOT_TEXT = re.compile(r"[^ -~]")
 _NOT_CODE = re.compile(rb"[^ -\\^-~]")      # printable, and no "]"
@@ -147,6 +148,31 @@ def namespace(personal: Sequence[str], others: Sequence[str], shared: Sequence[s
 # Response codes, without their brackets (RFC 3501 §7.1, RFC 4315 §3)
 
 
+_VALID = (b"* OK [UIDVALIDITY %d] UIDs are valid\r\n* OK [UIDNEXT %d] Predicted next UID\r\n"
+          b"* OK [HIGHESTMODSEQ %d] Highest mod-sequence\r\n")
+
+
+def selected(count: int, described: bytes, recent: int | None, unseen: int | None, validity: int, following: int,
+             modseq: int) -> bytes:
+    """What a client hears of a mailbox that it selects (RFC 3501 §6.3.1, RFC 7162 §3.1.2.1): how many messages it has,
+    its flags and more that is `described`, the number of the first message that is not \\Seen, UIDVALIDITY, UIDNEXT,
+    HIGHESTMODSEQ. None is not said."""
+    return b"".join((exists(count), b"" if recent is None else b"* %d RECENT\r\n" % recent, described,
+                     b"" if unseen is None else b"* OK [UNSEEN %d] First unseen message\r\n" % unseen,
+                     _VALID % (validity, following, modseq)))
+
+
+@lru_cache(maxsize=1024)
+def changeable_flags(keywords: tuple[str, ...], system: int, *, named: bool, more: bool) -> bytes:
+    """FLAGS and PERMANENTFLAGS (RFC 3501 §7.2.6, §7.1): the flags that there are; those of them that the client may
+    change, with the keywords if they are `named`; and whether it may make `more`."""
+    if not (system or named):
+        code, text = permanent_flags((), 0, more=False), "No flags can be changed"
+    else:
+        code, text = permanent_flags(keywords if named else (), system, more=more), "Flags that can be changed"
+    return flags(keywords) + ok(None, text, code)
+
+
 def in_progress(tag: bytes, done: int = 0, goal: int = 0) -> bytes:
     """INPROGRESS of the command with that tag: so much is done of a goal, which is 0 when unknown (RFC 9585 §4)."""
     if b"]" in tag:
@@ -165,11 +191,6 @@ def permanent_flags(keywords: Sequence[str], system: int = 0x1F, *, more: bool =
     return b"PERMANENTFLAGS (" + b" ".join(filter(None, (inside, b"\\*" if more else b""))) + b")"
 
 
-def uidvalidity(value: int) -> bytes:
-    """UIDVALIDITY"""
-    return b"UIDVALIDITY %d" % value
-
-
 def highestmodseq(value: int) -> bytes:
     """HIGHESTMODSEQ (RFC 7162 §3.1.2.1)"""
     return b"HIGHESTMODSEQ %d" % value
@@ -178,16 +199,6 @@ def highestmodseq(value: int) -> bytes:
 def modified(numbers: ArrayLike) -> bytes:
     """MODIFIED (RFC 7162 §3.1.3)"""
     return b"MODIFIED " + format_numbers(numbers)
-
-
-def uidnext(value: int) -> bytes:
-    """UIDNEXT"""
-    return b"UIDNEXT %d" % value
-
-
-def unseen(number: int) -> bytes:
-    """UNSEEN: the sequence number of the first message that is not \\Seen."""
-    return b"UNSEEN %d" % number
 
 
 def appenduid(validity: int, uids: ArrayLike) -> bytes:

@@ -1,12 +1,16 @@
 """SELECT, EXAMINE, CHECK, CLOSE, EXPUNGE (RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3), UNSELECT (RFC 3691) and
 UID EXPUNGE (RFC 4315 §2.1); the parameters of SELECT are those of RFC 7162."""
 
+import re
+
 from attrs import frozen
 
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.modseq import Resync, resync, word
 from imap.wire.numbers import NumberSet, number_set
 from imap.wire.scanner import Scanner
+
+_PLAIN = re.compile(rb" ([A-Za-z0-9./_-]++)\Z")        # a name that is the same in every encoding, and no more
 
 
 @frozen
@@ -45,6 +49,9 @@ class Expunge:
 
 
 def parse_select(scan: Scanner, *, read_only: bool) -> Select:
+    plain = _PLAIN.match(scan.text, scan.at)
+    if plain is not None:
+        return Select(plain[1].decode("ascii"), read_only)
     mailbox = scan.next_mailbox()
     found: dict[bytes, Resync | None] = {}
     if scan.take(b" "):

@@ -19,10 +19,11 @@ from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
+from store.mend import idxfiles
 from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room
 from store.quota import accounting
-from store.rebuild.recount import repair_damaged
+from store.rebuild.recount import recount_some, repair_damaged
 from store.recovery import knownfiles, newerfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
@@ -203,7 +204,7 @@ def one_process(store: Store) -> list[Task]:
             Task("deadlocks", DEADLOCK_INTERVAL, environments, _detect_deadlocks),
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
-            Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
+            Task("logs", store.settings.checkpoint_interval, _with_logs, _drop_logs),
             Task("pending", interrupted.PENDING_SECONDS, interrupted.pending, interrupted.finish),
             Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
@@ -253,9 +254,15 @@ def _refresh_domains(store: Store, _: str) -> int:
     return len(store.domains.limited)
 
 
+def _with_logs(store: Store) -> list[str]:
+    """The environments whose log is that of their volume."""
+    return [name for name, env in environments(store).items()
+            if all(env is not each.env or not each.read_only for each in store.partitions.values())]
+
+
 def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:
     """The mailboxes in which this process has met damage, or which are behind their `store.idx`."""
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         for mailbox in sorted(partition.damaged | partition.outdated):
             yield name, mailbox
 
@@ -264,7 +271,11 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
     partition, mailbox = store.partitions[item[0]], item[1]
     if mailbox in partition.outdated:
         return newerfiles.take_in(store, partition, mailbox)
-    return int(repair_damaged(store, partition, mailbox))
+    done = list(idxfiles.follow_files(store, partition, [mailbox]))
+    repaired = repair_damaged(store, partition, mailbox)
+    for correction in done + recount_some(store, partition, [mailbox])[0]:
+        log.warning("repaired %s: %s", correction.where, correction.what)
+    return int(repaired)
 
 
 def _flush(store: Store, environment: str) -> int:
@@ -312,7 +323,7 @@ def _forget_user(store: Store, user: str) -> int:
 def _expunged(store: Store) -> Iterator[tuple[str, Expunges]]:
     """What can be restored no more."""
     now = time.time()
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         yield from ((name, some) for some in expunges(partition, last_due(partition, now)))
         partition.flush()
 
@@ -330,7 +341,7 @@ class _Purge:
 
     def items(self, store: Store) -> Iterator[tuple[str, Batch]]:
         """Batches that are due."""
-        for name, partition in store.partitions.items():
+        for name, partition in store.writable.items():
             for batch in due(partition):
                 self._failed.clear()
                 yield name, batch
@@ -350,7 +361,7 @@ class _Purge:
 
 def _duplicates(store: Store) -> Iterator[tuple[str, bytes]]:
     """What is on record of messages that must not come twice."""
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         for start in partition.duplicates.starts():
             yield name, start
 

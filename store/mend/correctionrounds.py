@@ -56,7 +56,7 @@ def correct_partition(store: Store, partition: Partition, outcome: Outcome) -> N
     done += leftovers.correct_serials(partition)
     done += leftovers.correct_orphans(store, partition)
     mailboxes = [mailbox for mailbox, _ in partition.all_states()]
-    done += userrecords.restore_records(store, partition)
+    done += userrecords.restore_records(store, partition, mailboxes)
     done += idxfiles.follow_files(store, partition, mailboxes)
     done += leftovers.correct_leftovers(store, partition, mailboxes)
     done += leftovers.correct_sizes(partition)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 from attrs import define, evolve
 
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -13,12 +14,13 @@ from store.partition.transactions import WriteTxn
 from store.rebuild.desired import DesiredMailbox, figures_of, is_as_written, numbered, own_of, written_state
 from store.rebuild.livecorrection import LiveCorrection
 from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.salvage import readable
 from store.rebuild.userareascan import Source, sources
 from store.store import Store
-from store.tables.index import MAX_UID
+from store.tables.index import MAX_UID, Rows, chunk_key, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.userarea import idxfile, unlisted
-from store.userarea.idxfile import Contents
+from store.userarea.idxfile import Contents, Head
 from store.userarea.writing import right_place
 
 
@@ -90,10 +92,27 @@ def _follow(store: Store, partition: Partition, entry: MailboxEntry, removed: in
         partition.transact(lambda txn: _raise(txn, entry.id, uidnext, highest))
         yield Correction("its figures were behind its store.idx", str(entry.name))
         state = partition.any_state(entry.id)
-    if state is not None and is_as_written(state, contents.head):
-        done = Outcome()
-        LiveCorrection(store, partition, desired_of(partition, entry, removed, contents), done, True).run()
-        yield from done.corrections
+    if state is None:
+        return
+    desired = desired_of(partition, entry, removed, contents)
+    if not is_as_written(state, contents.head):
+        lost = _lost(partition, entry.id, state, desired, contents.head)
+        if not len(lost):
+            return
+        desired = evolve(desired, state=state, own=None, rows=lost)
+    done = Outcome()
+    LiveCorrection(store, partition, desired, done, True).run()
+    yield from done.corrections
+
+
+def _lost(partition: Partition, mailbox: MailboxId, state: MailboxState, desired: DesiredMailbox, head: Head) -> Rows:
+    """The records of the file that are neither in the mailbox, which has changed since, nor were expunged since."""
+    assert desired.rows is not None
+    there, broken = readable(mailbox, partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)))
+    gone = partition.vanished.since(mailbox, state, head.highestmodseq)
+    if gone is None or broken or len(there) == state.messages:      # it is not known, or none is lost
+        return desired.rows[:0]
+    return take(desired.rows, ~np.isin(desired.rows["uid"], np.concatenate((there["uid"], gone))))
 
 
 def _raise(txn: WriteTxn, mailbox: MailboxId, uidnext: int, highest: int) -> None:

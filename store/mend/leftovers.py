@@ -38,12 +38,11 @@ from store.tables.vanished import ranges_of
 from store.userarea import idxfile
 
 
-def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId], *, expunged: bool = True
-                      ) -> Iterator[Correction]:
-    """What hangs on these mailboxes, which are in the list or among the deleted ones; what was `expunged` is in a
-    table of all mailboxes. Raises StoreError."""
+def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId]) -> Iterator[Correction]:
+    """What hangs on these mailboxes, which are in the list or among the deleted ones. Looks through all that was
+    expunged. Raises StoreError."""
     keys: dict[int, list[bytes]] = {}
-    for item in partition.removed.all() if expunged else ():
+    for item in partition.removed.all():
         keys.setdefault(item.mailbox, []).append(item.key)
     for mailbox in mailboxes:
         found = store.known(mailbox)

@@ -34,8 +34,9 @@ def correct_rows(store: Store, owner: str) -> list[Correction]:
 
 def correct_some(store: Store, partition: Partition, mailboxes: Sequence[MailboxId]) -> list[Correction]:
     """What their files say of their records, and what hangs on them. Raises StoreError."""
-    return [*idxfiles.follow_files(store, partition, list(mailboxes)),
-            *leftovers.correct_leftovers(store, partition, list(mailboxes), expunged=False)]
+    return [*userrecords.restore_records(store, partition, mailboxes),
+            *idxfiles.follow_files(store, partition, list(mailboxes)),
+            *leftovers.correct_leftovers(store, partition, list(mailboxes))]
 
 
 def _is_sound(store: Store, owner: str) -> bool:

@@ -1,10 +1,10 @@
 """What the tables have lost of a user, and the `store.idx` of the INBOX has: the account, limits and subscriptions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from mboxlist.engine.kv import transact
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import StoreError
@@ -54,12 +54,12 @@ def is_current(store: Store, partition: Partition) -> bool:
     return len(look_inside(store.root / "run")[0]) <= 1 and not behind_marker(partition.folder).exists()
 
 
-def restore_records(store: Store, partition: Partition, user: str | None = None) -> Iterator[Correction]:
-    """Limits and subscriptions of those with an INBOX on the partition. Raises StoreError."""
-    if not is_current(store, partition):
-        return
-    for entry in store.mailboxes.all() if user is None else store.names(user):
-        if entry.partition != partition.name or not entry.name.is_inbox() or entry.id in partition.unwritten.changed:
+def restore_records(store: Store, partition: Partition, mailboxes: Iterable[MailboxId]) -> Iterator[Correction]:
+    """Limits and subscriptions of those whose INBOXes are among these mailboxes of the partition. Raises StoreError."""
+    for mailbox in mailboxes if is_current(store, partition) else ():
+        entry = store.mailboxes.find_id(mailbox)
+        if entry is None or entry.partition != partition.name or not entry.name.is_inbox() or (
+                entry.id in partition.unwritten.changed):
             continue
         head = head_of(right_place(partition, entry, 0))
         if head is None or (head.id, head.uidvalidity) != (entry.id, entry.uidvalidity):

@@ -66,7 +66,7 @@ class Patch:
         if at == len(mailbox.uids) or mailbox.uids[at] != self.uid:
             return None
         rows = mailbox.rows.copy()
-        octets_of(rows)[at * ROW.itemsize:(at + 1) * ROW.itemsize] = self.record
+        rows[at] = np.frombuffer(self.record, ROW)[0]
         rows.flags.writeable = False
         since = Since(mailbox.state, frozenset((chunk_number(self.uid),)), at)
         return Mailbox(mailbox.entry, MailboxState.from_bytes(self.figures, epoch), rows, mailbox.reader, mailbox.uids,

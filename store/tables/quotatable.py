@@ -88,6 +88,8 @@ class QuotaUse:
     def per_cent(self, settings: Settings) -> int | None:
         """How full it is by the fuller of its limits; None without a limit."""
         octet_limit, message_limit = self.limits(settings)
+        if octet_limit is None and message_limit is None:
+            return None
         parts = [100 * used // limit if limit else 100 * (used > 0)
                  for used, limit in ((self.octets, octet_limit), (self.messages, message_limit))
                  if limit is not None]

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist import privatefiles
@@ -215,7 +215,7 @@ def prepare(path: Path, contents: Contents, *, sync: bool) -> int:
 
 def encode(contents: Contents) -> list[bytes | memoryview]:
     """The octets of the file, in pieces. Raises StoreError LIMIT."""
-    head = contents.head.to_bytes()
+    head = evolve(contents.head, account=zlib.crc32(contents.account)).to_bytes()
     if len(head) > HEAD_LIMIT:
         raise StoreError(Problem.LIMIT, detail=f"{contents.head.name} has too much about it for {NAME}")
     parts = [("head", memoryview(head), 1, max(len(head), 1)), ("rows", _octets(contents.rows), ROW.itemsize, BLOCK)]

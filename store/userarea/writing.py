@@ -105,7 +105,11 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
         if not all(map(is_whole, chunks)):
             partition.found_damage(entry.id)
             raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
-        return (MailboxState.from_bytes(state, partition.epoch), join(chunks),
+        figures, rows = MailboxState.from_bytes(state, partition.epoch), join(chunks)
+        if len(rows) != figures.messages and not figures.moving:
+            partition.found_damage(entry.id)        # its file may be all that has what is lost
+            raise StoreError(Problem.CORRUPT, detail=f"it has {len(rows)} records, {figures.messages} by its figures")
+        return (figures, rows,
                 list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
 
     read = transact(partition.env, work)
@@ -170,7 +174,7 @@ def write_changed(store: Store, *, hurry: bool = False, batch: int = BATCH) -> i
     (a process that ends) it waits only where another process has a mailbox's lock. What fails is logged, and comes
     again in the next round.
     """
-    return sum(write_round(store, partition, hurry=hurry, batch=batch) for partition in store.partitions.values())
+    return sum(write_round(store, partition, hurry=hurry, batch=batch) for partition in store.writable.values())
 
 
 def write_what_is_left(store: Store, seconds: float | None = None) -> None:
@@ -182,7 +186,7 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
     """
     if look(store.root / "run")[1]:
         return
-    partitions = tuple(store.partitions.values())
+    partitions = tuple(store.writable.values())
     until = math.inf if seconds is None else time.monotonic() + seconds
     for partition in (*partitions, *partitions):        # what has moved keeps its old file until the new one is there
         partition.unwritten.stop.set()

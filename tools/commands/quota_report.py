@@ -11,6 +11,7 @@ from tools.commands import spark
 
 ENGINES = ("spark", "local")
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
+ROWS = 25
 IDLE = 180                  # days
 REPORT = Later("tools.spark.report.reportcommand:report", spark.REQUIRE)
 
@@ -41,8 +42,12 @@ def add(parser: Parsers) -> None:
                        "this rule, as files of rules have it: 'folderpattern: user/*/Lists/*; messagedays: 365'")
     group.add_argument("--expire-rules", type=Path, action="append", default=[], metavar="FILE", help="... by the "
                        "rules of this file")
-    made.add_argument("--engine", choices=ENGINES, default="spark", help="what reads the store: Spark (the default), "
-                      "or this process, which is sooner for a small store and holds all of its records in memory")
+    made.add_argument("--engine", choices=ENGINES, help="what reads the store: Spark, or this process, which is sooner "
+                      "for a small store and holds all of its records in memory (by the size of the store)")
+    made.add_argument("--fleet", nargs="+", default=[], metavar="FACTS", help="of many back ends: the places to which "
+                      "each has exported its facts; with what they have in common, what could be freed, and who reads "
+                      "nothing")
+    made.add_argument("--rows", type=_days, default=ROWS, metavar="N", help=f"rows of each list of a fleet ({ROWS})")
     spark.add_options(made)
 
 

@@ -53,9 +53,19 @@ def _searched(numbers, modseq=0):
     (responses.permanent_flags([], 0, more=False), b"PERMANENTFLAGS ()"),
     (responses.permanent_flags([], 1, more=False), b"PERMANENTFLAGS (\\Seen)"),
     (responses.permanent_flags([], 0), b"PERMANENTFLAGS (\\*)"),
-    (responses.uidvalidity(3857529045), b"UIDVALIDITY 3857529045"),
-    (responses.uidnext(4392), b"UIDNEXT 4392"),
-    (responses.unseen(12), b"UNSEEN 12"),
+    (responses.selected(172, b"* FLAGS ()\r\n", 1, 12, 3857529045, 4392, 7),
+     b"* 172 EXISTS\r\n* 1 RECENT\r\n* FLAGS ()\r\n* OK [UNSEEN 12] First unseen message\r\n"
+     b"* OK [UIDVALIDITY 3857529045] UIDs are valid\r\n* OK [UIDNEXT 4392] Predicted next UID\r\n"
+     b"* OK [HIGHESTMODSEQ 7] Highest mod-sequence\r\n"),
+    (responses.selected(0, b"", None, None, 1, 2, 3),
+     b"* 0 EXISTS\r\n* OK [UIDVALIDITY 1] UIDs are valid\r\n* OK [UIDNEXT 2] Predicted next UID\r\n"
+     b"* OK [HIGHESTMODSEQ 3] Highest mod-sequence\r\n"),
+    (responses.changeable_flags(("x",), 1, named=False, more=False),
+     b"* FLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft x)\r\n"
+     b"* OK [PERMANENTFLAGS (\\Seen)] Flags that can be changed\r\n"),
+    (responses.changeable_flags((), 0, named=False, more=False),
+     b"* FLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft)\r\n"
+     b"* OK [PERMANENTFLAGS ()] No flags can be changed\r\n"),
     (responses.appenduid(38505, [3955]), b"APPENDUID 38505 3955"),
     (responses.copyuid(38505, [304, 319, 320], [3956, 3957, 3958]), b"COPYUID 38505 304,319:320 3956:3958"),
     (responses.copyuid(38505, [], []), b""),

@@ -218,6 +218,23 @@ def test_a_file_that_is_damaged_expunges_nothing(small: Store) -> None:
     assert set(seen(small)) == {1, 2, 3, 4}
 
 
+def test_a_lost_record_comes_back_by_itself(small: Store) -> None:
+    """The mailbox has changed since its store.idx was written, which is not written over meanwhile."""
+    partition, entry = small.partitions["primary"], small.entry(NAME)
+    say(small, 5)
+    writing.write_changed(small, hurry=True)
+    before = seen(small)
+    remove(small, entry, [4])
+    say(small, 6)
+    rows = decode(partition.index.get(chunk_key(entry.id, 0)))
+    left = encode(rows[rows["uid"] != 2])
+    transact(partition.env, lambda txn: partition.index.put(chunk_key(entry.id, 0), left, txn))
+    partition.views.forget()
+    take_in(small)
+    assert {uid: what for uid, what in seen(small).items() if uid != 6} == {
+        uid: what for uid, what in before.items() if uid != 4}
+
+
 def test_readers_own_flags_of_the_newer_file_win(small: Store) -> None:
     partition, entry = small.partitions["primary"], small.entry(NAME)
 

@@ -6,30 +6,18 @@ small what `tests.support.stores.small` makes small.
 """
 
 import faulthandler
-import multiprocessing
 import os
 import resource
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tests.support.stores import small
-from tools.cli import program
+from tools.benchmarks import forkedprograms
 
-#: What else the program imports only when it is needed; but not `tools.server.worker`, since there is one event loop
-#: for each process.
-_LATE = ("store.net.threads", "tools.server.control.controlserver", "tools.server.control.backendlink",
-         "tools.server.process.housekeeper", "tools.server.process.reactor", "tools.server.start",
-         "tools.server.process.listeners", "tools.server.supervisor")
-program.every_parser()                            # which loads the modules of all commands
-for _name in _LATE:
-    import_module(_name)
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([__name__])
+_context = forkedprograms.forking(__name__)
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes, limit: float) -> tuple[int, str, str]:
@@ -64,17 +52,12 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Seq
 
 def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str,
              files: tuple[int, int]) -> None:
-    assert "twisted.internet.reactor" not in sys.modules, "its open files would be those of all"
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
-    os.environ.clear()
-    os.environ.update(environment)
     os.chdir(folder)
     for number, path in enumerate(streams):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
         os.dup2(handle, number)
         os.close(handle)
     faulthandler.enable()
-    sys.stdin = open(0, closefd=False)
-    sys.argv = ["onecopy", *arguments]
     small.make()
-    sys.exit(program.main())
+    forkedprograms.become(arguments, environment)

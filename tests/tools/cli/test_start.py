@@ -28,7 +28,7 @@ LATER = {
     "jwt": "tokens, in a thread", "mboxlist.engine.pages": "a start after an unclean end",
     "store.recovery.environments": "the same",
     "store.recovery": "a start that mends", "store.recovery.startrebuild": "the same",
-    "store.message.arrivaldate": "repairs, in a thread",
+    "store.mend.lostfigures": "the same", "store.message.arrivaldate": "repairs, in a thread",
     "store.reconstruct": "commands alone", "store.mend.correctionrounds": "the same",
     "filecmp": "who archives the log, in a thread",
 }

@@ -13,6 +13,9 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
+from store.backup.archive import Archive, Scope
+from store.backup.creation import Form, Making
+from store.backup.restore import Choice, Restoring
 from store.check.causes import causes_among
 from store.check.wholecheck import check_all
 from store.mailboxes import subscribing
@@ -111,6 +114,16 @@ def second_file(store):
     path.with_name("copy").write_bytes(path.read_bytes())
 
 
+def forget_record(store):
+    """Of a mailbox that has changed since its store.idx was written."""
+    partition, entry, rows = parts(store)
+    planted.deliver(store, b"Subject: later\r\n\r\n", "user/alice/INBOX")
+    rows = store.open_mailbox(entry).rows[1:].copy()
+    write(store, lambda txn: partition.index.put(chunk_key(entry.id, 0), encode(rows), txn))
+    partition.views.forget()
+    writing.write_changed(store, hurry=True)        # does not write over what has the record
+
+
 def lose_limit(store):
     quotaroots.set_quota(store, "alice", 5_000_000, 40)
     writing.write_changed(store, hurry=True)
@@ -148,6 +161,7 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "header fields are lost": forget_header_fields,
     "a message in use is on the purge list": in_use_and_purged,
     "a message file has a second name": second_file,
+    "a record is lost of a mailbox that has changed since": forget_record,
     "a quota limit is lost": lose_limit,
     "a subscription is lost": lose_subscription,
     "an account is lost": lose_account,
@@ -183,6 +197,9 @@ def few_folders(request, monkeypatch):
 def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
     """The check and the verification find it, once, and call it the same."""
     before = messages(damaged)
+    if what in LOSES:
+        with open(tmp_path / "archive", "wb") as file:
+            Making(damaged, Scope()).write(file.write, Form())
     FAULTS[what](damaged)
     found = causes_among(damaged, check_all(damaged))
     told = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one).own
@@ -191,6 +208,8 @@ def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
     outcome = reconstruct(wanted(damaged))
     if what in LOSES:
         assert [finding.repair for finding in outcome.left] == [Repair.RESTORE.of()]
+        done = Restoring(damaged, [Archive(tmp_path / "archive")], Choice(over=True)).run()
+        assert (done.findings, check_all(damaged), messages(damaged)) == ([], [], before)
         return
     assert {finding.repair for finding in found} <= {RECONSTRUCT, Repair.OWNER.of()}        # the latter of folders
     assert (check_all(damaged), outcome.left, outcome.findings) == ([], [], [])
@@ -206,7 +225,10 @@ OF_A_USER = (
     "a row of the list has a lower UIDVALIDITY", "a chunk of records and the figures are lost", "figures are behind",
     "does not agree with its checksum", "messages: 9 in its figures", "UIDVALIDITY is", "is charged to quota root",
     "its figures say that it was deleted", "bob's own flags of chunk 0 do not agree with their checksum",
-    "is still there", "2 records refer to it, counted are 1", "quota says", "it is damaged", "is not found by its id")
+    "is still there", "UID 77 was expunged and is not below UIDNEXT", "UID 1 is there and can be undeleted as well",
+    "an account is lost", "a record is lost of a mailbox that has changed since", "a quota limit is lost",
+    "a subscription is lost", "2 records refer to it, counted are 1", "quota says", "it is damaged",
+    "is not found by its id")
 
 
 @pytest.mark.parametrize("what", OF_A_USER)

@@ -17,9 +17,9 @@ BRINGS = {"collect", "collectAsMap", "toPandas", "toArrow", "toLocalIterator", "
 AMBIGUOUS = {"take", "first", "head", "tail", "top", "foreach", "reduce", "fold", "aggregate", "show", "count"}
 SPARK = ("pyspark", "sparkframes", "spark.sql(", "session.sql(", "createOrReplaceTempView")
 OTHERS = {("facts/factfolders.py", "count")}         # of a text
-WAITING = {("sparkcommands.py", "toArrow"), ("report/reportjob.py", "toArrow"), ("sparksession.py", "collect")}
+WAITING = {("sparksession.py", "collect")}
 # Modules that are run by Spark's driver and have all of a store before them; they read no table of a plan themselves.
-JOBS = ("rebuild/sparkplan.py",)
+JOBS = ("rebuild/sparkplan.py", "verify/sparkcompare.py")
 LOOPS = {"rows", "batches", "dataset", "read_table", "to_pylist", "to_table", "findings"}
 
 

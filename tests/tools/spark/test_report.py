@@ -219,7 +219,7 @@ def command(spark, monkeypatch, capsys):
     monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
 
     def run(*words, status=0):
-        assert program.main(["quota", "report", *map(str, words)]) == status
+        assert program.main(["quota", "report", "--engine", "spark", *map(str, words)]) == status
         return capsys.readouterr()
 
     return run

@@ -38,10 +38,21 @@ def page(made: Mapping[str, Any]) -> str:
     """The page of a report."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"octets": octets, "number": number, "day": day}
-    text = privatefiles.read_named(Path(__file__).with_name("report.html")).decode()
-    return environment.from_string(text).render(
+    return environment.from_string(_template("report.html")).render(
         report=made, totals=made["totals"], charts=charts(made), tables=tables(made), spared=spared(made["totals"]),
-        several=len(made["stores"]) > 1)
+        several=len(made["stores"]) > 1, style=Markup(_template("report.css")))
+
+
+def plain_page(title: str, charts: Sequence[Chart], tables: Sequence["Table"], notes: Sequence[str]) -> str:
+    """A page of these charts and tables, in the same style."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["number"] = number
+    return environment.from_string(_template("fleet.html")).render(
+        title=title, charts=charts, tables=tables, notes=notes, style=Markup(_template("report.css")))
+
+
+def _template(name: str) -> str:
+    return privatefiles.read_named(Path(__file__).with_name(name)).decode()
 
 
 # How figures look

@@ -13,7 +13,8 @@ from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
-from tools.spark.report import drift, reportlocal, totals
+from tools.spark.engines import LOCAL
+from tools.spark.report import bysize, drift, fleetcommand, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
 from tools.spark.report.totals import Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
@@ -49,10 +50,13 @@ def _rules(arguments: Any) -> list[Source]:
 
 def report(invocation: Invocation) -> int:
     """onecopy quota report"""
-    arguments, where = invocation.arguments, stores(invocation)
-    terms = totals.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
+    arguments = invocation.arguments
     if arguments.html is not None and find_spec("jinja2") is None:
         raise Failure(f"--html needs Jinja2: {sys.executable} -m pip install 'jinja2>=3.1'")
+    if arguments.fleet:
+        return fleetcommand.report(invocation)
+    where = stores(invocation)
+    terms = totals.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
     rules = _rules(arguments)
     is_live = _is_live(invocation)
     before = _earlier(arguments)
@@ -101,10 +105,20 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
 
 def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
-    if invocation.arguments.engine == "local":
+    if _engine(invocation.arguments, where) == LOCAL:
         return reportlocal.read(where, terms.settings.default_domain, left)
     with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
         return read(spark, where, terms.settings.default_domain, left)
+
+
+def _engine(arguments: Any, where: Sequence[str]) -> str:
+    """The engine that is asked for; otherwise one by size, with a line that says which: the first one, on standard
+    error where the rest is for programs."""
+    if arguments.engine is not None:
+        return str(arguments.engine)
+    choice = bysize.choose(where, arguments.master)
+    print(choice.why, file=sys.stderr if arguments.json or arguments.csv else sys.stdout)
+    return choice.engine
 
 
 def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[str, Any]

@@ -1,0 +1,189 @@
+"""The report of a fleet, from facts: figures to the octet, sharing between back ends, what could be freed, and nothing
+that grows with the fleet in the driver (issue 25, items 2 and 4)."""
+
+import contextlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from store.quota.accounting import sharing
+from store.settings import Settings
+from store.snapshots import taking
+from tests.support.stores.whole import random_store
+from tests.tools.spark.conftest import LOCAL
+from tests.tools.spark.test_report import fill
+from tools.cli import program
+from tools.spark import sparksession, summaries
+from tools.spark.facts.destinations import FolderDestination
+from tools.spark.facts.factfolders import opened, table_of
+from tools.spark.facts.factsexport import export
+from tools.spark.facts.snapshottables import prepared
+from tools.spark.generate.factsgenerator import Fleet, generate
+from tools.spark.report import bysize, fleetjob
+from tools.spark.report.fleetjob import TITLES
+
+WHERE = [LOCAL]
+NOW = datetime.now(UTC) + timedelta(40)
+TERMS = fleetjob.Terms(Settings(default_domain="example.org", default_quota=110), NOW, rows=100)
+
+
+@pytest.fixture(scope="module")
+def back_ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Three back ends whose facts were exported, and what the databases of each say. Two have the same mail."""
+    folder = tmp_path_factory.mktemp("fleet")
+    accounts = {}
+    for name, make in (("hand", fill), ("twin", fill), ("random", lambda root: random_store(root, 11))):
+        store = make(folder / name)
+        try:
+            accounts[name] = sharing(store)
+            snapshot = taking.create(store)
+        finally:
+            store.close()
+        with prepared(snapshot) as folders:
+            export(snapshot, folders, folder / name, FolderDestination(folder / "facts" / name), name=name,
+                   domain="example.org", processes=1)
+    return {"facts": [str(folder / "facts" / name) for name in accounts], "accounts": accounts}
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, back_ends: dict[str, Any]) -> dict[str, Any]:
+    return fleetjob.fleet(spark, opened(back_ends["facts"]), TERMS)
+
+
+@pytest.mark.parametrize("name", ["hand", "twin", "random"])
+def test_users_are_those_of_the_databases(made: dict[str, Any], back_ends: dict[str, Any], name: str) -> None:
+    """Every figure is what `onecopy quota sharing` says, to the octet."""
+    accounts = back_ends["accounts"][name]
+    figures = ("messages", "logical", "unique", "fair_share", "freed")
+    expected = {user: (share.messages, share.octets, share.unique, share.fair, share.freed)
+                for user, share in accounts.users.items()}
+    found = {row["user"]: tuple(row[figure] for figure in figures) for row in made["users"] if row["store"] == name}
+    assert {user: figures for user, figures in found.items() if any(figures)} == {
+        user: figures for user, figures in expected.items() if any(figures)}
+    assert {row["partition"]: row["waiting"] for row in made["partitions"] if row["store"] == name} == accounts.waiting
+    assert fleetjob.differences(made) == []
+
+
+def test_what_is_on_several_back_ends(made: dict[str, Any]) -> None:
+    """By hand: the twins have files of 131, 50, 100 and 40 octets each, all doubled; carol's domain would leave nothing
+    where it is but hers alone, and bring nothing new."""
+    pair, = [row for row in made["pairs"] if (row["store"], row["other_store"]) == ("hand", "twin")]
+    assert (pair["contents"], pair["octets"]) == (4, 131 + 50 + 100 + 40)
+    assert made["totals"]["doubled_octets"] >= 321
+    moves = {(row["domain"], row["store"], row["to_store"]): row for row in made["moves"]}
+    # example.org: three files, of which those of 131 and 50 nobody else has; all are at the twin already.
+    move = moves["example.org", "hand", "twin"]
+    assert (move["octets"], move["freed"], move["added"], move["saved"]) == (131 + 50 + 100, 181, 0, 181)
+    assert ("b.org", "hand", "twin") not in moves           # others have that file, too: nothing would be freed
+
+
+def test_classes_by_hand(made: dict[str, Any]) -> None:
+    hand = [row for row in made["mailboxes"] if row["store"] == "hand"]
+    assert {row["mailbox"]: row["logical"] for row in hand} == {
+        "user/alice/INBOX": 181, "user/alice/Archive": 131, "user/alice/Trash": 100, "user/bob/INBOX": 131,
+        "user/carol@b.org/INBOX": 100, "public/news": 100}
+    assert sum(row["messages"] for row in made["ages"]) == made["totals"]["messages"]
+    assert sum(row["messages"] for row in made["kinds"]) == made["totals"]["messages"]
+    assert sum(row["file_octets"] for row in made["sizes"]) == made["totals"]["file_octets"]
+    assert {row["age"] for row in made["ages"]} == {"6 months"}         # saved a moment ago, looked at 40 days later
+    assert {row["days"]: row["freed"] for row in made["purge"]}[30] == made["totals"]["waiting"]
+    assert made["totals"]["idle"] <= made["totals"]["reads_nothing"]
+    largest = made["messages"][0]
+    assert largest["size"] == max(row["size"] for row in made["messages"])
+    dora, = [row for row in made["users"] if (row["store"], row["user"]) == ("hand", "dora")]
+    assert (dora["messages"], dora["idle"], dora["reads_nothing"], dora["limit"]) == (0, True, True, None) or dora[
+        "limit"] == 110
+
+
+def test_the_notebook(spark: Any, back_ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example in docs runs, cell by cell, and draws its four plots of these back ends."""
+    monkeypatch.setenv("FACTS", ",".join(back_ends["facts"]))
+    monkeypatch.setenv("PLOTS", str(tmp_path))
+    cells = json.loads((Path(__file__).parents[3] / "docs/examples/facts.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "Largest users.svg", "Single copy.svg", "Sizes.svg", "Holders.svg"}
+    assert "alice" in (tmp_path / "Largest users.svg").read_text()
+
+
+def test_when_a_partition_is_full() -> None:
+    """By hand: 10 octets a day, of which 100 are left."""
+    before = {"created": "2026-01-01T00:00:00Z", "partitions": [{"store": "s", "partition": "p", "file_octets": 100}]}
+    now = {"created": "2026-01-11T00:00:00Z", "partitions": [
+        {"store": "s", "partition": "p", "file_octets": 200, "free": 100},
+        {"store": "s", "partition": "new", "file_octets": 5, "free": 100}]}
+    fleetjob.full_on(now, before)
+    assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-01-21"), (None, None)]
+
+
+def test_the_command(spark: Any, back_ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                     capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver."""
+    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
+    counted: list[int] = []
+    table = summaries.table
+
+    def watched(frame: Any, most: int = summaries.ROWS) -> Any:
+        found = table(frame, most)
+        counted.append(found.num_rows)
+        return found
+
+    monkeypatch.setattr(summaries, "table", watched)
+    words = ["quota", "report", "--fleet", *back_ends["facts"], "--rows", "2", "--root", str(tmp_path)]
+    assert program.main([*words, "--json", "--parquet", str(tmp_path / "out"), "--html",
+                         str(tmp_path / "page.html")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert len(made["users"]) == len(made["mailboxes"]) == 2
+    assert max(counted) <= 50
+    folder, = (tmp_path / "out/users").iterdir()
+    assert parquet.read_table(folder).num_rows == made["totals"]["users"] > 8
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg class=\"chart\"") >= 6 and "Kinds of folder" in page and "@media print" in page
+    (tmp_path / "before.json").write_text(json.dumps(made))
+    assert program.main([*words, "--since", str(tmp_path / "before.json")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Facts of 3 back ends, by Spark\n")
+    assert all(title in out for name, title in TITLES.items() if made[name])
+
+
+def test_what_does_not_fit(back_ends: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quota", "report", "--fleet", *back_ends["facts"]]
+    assert program.main([*words, "--fix"]) == 2
+    assert "--fix is about a store, and --fleet reads facts" in capsys.readouterr().err
+
+
+def test_invented_facts(tmp_path: Path) -> None:
+    """They are as many as was said, the same for the same seed, and uneven: one message is everybody's, many have one
+    holder, and some are on both back ends."""
+    facts = opened([str(place) for place in generate(tmp_path / "a", Fleet(20_000, 60))])
+    again = opened([str(place) for place in generate(tmp_path / "b", Fleet(20_000, 60))])
+    digests = []
+    for one, other in zip(facts, again, strict=True):
+        references = table_of([one], "references")
+        assert references.equals(table_of([other], "references"))
+        assert 15_000 < len(references) < 25_000
+        holders = references.group_by("digest").aggregate([("owner", "count_distinct")])["owner_count_distinct"]
+        assert max(holders.to_pylist()) == 60 and holders.to_pylist().count(1) > 100
+        assert set(references["mailbox"].to_pylist()) <= set(table_of([one], "mailboxes")["id"].to_pylist())
+        digests.append(set(references["digest"].to_pylist()))
+    assert 0 < len(digests[0] & digests[1]) < len(digests[0]) / 10
+
+
+def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+                                 ) -> None:
+    """A small store needs no Spark, and the first line says so."""
+    fill(tmp_path / "store").close()
+    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    assert program.main(["quota", "report", "--root", str(tmp_path / "store"), "--offline"]) == 0
+    assert capsys.readouterr().out.startswith("engine: this process (about ")
+    where = [str(tmp_path / "store")]
+    monkeypatch.setattr(bysize, "LOCAL_RECORDS", 3)
+    assert bysize.choose(where, "local[2]").why.startswith("engine: Spark (more than 3 records)")
+    assert bysize.choose(where, "yarn").engine == "spark"

@@ -1,0 +1,94 @@
+"""onecopy quota report --fleet"""
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mboxlist import privatefiles
+from store.settings import Settings
+from tools.cli.invocation import Invocation
+from tools.cli.output import print_facts, print_json, print_table, size
+from tools.exits import Failure
+from tools.spark.facts.factfolders import opened
+from tools.spark.report import fleetjob
+from tools.spark.report.fleetviews import OLD_DAYS
+from tools.spark.sparkcommands import print_csv, session
+from tools.spark.sparksession import plain, progress
+
+
+def report(invocation: Invocation) -> int:
+    """Make the report of a fleet, of exports of facts."""
+    arguments = invocation.arguments
+    for word in ("fix", "notify", "expire", "expire_rules", "charging", "stores"):
+        if getattr(arguments, word):
+            raise Failure(f"--{word.replace('_', '-')} is about a store, and --fleet reads facts")
+    settings = invocation.config.settings("store", Settings)
+    if arguments.default_quota is not None:
+        raise Failure("--default-quota is about a store, and --fleet reads facts")
+    before = None if arguments.since is None else earlier(arguments.since)
+    terms = fleetjob.Terms(settings, datetime.now(UTC), arguments.idle, arguments.rows)
+    with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
+        facts = opened(arguments.fleet, spark)
+        made = fleetjob.fleet(spark, facts, terms, None if arguments.parquet is None else _written(
+            arguments.parquet, terms))
+    fleetjob.full_on(made, before)
+    made["problems"] = fleetjob.differences(made)
+    _print(arguments, made)
+    for line in made["problems"]:
+        print(f"onecopy: {line}", file=sys.stderr)
+    return 1 if made["problems"] else 0
+
+
+def _written(folder: Path, terms: fleetjob.Terms) -> Any:
+    """Has the executors write a list, in a folder of its own beside those of earlier reports."""
+    def write(name: str, frame: Any) -> None:
+        privatefiles.make_folder(folder / name, parents=True, exist_ok=True)
+        frame.write.parquet((folder / name / f"{terms.now:%Y%m%dT%H%M%SZ}").absolute().as_uri())
+
+    return write
+
+
+def earlier(path: Path) -> dict[str, Any]:
+    """An earlier report that --json printed. Raises Failure."""
+    try:
+        found: dict[str, Any] = json.loads(privatefiles.read_text(path))
+        if not found["fleet"] or not isinstance(found["partitions"], list):
+            raise KeyError("fleet")
+        return found
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Failure(f"{path} is no report of a fleet: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _print(arguments: Any, made: Mapping[str, Any]) -> None:
+    if arguments.html is not None:
+        from tools.spark.report.fleetpage import page  # here: only this needs Jinja2, which need not be there
+        with privatefiles.replacing(arguments.html, sync=False) as file:
+            file.write(page(made).encode())
+    if arguments.json:
+        print_json(made)
+    elif arguments.csv:
+        rows = made[arguments.by if arguments.by != "roots" else "over_quota"]
+        if rows:
+            print_csv(rows, rows[0].keys())
+    else:
+        _print_tables(made)
+
+
+def _print_tables(made: Mapping[str, Any]) -> None:
+    totals = made["totals"]
+    print(f"Facts of {len(made['back_ends'])} back ends, by Spark")
+    print_facts({
+        "users": totals["users"], "mailboxes": totals["mailboxes"],
+        "messages": f"{totals['messages'] or 0} in {totals['files']} files",
+        "as users see it": size(totals["logical"] or 0), "message files": size(totals["file_octets"]),
+        "waits for the purge": f"{size(totals['waiting'])} in {totals['waiting_files']} files",
+        f"in Junk and Trash alone, older than {OLD_DAYS} days": size(totals["rubbish"]),
+        "over quota": totals["over"], "idle": totals["idle"], "read nothing": totals["reads_nothing"],
+        "on several back ends": f"{size(totals['doubled_octets'])} too many, of {totals['doubled']} contents"})
+    for name, title in fleetjob.TITLES.items():
+        if rows := made[name]:
+            print(f"\n{title}:")
+            print_table(rows, tuple(rows[0]), sizes=tuple(column for column in rows[0] if column in fleetjob.OCTETS))

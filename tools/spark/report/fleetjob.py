@@ -1,0 +1,199 @@
+"""The Spark job of `onecopy quota report --fleet`: what the users of many back ends hold, from their facts, and what
+could be had back.
+
+What grows with users, mailboxes or messages is written by the executors (`write`); through the driver go sums, classes
+and the first rows of each list (`summaries`), whatever the fleet has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import frozen
+
+from store.settings import Settings
+from tools.spark import summaries
+from tools.spark.facts.factfolders import Facts, frame_of
+from tools.spark.facts.factschema import FACTS
+from tools.spark.report.fleetviews import AGES, LARGER, LONGER, SIZES, VIEWS, WAITS, classes
+from tools.spark.report.reportjob import SHUFFLE
+
+VERSION = 1
+LISTS = {"users": "fair_share", "mailboxes": "logical"}     # what `write` writes, and what comes first
+#: Columns that are octets.
+OCTETS = frozenset({"logical", "fair_share", "freed", "file_octets", "size", "waiting", "volume", "free", "charged",
+                    "limit", "octets", "added", "saved", "growth", "unique"})
+#: The lists, as they are called on a page.
+TITLES = {
+    "partitions": "Partitions", "users": "Largest users", "over_quota": "Users over quota, or nearly",
+    "never_reading": "Who has mail and reads none, by what would be freed", "domains": "Domains",
+    "classes": "Classes of service (groups)", "mailboxes": "Largest mailboxes", "messages": "Largest messages",
+    "senders": "Senders, by octets of message files", "ages": "Age of messages, by kind of folder",
+    "sizes": "Size of message files", "kinds": "Kinds of folder",
+    "purge": "What a purge delay of so many days would free",
+    "pairs": "Back ends that have the same contents",
+    "moves": "Domains that would cost less on another back end"}
+_KEPT = ("fleet_uses", "fleet_contents", "fleet_users", "fleet_copies")
+_ROWS_OF_A_PARTITION = 250_000       # records that one task of a shuffle gets, about
+_FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
+    sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
+    count_if(charged > limit) AS over"""
+
+
+@frozen
+class Terms:
+    """What figures are held against: the settings, the moment, days after which a user is idle, rows of each list."""
+
+    settings: Settings
+    now: datetime
+    idle: int = 180
+    rows: int = 25
+
+
+def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str, Any], None] | None = None
+          ) -> dict[str, Any]:
+    """The report, as --json prints it. `write` gets each list and its frame. Raises PySparkException."""
+    if not spark.sparkContext.getConf().contains(SHUFFLE):
+        records = sum(one.rows["references"] for one in facts)
+        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // _ROWS_OF_A_PARTITION))
+    for table in FACTS:
+        frame_of(spark, facts, table).createOrReplaceTempView(f"facts_{table}")
+    kept = _views(spark, terms)
+    try:
+        for name in LISTS if write is not None else ():
+            assert write is not None
+            write(name, spark.table(f"fleet_{name}"))
+        made: dict[str, Any] = {
+            "version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
+            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
+                                              for one in sorted(facts, key=lambda one: one.store)]}
+        made |= {name: summaries.rows(spark.sql(query.format(rows=terms.rows))) for name, query in _LISTS.items()}
+        made["totals"] = {}
+        for query in _TOTALS:
+            made["totals"] |= summaries.rows(spark.sql(query))[0]
+        return {**made, "kinds": _kinds(made["ages"])}
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _views(spark: Any, terms: Terms) -> list[Any]:
+    """Make the views; those that are kept."""
+    kept = []
+    names = {"now": f"TIMESTAMP '{terms.now.astimezone(UTC):%Y-%m-%d %H:%M:%S}'", "idle": terms.idle,
+             "default": _quoted(terms.settings.default_domain), "quota": terms.settings.default_quota or "NULL"}
+    for name, query in VIEWS.items():
+        frame = spark.sql(query.format(**names))
+        if name in _KEPT:
+            frame = frame.persist()
+            kept.append(frame)
+        frame.createOrReplaceTempView(name)
+    return kept
+
+
+def _kinds(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds of folder, summed over the ages of their messages."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in ages:
+        sums = found.setdefault(row["kind"], {"kind": row["kind"], "messages": 0, "logical": 0, "unread": 0})
+        for name in ("messages", "logical", "unread"):
+            sums[name] += row[name]
+    return sorted(found.values(), key=lambda row: (-row["logical"], row["kind"]))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _stamp(when: datetime) -> str:
+    return when.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
+
+
+_LISTS = {
+    "users": "SELECT * FROM fleet_users ORDER BY fair_share DESC, store, user LIMIT {rows}",
+    "over_quota": """SELECT store, user, charged, limit, 100 * charged div limit AS per_cent FROM fleet_users
+        WHERE limit > 0 AND 10 * charged >= 9 * limit ORDER BY per_cent DESC, store, user LIMIT {rows}""",
+    "never_reading": """SELECT store, user, logical, fair_share, freed, newest, newest_read FROM fleet_users
+        WHERE reads_nothing AND logical > 0 ORDER BY freed DESC, store, user LIMIT {rows}""",
+    "domains": f"""SELECT domain, {_FIGURES} FROM fleet_users GROUP BY domain
+        ORDER BY fair_share DESC, domain LIMIT {{rows}}""",
+    "classes": f"""SELECT class, {_FIGURES} FROM fleet_users GROUP BY class
+        ORDER BY fair_share DESC, class LIMIT {{rows}}""",
+    "stores": f"""SELECT store, {_FIGURES} FROM fleet_users GROUP BY store ORDER BY store LIMIT 10000""",
+    "partitions": """
+        SELECT store, partition, count(*) AS files, sum(size) AS file_octets, sum(if(holders = 0, size, 0)) AS waiting,
+               max(v.octets) AS volume, max(v.free) AS free
+        FROM fleet_contents c LEFT JOIN facts_volumes v USING (store, partition)
+        GROUP BY store, partition ORDER BY store, partition LIMIT 10000""",
+    "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox LIMIT {rows}",
+    "messages": """SELECT lower(hex(digest)) AS digest, store, partition, size, n AS records, holders, sender
+        FROM fleet_contents ORDER BY size DESC, digest, store, partition LIMIT {rows}""",
+    "senders": """SELECT coalesce(sender, '-') AS sender, count(*) AS files, sum(size) AS file_octets,
+        sum(n) AS messages, sum(logical) AS logical FROM fleet_contents WHERE holders > 0 GROUP BY sender
+        ORDER BY file_octets DESC, sender LIMIT {rows}""",
+    "ages": f"""SELECT {classes("days", AGES, LONGER)} AS age, kind, count(*) AS messages, sum(octets) AS logical,
+               count_if(NOT seen) AS unread FROM fleet_records GROUP BY 1, 2 ORDER BY min(days), kind LIMIT 1000""",
+    "sizes": f"""SELECT {classes("size", SIZES, LARGER)} AS size_class, count(*) AS files, sum(size) AS file_octets,
+        sum(n) AS messages, sum(logical) AS logical FROM fleet_contents GROUP BY 1 ORDER BY min(size) LIMIT 100""",
+    "purge": f"""
+        SELECT delay AS days, coalesce(sum(if(w.days >= delay, w.size, 0)), 0) AS freed,
+               coalesce(sum(if(w.days >= delay, w.files, 0)), 0) AS files
+        FROM (SELECT explode(array{WAITS}) AS delay) LEFT JOIN (
+            SELECT days, sum(size) AS size, count(*) AS files FROM fleet_waiting GROUP BY days) w ON true
+        GROUP BY delay ORDER BY delay""",
+    # Which domain of one back end should live where others have the same messages.
+    "moves": """
+        WITH homes AS (
+            SELECT s.store, s.domain, sum(if(c.domains = 1, c.size, 0)) AS freed, sum(c.size) AS octets
+            FROM (SELECT DISTINCT store, domain, digest FROM fleet_uses WHERE domain <> 'public/') s
+            JOIN fleet_copies c USING (store, digest) GROUP BY s.store, s.domain),
+        met AS (
+            SELECT s.store, s.domain, o.store AS to_store, sum(o.size) AS there
+            FROM (SELECT DISTINCT store, domain, digest FROM fleet_uses WHERE domain <> 'public/') s
+            JOIN fleet_doubled d USING (digest) JOIN fleet_copies o ON o.digest = s.digest AND o.store <> s.store
+            GROUP BY s.store, s.domain, o.store)
+        SELECT domain, store, to_store, octets, freed, octets - there AS added, freed - (octets - there) AS saved
+        FROM homes JOIN met USING (store, domain) WHERE freed > octets - there
+        ORDER BY saved DESC, domain, store, to_store LIMIT {rows}""",
+    "pairs": """
+        SELECT a.store, b.store AS other_store, count(*) AS contents, sum(least(a.size, b.size)) AS octets
+        FROM fleet_doubled d JOIN fleet_copies a USING (digest) JOIN fleet_copies b USING (digest)
+        WHERE a.store < b.store GROUP BY a.store, b.store ORDER BY octets DESC, a.store, b.store LIMIT {rows}""",
+}
+
+_TOTALS = (
+    f"SELECT {_FIGURES} FROM fleet_users",
+    """SELECT count(*) AS files, coalesce(sum(size), 0) AS file_octets,
+        coalesce(sum(if(holders = 0, size, 0)), 0) AS waiting, count_if(holders = 0) AS waiting_files,
+        coalesce(sum(if(n > 0 AND rubbish = n, size, 0)), 0) AS rubbish FROM fleet_contents""",
+    """SELECT count(*) AS doubled, coalesce(sum(cost), 0) AS doubled_octets FROM fleet_doubled""",
+    """SELECT count(*) AS mailboxes FROM fleet_boxes""",
+)
+
+
+def differences(made: Mapping[str, Any]) -> list[str]:
+    """Where fair shares and what waits for the purge are not the octets of the message files, to the octet."""
+    totals = made["totals"]
+    off = (totals["fair_share"] or 0) + totals["waiting"] - totals["file_octets"]
+    return [f"fair shares and what waits for the purge are {off:+} octets beside the {totals['file_octets']} octets of "
+            "message files"] if off else []
+
+
+def full_on(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
+    """Add to partitions how much they have grown since an earlier report, and on which day they will be full if they go
+    on like that; null where they do not grow, and without a report."""
+    known = {} if before is None else {(row["store"], row["partition"]): row["file_octets"]
+                                       for row in before["partitions"]}
+    days = 0.0 if before is None else (_moment(now) - _moment(before)).total_seconds() / 86_400
+    for row in now["partitions"]:
+        old = known.get((row["store"], row["partition"]))
+        row["growth"] = None if old is None else row["file_octets"] - old
+        row["full_on"] = None
+        if row["growth"] and row["growth"] > 0 and days > 0 and row["free"] is not None:
+            left = row["free"] * days / row["growth"]
+            row["full_on"] = datetime.fromtimestamp(_moment(now).timestamp() + min(left, 36_500) * 86_400,
+                                                    UTC).date().isoformat()
+
+
+def _moment(made: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(str(made["created"]).replace("Z", "+00:00"))
