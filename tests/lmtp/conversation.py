@@ -189,7 +189,7 @@ class Place:
 
     def _fail(self, what, problem):
         error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
-        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (self.store, "stage"),
+        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (self.store.partitions["primary"], "stage"),
                   "authenticate": (authentication, "account_that_logs_in"), "write": (Staged, "write")}
         faults = Faults(self.monkeypatch)
         faults.fail(*places.get(what, places["write"]), error)
