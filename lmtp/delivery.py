@@ -136,8 +136,8 @@ class Delivery:
             outcome = by_mailbox[mailbox]
             found.append(taken if isinstance(outcome, Delivered) else refusal(outcome) if isinstance(
                 outcome, StoreError) else replies.known(self._id))
-        after_commit(noting.message, self.store.delivery_log, self._id, self.peer, self.mail.sender, staged,
-                     self._accepted, self._addresses, found, by_mailbox)
+        after_commit(noting.message, self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses,
+                     found, by_mailbox)
         return found
 
     @property

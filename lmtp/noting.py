@@ -42,13 +42,13 @@ def refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[s
     delivery_log.note("refused", partial(_refused, delivery_log, envelope, tuple(addresses), reply, reason))
 
 
-def message(delivery_log: DeliveryLog, id_: str, peer: str, sender: Address | None, staged: Staged,
-            mailboxes: Sequence[MailboxId], addresses: Sequence[str], replies: Sequence[Reply],
-            outcomes: Mapping[MailboxId, Outcome]) -> None:
+def message(delivery_log: DeliveryLog, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
+            addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]) -> None:
     """A message has been delivered, or not, to each of its recipients: three of these have a place for each. None of
     them is changed afterwards."""
-    delivery_log.note("message", partial(_message, delivery_log, id_, peer, sender, staged.message_id, staged.digest,
-                                         staged.size, mailboxes, addresses, replies, outcomes))
+    delivery_log.note("message", partial(_message, delivery_log, envelope, staged.message_id, staged.digest,
+                                         staged.size, mailboxes,
+                                    addresses, replies, outcomes))
 
 
 # The rest runs when the delivery log is written: what it costs, no delivery waits for.
@@ -69,8 +69,8 @@ def _refusal(delivery_log: DeliveryLog, address: str, reply: Reply, reason: str)
     return {"recipient": short(address), "reply": str(reply), "why": short(reason)}
 
 
-def _message(delivery_log: DeliveryLog, id_: str, peer: str, sender: Address | None, message_id: bytes, digest: bytes,
-             size: int, mailboxes: Sequence[MailboxId], addresses: Sequence[str], replies: Sequence[Reply],
+def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, digest: bytes, size: int,
+             mailboxes: Sequence[MailboxId], addresses: Sequence[str], replies: Sequence[Reply],
              outcomes: Mapping[MailboxId, Outcome]) -> dict[str, Any]:
     to = []
     delivery_log.counted["messages"] += 1
@@ -88,5 +88,5 @@ def _message(delivery_log: DeliveryLog, id_: str, peer: str, sender: Address | N
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "why": "it had come before (lmtp."
                        + ("repeat_window)" if outcome.repeated else "duplicate_window)")})
-    return {"id": id_, "peer": peer, "from": short(str(sender or "")),
+    return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
             "message_id": short(message_id.decode("utf-8", "replace")), "mid": digest.hex(), "size": size, "to": to}

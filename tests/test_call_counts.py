@@ -41,7 +41,7 @@ COUNTS = {
     "SELECT": 93,
     "STATUS": 121,
     "APPEND": 413,
-    "LMTP": 238,
+    "LMTP": 240,
     "RETR": 68,
 }
 
