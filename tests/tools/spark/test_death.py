@@ -5,6 +5,7 @@ tables than these can be put in their place: messages in both.)
 """
 
 import shutil
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.report.reportjob import read
 from tools.spark.source.source import Source, register
-from tools.spark.sparksession import mapper
+from tools.spark.verify import sparkcompare
 from tools.spark.verify.verifyjob import verify
 
 WHERE = [CLUSTER]
@@ -50,7 +51,8 @@ def test_verification(spark, whole, tmp_path, table):
         finally:
             store.close()
 
-    assert found(tmp_path / "killed", Dying(spark), each=mapper(spark, 256)) == found(tmp_path / "quiet", Local())
+    killed = found(tmp_path / "killed", Dying(spark), compare=partial(sparkcompare.compare, spark))
+    assert killed == found(tmp_path / "quiet", Local())
     assert mark.exists()
 
 

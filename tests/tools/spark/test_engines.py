@@ -4,6 +4,7 @@ And which engine is taken when none is asked for."""
 import json
 import random
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from store.rebuild.outcome import Outcome
 from store.tables.index import ROW
 from store.userarea.idxfile import Head
 from store.userarea.writing import write_changed
+from tests.support.faults.spark_faults import Planter
 from tests.support.stores.stores import SMALL
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
@@ -26,6 +28,7 @@ from tools.spark.rebuild.plan import SCHEMAS, Plan
 from tools.spark.rebuild.rebuildjob import Scope
 from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.source import reading
+from tools.spark.verify import sparkcompare
 from tools.spark.verify.verifyjob import verify
 
 FEW = settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate],
@@ -110,6 +113,15 @@ def damage(root, chance):
         spoil(path, chance, boxes)
 
 
+def spoil_index(root, chance):
+    """Records of some mailboxes are gone or changed, and at times a chunk cannot be read."""
+    store = open_store(root, SMALL)
+    planter = Planter(store, chance.randrange(1 << 30))
+    for kind in chance.sample(["index-missing", "index-different", "index-chunk"], chance.randrange(1, 3)):
+        planter.plant(kind)
+    store.close()
+
+
 def spoil(path, chance, others):
     """Something of that happens to a file."""
     octets = bytearray(path.read_bytes()) if path.exists() else bytearray(1)
@@ -136,12 +148,13 @@ def test_both_say_the_same_of_a_store(spark, tmp_path):
         store.close()
         chance = random.Random(seed)
         damage(root, chance)
+        spoil_index(root, chance)
         said = []
-        for engine in (Local(), Spark(spark)):
+        for engine, parts in ((Local(), {}), (Spark(spark), {"compare": partial(sparkcompare.compare, spark)})):
             folder = tmp_path / f"{engine.name}-{seed}"
             shutil.rmtree(folder, ignore_errors=True)
             store = open_store(root, SMALL)
-            found = verify(root, folder, engine, store)
+            found = verify(root, folder, engine, store, **parts)
             store.close()
             total = found.manifest.total
             outcome = Outcome(total.mailboxes, total.records, total.messages, findings=Plan(folder).findings())

@@ -57,7 +57,7 @@ def _facts(files: Any) -> Facts:
 
 def heads(batches: Batches) -> Batches:
     """What `userareascan.choose` goes by."""
-    return _each(batches, HEADS, _head)
+    return each(batches, HEADS, _head)
 
 
 def _head(row: Row) -> Iterator[Row]:
@@ -68,7 +68,7 @@ def _head(row: Row) -> Iterator[Row]:
 
 def chosen(batches: Batches) -> Batches:
     """Rows of `mailboxes`."""
-    return _each(batches, SCHEMAS["mailboxes"], lambda row: iter((
+    return each(batches, SCHEMAS["mailboxes"], lambda row: iter((
         plantasks.chosen(row, row["id"], again=row["again"]),)))
 
 
@@ -83,7 +83,7 @@ def references(batches: Batches) -> Batches:
 
 def uses(batches: Batches) -> Batches:
     """What each mailbox uses, of which root: the first of `roots` that has limits, or `root`."""
-    return _each(batches, USES, _use)
+    return each(batches, USES, _use)
 
 
 def _use(row: Row) -> Iterator[Row]:
@@ -108,7 +108,7 @@ class _Asked(list[str]):
 
 def limits(batches: Batches) -> Batches:
     """The limits that the head of each mailbox tells of, and whose mailbox it is; those of a domain have no owner."""
-    return _each(batches, LIMITS, _limits)
+    return each(batches, LIMITS, _limits)
 
 
 def _limits(row: Row) -> Iterator[Row]:
@@ -120,8 +120,8 @@ def _limits(row: Row) -> Iterator[Row]:
                for root, (octets, messages) in source.head.limits.items()]}
 
 
-def _each(batches: Batches, form: pa.Schema, work: Callable[[Row], Iterator[Row]]) -> Batches:
-    """The rows that `work` gives for each row."""
+def each(batches: Batches, form: pa.Schema, work: Callable[[Row], Iterator[Row]]) -> Batches:
+    """The rows that `work` gives for each row, in batches of that form."""
     for batch in batches:
         made = [one for row in batch.to_pylist() for one in work(row)]
         if made:

@@ -4,6 +4,7 @@ message files where chunks of the index cannot be read. Nothing is locked: a mai
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.planpieces import unused, whole_mailboxes
 from tools.spark.verify.kinds import Fault, message_at
 
+EXAMPLES = 5                # UIDs of a finding
+
 
 @frozen(eq=False)
 class Difference:
@@ -34,14 +37,31 @@ class Difference:
     extra: NDArray[np.uint32]
     digests: frozenset[bytes]
 
+    def kinds(self) -> Iterator[tuple[str, NDArray[np.uint32]]]:
+        """Each kind that there is, and the UIDs."""
+        for kind, uids in (("index-missing", self.missing), ("index-different", self.different),
+                           ("index-extra", self.extra)):
+            if len(uids):
+                yield kind, uids
+
     def faults(self, partition: str, where: str) -> Iterator[Fault]:
         """One for each kind that there is."""
-        for kind, uids, what in (("index-missing", self.missing, "missing"),
-                                 ("index-different", self.different, "other than they should be"),
-                                 ("index-extra", self.extra, "too many")):
-            if len(uids):
-                some = ", ".join(map(str, uids[:5].tolist())) + (", ..." if len(uids) > 5 else "")
-                yield Fault(kind, where, f"{len(uids)} records are {what}: UID {some}", RECONSTRUCT, partition)
+        for kind, uids in self.kinds():
+            yield fault(kind, len(uids), uids[:EXAMPLES + 1].tolist(), partition, where)
+
+
+def fault(kind: str, count: int, first: Sequence[int], partition: str, where: str) -> Fault:
+    """That so many records are of that kind, the first of which are given."""
+    some = ", ".join(map(str, first[:EXAMPLES])) + (", ..." if count > EXAMPLES else "")
+    return Fault(kind, where, f"{count} records are {_WHAT[kind]}: UID {some}", RECONSTRUCT, partition)
+
+
+_WHAT = {"index-missing": "missing", "index-different": "other than they should be", "index-extra": "too many"}
+
+
+def in_chunks(numbers: Sequence[int], uids: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Which UIDs are in chunks of these numbers."""
+    return np.isin((uids.astype(np.int64) - 1) // CHUNK, numbers)
 
 
 def difference(have: Rows, want: Rows, lost: Callable[[NDArray[np.uint32]], NDArray[np.bool_]]) -> Difference:
@@ -68,8 +88,19 @@ class Compared:
     spare: dict[MailboxId, Rows] = field(factory=dict)
 
 
+def compare_all(store: Store, plan: Plan) -> Compared:
+    """Compare the indexes of all partitions of a plan with it. Raises BadPlan."""
+    found = Compared()
+    for name in sorted(plan.read_manifest().partitions):
+        here = compare(store, store.partitions[name], plan)
+        found.faults += here.faults
+        found.digests |= here.digests
+        found.moved += here.moved
+    return found
+
+
 def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
-    """Compare the index of a partition with a plan. Raises BadPlan."""
+    """Compare the index of one of them. Raises BadPlan."""
     found = Compared()
     heads = {row["path"]: row for row in plan.rows("mailboxes", partition=partition.name)}
     for parts in whole_mailboxes(plan, partition.name):
@@ -98,10 +129,7 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
         found.moved += 1
         return
     want = np.concatenate([np.frombuffer(b"".join([part["rows"] for part in parts]), ROW), unused(parts)])
-
-    def lost(uids: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        return np.isin((uids.astype(np.int64) - 1) // CHUNK, broken)
-
+    lost = partial(in_chunks, broken)
     differs = difference(have, want, lost)
     found.faults += differs.faults(partition.name, where)
     if differs.digests:

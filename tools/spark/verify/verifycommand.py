@@ -1,6 +1,7 @@
 """onecopy check --engine spark"""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.rebuildjob import Engine
 from tools.spark.rebuild.sparkplan import Spark
+from tools.spark.verify import sparkcompare
 from tools.spark.verify.kinds import classes, of_check
 from tools.spark.verify.mending import mend
-from tools.spark.verify.verifyjob import Each, Verified, one_by_one, verify
+from tools.spark.verify.verifyjob import Verified, verify
 
 
 def verify_store(invocation: Invocation) -> int:
@@ -35,10 +37,10 @@ def verify_store(invocation: Invocation) -> int:
             folder = stack.enter_context(scratch(root, "plan"))
         else:
             folder = arguments.plan
-        engine, each = _engine(invocation, stack)
+        engine, parts = _engine(invocation, stack)
         store = None if down else stack.enter_context(invocation.store())
         try:
-            found = verify(root, folder, engine, store, each=each, access=True)
+            found = verify(root, folder, engine, store, access=True, **parts)
             summary = found.summary()
             if arguments.apply and store is not None:
                 summary |= _mend(store, Plan(folder.absolute()), found, arguments.sweep)
@@ -51,14 +53,14 @@ def verify_store(invocation: Invocation) -> int:
     return 1 if (summary["left"] if "left" in summary else summary["faults"]) else 0
 
 
-def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine, Each]:
+def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine, dict[str, Any]]:
     arguments = invocation.arguments
     if (engines.chosen(invocation) if arguments.engine == engines.AUTO else arguments.engine) != engines.SPARK:
-        return Local(), one_by_one
+        return Local(), {}
     spark = stack.enter_context(sparksession.session("onecopy check", arguments.master,
                                                      sparksession.options(arguments.spark)))
     stack.enter_context(sparksession.progress(spark, "check"))
-    return Spark(spark), sparksession.mapper(spark, 256)
+    return Spark(spark), {"compare": partial(sparkcompare.compare, spark)}
 
 
 def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]:

@@ -3,16 +3,15 @@ them with each other and with the databases.
 
 The files are read by the job that makes the plan of a rebuild (`rebuildjob.make_plan`): its tasks find what is wrong
 with message files and `store.idx`, and which records do not fit their message files. So the plan is there when it is
-needed, and `reconstruct --apply` knows it. What only the databases know is compared by this process, partition by
-partition, where they are: index records with those of `store.idx` that are as new, and by `store/check` everything
-else. A snapshot of them for Spark would not be of one moment, and to write it costs as much as to compare.
+needed, and `reconstruct --apply` knows it. Index records are compared with those of `store.idx` that are as new, by
+this process (`comparing`) or by Spark (`sparkcompare`); what else only the databases know, by `store/check` here.
 
 Of several findings that one fault makes, one is reported, and the others follow from it (`kinds.with_causes`).
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,7 @@ from tools.spark.verify.kinds import APPLY, Fault, message_at
 FAULTS = "faults.parquet"       # in the plan's folder: what was found
 _COLUMNS = pa.schema([(name, pa.string()) for name in ("kind", "where", "what", "repair", "partition", "follows")])
 
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-
-
-def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """`map`, in this process."""
-    return list(map(work, items))
+Compare = Callable[[Store, Plan], comparing.Compared]
 
 
 @define
@@ -79,15 +73,15 @@ class Verified:
                 "classes": kinds.classes(self.faults)}
 
 
-def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, each: Each = one_by_one,
-           access: bool = False) -> Verified:
+def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, access: bool = False,
+           compare: Compare = comparing.compare_all) -> Verified:
     """Verify the store in `root`, and make a plan of it in that folder; without `store` only what is in files. With
-    `access`, also who can reach the files.
+    `access`, also who can reach the files. `compare` compares index records with the plan.
 
     Raises StoreError NO_STORE, BadPlan when the folder has something else, OSError.
     """
     manifest = make_plan(root, folder, engine)
-    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, each, access).run()
+    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, access, compare).run()
     rows = [asdict(fault) for fault in found.faults]
     with privatefiles.open_file(folder / FAULTS, "wb") as file:
         pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), file, compression="zstd")
@@ -119,8 +113,8 @@ class _Verifying:
     plan: Plan
     manifest: Manifest
     store: Store | None
-    each: Each
     access: bool
+    compare: Compare
     found: Verified = field(init=False)
     faults: list[Fault] = field(factory=list)
     digests: dict[str, frozenset[bytes]] = field(factory=dict)      # of what wrong index records refer to
@@ -142,11 +136,11 @@ class _Verifying:
             files = self._pieces(name, known)
             self._message_files(name, known, files)
             self._unused(name, known)
-            if self.store is not None:
-                compared = comparing.compare(self.store, self.store.partitions[name], self.plan)
-                self.faults += compared.faults
-                self.digests |= compared.digests
-                self.found.moved += compared.moved
+        if self.store is not None:
+            compared = self.compare(self.store, self.plan)
+            self.faults += compared.faults
+            self.digests |= compared.digests
+            self.found.moved += compared.moved
         self._look_at_heads(heads)
         told = {fault.where for fault in self.faults}
         self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
@@ -255,8 +249,8 @@ class _Verifying:
                 rows.append(row)
         missing, there = _Some(lambda digest: self._is_missing(partition, digest, files)), _Some(
             lambda digest: bool(known.find(np.frombuffer(digest, "V32"))[1][0]))
-        looked = self.each(kinds.examine, [str(folder / row["path"]) for row in rows])
-        for row, found in zip(rows, looked, strict=True):
+        for row in rows:
+            found = kinds.Damaged(-1 if row["likely"] is None else row["octets"], row["likely"])
             path, digest = str(folder / row["path"]), row["digest"]
             what = row["findings"][0]["what"]
             in_place = digest is not None and path == self._path(partition, digest)
@@ -278,7 +272,8 @@ class _Verifying:
 
     def _damaged(self, partition: str) -> Iterator[dict[str, Any]]:
         test = (pc.field("partition") == partition) & ~pc.is_valid(pc.field("trace"))
-        table = self.plan.dataset("messages").to_table(columns=["path", "digest", "findings"], filter=test)
+        table = self.plan.dataset("messages").to_table(columns=["path", "digest", "octets", "likely", "findings"],
+                                                           filter=test)
         yield from table.to_pylist()
 
     def _misplaced(self, partition: str) -> None:

@@ -1,0 +1,183 @@
+"""Index records against those of `store.idx`, by Spark: what `comparing` does, without a loop in the driver.
+
+The databases are read by the executors, out of a snapshot that is made for it: a process that is killed while it has
+the store's own open would take the servers with it. Each task takes a range of mailbox ids. Both sides are cut into
+blocks of `BLOCK` UIDs, which are joined and compared: the largest mailbox is many rows, and no row is large.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from pyspark.sql import functions as sql
+
+from mboxlist.entry import MailboxId
+from store.errors import StoreError
+from store.partition.serials import META_KEY
+from store.rebuild.desired import is_as_written
+from store.rebuild.salvage import readable
+from store.snapshots import taking
+from store.store import Store
+from store.tables.index import CHUNK, ROW, chunk_key, chunk_of_key
+from store.tables.state import MailboxState, state_key
+from store.userarea.idxfile import Head
+from tools.spark import summaries
+from tools.spark.facts.snapshottables import Folders, opened_list, opened_partition, prepared
+from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild.planrows import Batches, Row, each
+from tools.spark.rebuild.sparkplan import PLACE, Spark
+from tools.spark.source.sparkframes import frame, mapped
+from tools.spark.verify import comparing
+from tools.spark.verify.comparing import EXAMPLES, Compared
+
+BLOCK = 512 * CHUNK         # UIDs
+IDS = 1024                  # mailboxes of a task
+DIGESTS = 1_000_000         # of wrong records, whose reference counts are not told beside them; the others are
+_BLOCK = [("partition", pa.string()), ("id", pa.int64()), ("block", pa.int64())]
+_OCTETS = pa.list_(pa.field("element", pa.binary()))
+STATES = pa.schema([("partition", pa.string()), ("id", pa.int64()), ("where", pa.string()), ("epoch", pa.int64()),
+                    ("state", pa.binary())])
+SAME = pa.schema([("partition", pa.string()), ("path", pa.string()), ("id", pa.int64()), ("where", pa.string()),
+                  ("same", pa.bool_())])
+HAVE = pa.schema([*_BLOCK, ("have", pa.binary()), ("broken", pa.list_(pa.field("element", pa.int64())))])
+WANT = pa.schema([*_BLOCK, ("want", pa.binary())])
+DIFFERENT = pa.schema([*_BLOCK, ("kind", pa.string()), ("count", pa.int64()),
+                       ("uids", pa.list_(pa.field("element", pa.int64()))), ("digests", _OCTETS)])
+
+
+@frozen
+class Span:
+    """Mailboxes of a partition, by their ids: from `first` up to, not including, `last`."""
+
+    partition: str
+    folder: str
+    mailboxes: str
+    first: int
+    last: int
+
+
+def compare(session: Any, store: Store, plan: Plan) -> Compared:
+    """See `comparing.compare_all`, which does it where no snapshot can be made. Raises BadPlan, StoreError."""
+    try:
+        made = taking.create(store)
+    except StoreError:
+        return comparing.compare_all(store, plan)
+    try:
+        with prepared(made) as folders:
+            return _compare(session, store, plan, folders)
+    finally:
+        taking.remove(made)
+        taking.keep_what_is_needed(store)
+
+
+def _compare(session: Any, store: Store, plan: Plan, folders: Folders) -> Compared:
+    spans, engine = list(_spans(folders)), Spark(session)
+    wanted = engine.table(plan, "mailboxes").where("found AND NOT damaged").select(*PLACE, "id", "head")
+    states = frame(session, "states", spans, _states, STATES)
+    same = mapped(states.join(wanted, ["partition", "id"]), _same, SAME).cache()
+    boxes = same.where("same").select(*PLACE, "id")
+    pieces = engine.table(plan, "pieces").where("rows IS NOT NULL").select(*PLACE, "rows", "unused")
+    want = mapped(pieces.join(boxes, PLACE), _cut, WANT).groupBy("partition", "id", "block").agg(
+        sql.collect_list("want").alias("want"))
+    have = frame(session, "index", spans, _blocks, HAVE).join(boxes.drop("path"), ["partition", "id"])
+    found = mapped(have.join(want, ["partition", "id", "block"], "full"), _differences, DIFFERENT).cache()
+    try:
+        if found.where("kind = 'broken'").limit(1).isEmpty():
+            return _compared(found, same)
+        return comparing.compare_all(store, plan)       # by what store.idx has of chunks that cannot be read
+    finally:
+        found.unpersist()
+        same.unpersist()
+
+
+def _compared(found: Any, same: Any) -> Compared:
+    first = sql.slice(sql.array_sort(sql.flatten(sql.collect_list("uids"))), 1, EXAMPLES + 1)
+    named = same.select("partition", "id", "where")
+    wrong = found.where("kind <> ''").groupBy("partition", "id", "kind").agg(
+        sql.sum("count").alias("count"), first.alias("uids")).join(named, ["partition", "id"])
+    result = Compared(moved=summaries.count(same.where("NOT same")))
+    for row in summaries.rows(wrong):
+        result.faults.append(comparing.fault(row["kind"], row["count"], row["uids"], row["partition"], row["where"]))
+    digests = found.select("partition", "id", sql.explode("digests").alias("digest")).distinct().limit(DIGESTS)
+    for row in summaries.rows(digests.join(named, ["partition", "id"]), DIGESTS):
+        result.digests[row["where"]] = result.digests.get(row["where"], frozenset()) | {row["digest"]}
+    return result
+
+
+def _spans(folders: Folders) -> Iterator[Span]:
+    for partition, folder in sorted(folders.partitions.items()):
+        states = opened_partition(folder).states
+        last = next(iter(states.scan_back(b"\0\0\0\1", b"\xff" * 5)), (b"", b""))[0]
+        for first in range(0, int.from_bytes(last, "big") + 1, IDS):
+            yield Span(partition, folder, folders.mailboxes, max(first, 1), first + IDS)
+
+
+# What executors do
+
+def _states(span: Span) -> Batches:
+    tables, names = opened_partition(span.folder), opened_list(span.mailboxes)
+    rows = []
+    for key, state in tables.states.scan(state_key(span.first), state_key(span.last)):
+        found = names.entry(MailboxId(int.from_bytes(key, "big"))) if key != META_KEY else None
+        if found is not None and found[1].partition == span.partition:
+            rows.append({"partition": span.partition, "id": found[1].id, "epoch": tables.epoch, "state": state,
+                         "where": f"{found[1].name} (deleted)" if found[0] else str(found[1].name)})
+    yield pa.RecordBatch.from_pylist(rows, STATES)
+
+
+def _same(batches: Batches) -> Batches:
+    """Whether nothing has happened to a mailbox since its store.idx was written."""
+    def judged(row: Row) -> Iterator[Row]:
+        state = MailboxState.from_bytes(row["state"], row["epoch"])
+        yield {**{name: row[name] for name in ("partition", "path", "id", "where")},
+               "same": is_as_written(state, Head.from_bytes(row["head"]))}
+
+    return each(batches, SAME, judged)
+
+
+def _blocks(span: Span) -> Batches:
+    """The records that the index has of the mailboxes, by blocks."""
+    chunks = opened_partition(span.folder).index.scan(chunk_key(span.first, 0), chunk_key(span.last, 0))
+    for (mailbox, block), some in groupby(chunks, _block_of):
+        rows, broken = readable(MailboxId(mailbox), some)
+        yield pa.RecordBatch.from_pylist([{"partition": span.partition, "id": mailbox, "block": block,
+                                           "have": rows.tobytes(), "broken": broken}], HAVE)
+
+
+def _block_of(item: tuple[bytes, bytes]) -> tuple[int, int]:
+    mailbox, chunk = chunk_of_key(item[0])
+    return mailbox, chunk * CHUNK // BLOCK
+
+
+def _cut(batches: Batches) -> Batches:
+    """The records that store.idx has of the mailboxes, by blocks."""
+    def cut(row: Row) -> Iterator[Row]:
+        rows = np.concatenate([np.frombuffer(row[name] or b"", ROW) for name in ("rows", "unused")])
+        blocks = (rows["uid"].astype(np.int64) - 1) // BLOCK
+        for block in np.unique(blocks).tolist():
+            yield {"partition": row["partition"], "id": row["id"], "block": block,
+                   "want": rows[blocks == block].tobytes()}
+
+    return each(batches, WANT, cut)
+
+
+def _differences(batches: Batches) -> Batches:
+    return each(batches, DIFFERENT, _difference)
+
+
+def _difference(row: Row) -> Iterator[Row]:
+    have = np.frombuffer(row["have"] or b"", ROW)
+    want = np.frombuffer(b"".join(row["want"] or ()), ROW)
+    broken = row["broken"] or []
+    place = {name: row[name] for name in ("partition", "id", "block")}
+    if broken:
+        yield place | {"kind": "broken", "count": len(broken)}
+    found = comparing.difference(have, want, partial(comparing.in_chunks, broken))
+    for kind, uids in found.kinds():
+        yield place | {"kind": kind, "count": len(uids), "uids": uids[:EXAMPLES + 1].tolist()}
+    if found.digests:
+        yield place | {"kind": "", "count": 0, "digests": list(found.digests)}
