@@ -229,9 +229,21 @@ class Store:
             try:
                 return work(now, partition)
             except StoreError as error:
-                if error.problem is not Problem.NO_MAILBOX or self.mailboxes.find_id(entry.id) is None or not left:
+                if error.problem is not Problem.NO_MAILBOX or self.mailboxes.find_id(entry.id) is None:
+                    raise
+                if not left:
+                    self.require_figures(entry)
                     raise
         raise AssertionError("unreachable")
+
+    def require_figures(self, entry: MailboxEntry) -> None:
+        """Raises StoreError CORRUPT when the list has the mailbox, and no partition: its figures are lost, which
+        housekeeping brings back; no client is to hear that there is no such mailbox."""
+        row = self.mailboxes.find_id(entry.id)
+        partition = self.partitions.get(row.partition) if row is not None else None
+        if partition is not None and all(each.any_state(entry.id) is None for each in self.partitions.values()):
+            partition.found_damage(entry.id)
+            raise StoreError(Problem.CORRUPT, detail=f"the figures of mailbox {entry.id} are lost")
 
     def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
         """`Partition.transact` on the mailbox's partition."""

@@ -293,6 +293,11 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
     if isinstance(outcome, StoreError) and outcome.problem in (Problem.BUSY, Problem.NO_MAILBOX) and _is_gone(
             store, entry):
         return StoreError(Problem.ELSEWHERE, detail=f"{entry.name.owner} has gone to another back end")
+    if isinstance(outcome, StoreError) and outcome.problem is Problem.NO_MAILBOX:
+        try:
+            store.require_figures(entry)
+        except StoreError as lost:
+            return lost
     return outcome
 
 
