@@ -19,14 +19,17 @@ from typing import Any
 from attrs import asdict, frozen
 
 from mboxlist import privatefiles
-from tools.spark.generate.factsgenerator import Fleet, generate
+from tools.spark.generate.factsgenerator import FILE_RECORDS, Fleet, generate
 from tools.spark.report.charts import columns
+from tools.spark.report.fleetjob import PARTITION
 
 MEMORY = 2048                   # MiB of the driver and of each executor
 EXECUTORS = 2
 RECORDS, MANY = 20_000_000_000, 100     # the projection: records, and executors of one core
 USERS = 200                     # records of a user, on the average
-LISTED = 24                     # octets that the driver keeps for a map task and each 8 reduce partitions, about
+BACK_ENDS = 100
+LISTED = 64                     # octets that the driver keeps for a task of a shuffle, beside a bit for each partition
+DISK = 200 << 30                # octets that each executor has
 
 
 @frozen
@@ -105,22 +108,23 @@ def projected(run: Run) -> list[str]:
     factor = RECORDS / run.records
     hours = run.task_seconds * factor / MANY / 3600
     disk = run.shuffled * factor / MANY
-    partitions = RECORDS // 250_000
-    maps = RECORDS // 1_000_000
-    driver = maps * partitions / 8 + maps * LISTED
-    everybody = run.longest * factor ** 0.5
+    partitions, maps = RECORDS // PARTITION, RECORDS // FILE_RECORDS
+    driver = maps * (partitions / 8 + LISTED)
+    holders = RECORDS // USERS // BACK_ENDS
+    rank = holders * run.task_seconds / run.records
+    room = {"the disks of the executors, by the shuffle": DISK / disk,
+            # Both numbers grow with the records.
+            "the driver's memory, by the places of shuffled pieces": ((MEMORY << 20) / driver) ** 0.5,
+            "one task, by the holders of one message": hours * 3600 / rank}
+    first = min(room, key=lambda name: room[name])
     return [
-        f"{RECORDS:,} records on {MANY} executors, by the run of {run.records:,}:",
-        f"  {hours:.1f} hours, if tasks are as quick and the network is not the limit",
-        f"  {disk / (1 << 30):,.0f} GiB of shuffle on the disk of each executor, {run.shuffled_a_record:.0f} octets a "
-        "record",
+        f"{RECORDS:,} records on {MANY} executors of one core, by the run of {run.records:,}:",
+        f"  {hours:.1f} hours, if the network is not the limit",
+        f"  {disk / (1 << 30):,.0f} GiB of shuffle for each executor, {run.shuffled_a_record:.0f} octets a record",
         f"  {driver / (1 << 20):,.0f} MiB in the driver for the places of {maps:,} x {partitions:,} shuffled pieces",
-        f"  {everybody / 60:,.0f} minutes for the task of a message that everybody has: users grow with records, and "
-        "one task ranks its holders",
-        "What breaks first: " + min(
-            (2.0 * (1 << 30) / driver, "the driver's memory, by the places of shuffled pieces"),
-            ((200 << 30) / disk, "disks of 200 GiB, by the shuffle"),
-            (hours * 3600 / everybody, "the time of the longest task"))[1]]
+        f"  {rank:,.0f} s for the task that ranks the holders of a message which all {holders:,} users of a back end "
+        "have",
+        f"  What breaks first: {first}, at {room[first]:.0f} times as many records"]
 
 
 def chart(runs: Sequence[Run]) -> str:

@@ -34,7 +34,7 @@ TITLES = {
     "pairs": "Back ends that have the same contents",
     "moves": "Domains that would cost less on another back end"}
 _KEPT = ("fleet_uses", "fleet_contents", "fleet_users", "fleet_copies")
-_ROWS_OF_A_PARTITION = 250_000       # records that one task of a shuffle gets, about
+PARTITION = 250_000         # records that one task of a shuffle gets, about
 _FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
     sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
     count_if(charged > limit) AS over"""
@@ -55,7 +55,7 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
     """The report, as --json prints it. `write` gets each list and its frame. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):
         records = sum(one.rows["references"] for one in facts)
-        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // _ROWS_OF_A_PARTITION))
+        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // PARTITION))
     for table in FACTS:
         frame_of(spark, facts, table).createOrReplaceTempView(f"facts_{table}")
     kept = _views(spark, terms)
