@@ -136,7 +136,7 @@ class Selection(Client):
             mailbox = await self.patiently(offload.run(
                 self.store, "views", self.store.open_mailbox, entry, self.user, user=self.user))
         held = rights.rights(self.store, self.user, entry)
-        read_only |= self.store.read_only or not set(held) & CHANGING
+        read_only |= self.store.is_read_only(entry) or not set(held) & CHANGING
         view = View(mailbox, read_only, *rights.changeable(self.store, self.user, entry))
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
@@ -202,7 +202,7 @@ class Selection(Client):
         view = self.selected()
         if self.snapshots.snapshot is not None:
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
-        if self.store.read_only:
+        if self.store.is_read_only(view.mailbox.entry):
             raise StoreError(Problem.READ_ONLY)
         if view.read_only:
             raise Refused("The mailbox was opened read-only")

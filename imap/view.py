@@ -15,6 +15,7 @@ from imap.lines import Mask, Positions, expunged, flags_changed, flags_changed_o
 from imap.wire import responses
 from imap.wire.flags import format_flags
 from imap.wire.numbers import STAR, NumberSet, format_numbers
+from store.partition.recordbuffers import is_longer
 from store.tables.index import CHUNK, MAX_UID, Rows, flags_of, joined, put, spans, take
 from store.tables.state import MAX_KEYWORDS, Mailbox
 from store.values import Flag
@@ -159,7 +160,8 @@ class View:
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
-        if new.uids is not uids and not np.array_equal(uids, new.uids[:known]):
+        if (new.uids is not uids and (uids.base is None or not is_longer(new.uids, uids))
+                and not np.array_equal(uids, new.uids[:known])):
             at = np.arange(known) if at is None else at
             kept, where = _find(uids[at], new.uids)
             at, gone = at[kept], np.delete(at, kept)

@@ -3,7 +3,7 @@
 import os
 import struct
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.freezegate import WriteFreeze, read_only_error
 from mboxlist.engine.kv import Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
@@ -65,7 +65,8 @@ class MailboxList(MailboxNames):
 
     `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
     transaction writes or takes away; not every such transaction comes to its end. `guard` is called before that with
-    the owner: it raises what keeps that owner's mailboxes from being changed. `marks`: see `Env`.
+    the owner: it raises what keeps that owner's mailboxes from being changed. `read_only`: partitions of which no row
+    changes (OSError, EROFS). `marks`: see `Env`.
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
@@ -83,6 +84,7 @@ class MailboxList(MailboxNames):
         self.former = Former(self.env.table("former.db", page=4096))
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
+        self.read_only: Collection[str] = ()
         self.identity: str = transact(self.env, self._identify)
 
     def change(self, work: Callable[[Txn], T]) -> T:
@@ -140,6 +142,7 @@ class MailboxList(MailboxNames):
         if guarded:
             self.guard(entry.name.owner, txn)
         old = self.find(entry.name, txn)
+        self._require_writable(entry, old)
         if old is not None and old.uidvalidity != entry.uidvalidity:
             self.former.note(str(old.name), old.uidvalidity, txn)
         self.pending.note([entry.id, *([old.id] if old is not None else [])], txn)
@@ -157,6 +160,7 @@ class MailboxList(MailboxNames):
         entry = self.find(name, txn)
         if entry is None:
             return False
+        self._require_writable(entry)
         self.pending.note([entry.id], txn)
         self._mailboxes.delete(_key(name), txn)
         self._names.delete(entry.id.to_bytes(4, "big"), txn)
@@ -164,6 +168,10 @@ class MailboxList(MailboxNames):
         self.granted.update(entry, None, txn)
         self.noticed(entry)
         return True
+
+    def _require_writable(self, *entries: MailboxEntry | None) -> None:
+        if self.read_only and any(entry is not None and entry.partition in self.read_only for entry in entries):
+            raise read_only_error()
 
     def close(self, *, clean: bool = False) -> None:
         """Leave the environment; `clean`: see `Env.close`."""

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.freezegate import PartFreeze, WriteFreeze
 from mboxlist.engine.kv import NeedsRecovery
 from mboxlist.engine.troubles import after_commit
 from mboxlist.table import MailboxList
@@ -21,12 +21,13 @@ from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
-from store.filelock import exclusive, sweep
+from store.filelock import exclusive, in_turn, sweep
 from store.partition.inuse import listed, write_list
 from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
+from store.readonly import readingcopy
 from store.recovery.environments import Recovery
 from store.recovery.reconciliation import agree
 from store.settings import Settings
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PRIMARY = "primary"
+_OPENED = "opened"          # in a copy for reading: somebody has recovered it
 LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
 
 class Opener(Protocol):
@@ -116,6 +118,8 @@ class _Opening:
         self.news = News()
         self.freeze: WriteFreeze | None = None
         self.opener: Opener = _AsItIs()
+        self.copies = readingcopy.some(root)
+        self.read_only: dict[str, PartFreeze] = {}
 
     def run(self, directory: Callable[[MailboxList, str], BuiltinDirectory]) -> Store:
         """Open it; each step needs those before it."""
@@ -146,6 +150,9 @@ class _Opening:
         if read_only:
             users.domains.secret()          # made at its first use
         freeze.read_only = read_only
+        mailboxes.read_only = frozenset(self.copies)
+        for each in self.read_only.values():
+            each.read_only = True
         self.processes.opened()
         return store
 
@@ -165,8 +172,7 @@ class _Opening:
         names = listed(self.root)
         if self.recover or names is None:
             names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
-        missing = [name for name in names if (folder / name / REBUILD).is_dir() or not any(
-            (folder / name / part).is_dir() for part in PARTS)]
+        missing = [name for name in names if self._is_missing(folder / name)]
         for name in missing:
             _report_missing(folder / name)
         found = {name: self._partition(folder / name, freeze, recover=self.recover)
@@ -175,7 +181,25 @@ class _Opening:
             write_list(self.root, list(found))
         return found
 
+    def _is_missing(self, folder: Path) -> bool:
+        if folder.name in self.copies:
+            return self.copies[folder.name] is None
+        return (folder / REBUILD).is_dir() or not any((folder / part).is_dir() for part in PARTS)
+
+    def _for_reading(self, folder: Path, copy: Path, freeze: WriteFreeze) -> Partition:
+        """One of which a copy of the databases is read. Whoever comes first recovers that."""
+        own = self.read_only[folder.name] = PartFreeze(freeze)
+        with in_turn(copy / _OPENED):
+            first = not (copy / _OPENED).stat().st_size
+            partition = Partition(folder, self.settings, self.news, recover=first, broken=self.broken,
+                                  write_freeze=own, databases=copy)
+            privatefiles.write(copy / _OPENED, "recovered")
+        return partition
+
     def _partition(self, folder: Path, freeze: WriteFreeze, *, recover: bool) -> Partition:
+        copy = self.copies.get(folder.name)
+        if copy is not None:
+            return self._for_reading(folder, copy, freeze)
         return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
             folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
 

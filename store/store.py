@@ -84,6 +84,21 @@ class Store:
         """Whether nothing can be changed, since this is a copy for reading: see `store/readonly`."""
         return self.write_freeze.read_only
 
+    @property
+    def writable(self) -> dict[str, Partition]:
+        """The partitions that take changes: not those of which a copy is read, since their volumes do not."""
+        return {name: partition for name, partition in self.partitions.items() if not partition.read_only}
+
+    def is_read_only(self, entry: MailboxEntry) -> bool:
+        """Whether nothing can be changed in that mailbox, whoever asks."""
+        partition = self.partitions.get(entry.partition)
+        return self.read_only or (partition is not None and partition.read_only)
+
+    def require_writable(self) -> None:
+        """What changes on all partitions begins on none while one takes no changes. Raises StoreError READ_ONLY."""
+        if len(self.writable) < len(self.partitions):
+            raise StoreError(Problem.READ_ONLY)
+
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions.volumes`. Raises NeedsRecovery, OSError, StoreError."""
         return self._open_partition(folder, recover)

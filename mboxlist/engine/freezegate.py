@@ -67,7 +67,7 @@ class WriteFreeze:
         """Return when it is open. Raises Quiesced in the thread that never waits, OSError (EROFS) where all is read
         only."""
         if self.read_only:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            raise read_only_error()
         if self.shut and threading.get_ident() == self._loop:
             raise Quiesced
         looks = 0
@@ -117,3 +117,29 @@ class WriteFreeze:
         """Let go of it."""
         self._shared.close()
         os.close(self._handle)
+
+
+class PartFreeze(WriteFreeze):
+    """That of the store, for one environment of it that may be read only by itself."""
+
+    def __init__(self, whole: WriteFreeze) -> None:
+        self._whole = whole
+        self.read_only = False
+
+    @property
+    def at_once(self) -> bool:
+        return self._whole.at_once
+
+    @property
+    def shut(self) -> bool:
+        return self.read_only or self._whole.shut
+
+    def wait(self) -> None:
+        if self.read_only:
+            raise read_only_error()
+        self._whole.wait()
+
+
+def read_only_error() -> OSError:
+    """What a change of what is read only meets."""
+    return OSError(errno.EROFS, os.strerror(errno.EROFS))

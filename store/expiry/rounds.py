@@ -162,7 +162,8 @@ class Rounds:
             log.error("expire: nothing is expired: %s", complaint)
         self._save(store)
         for entry in after(store, record.position):
-            yield entry.id
+            if not store.is_read_only(entry):
+                yield entry.id
             while self._more:
                 yield entry.id
             record.position = str(entry.name)

@@ -39,6 +39,7 @@ KINDS: Mapping[str, Kind] = {
     "partition move": Kind(ofmail.move, long=True),
     "snapshot create": Kind(ofdatabases.made_snapshot),
     "snapshot remove": Kind(ofdatabases.remove_snapshots),
+    "facts export": Kind(ofdatabases.remove_snapshots),
     "snapshot restore": Kind(ofdatabases.restored, ofdatabases.restore),
     "reconstruct": Kind(ofdatabases.rebuilt, ofdatabases.rebuild, long=True),
     "reconstruct mailboxes": Kind(ofdatabases.correct, long=True),

@@ -61,7 +61,7 @@ do not need any more, and empty the trash.
 
 def pending(store: Store, now: float | None = None) -> Iterator[tuple[str, str]]:
     """The roots whose users are to get a notice now, with their partitions."""
-    for partition in store.partitions.values():
+    for partition in store.writable.values():
         when = int(partition.quotas.clock() if now is None else now)
         found = [root for root, use in partition.quotas.all() if _is_due(use, when, store.settings)]
         for root in found:

@@ -204,7 +204,7 @@ def one_process(store: Store) -> list[Task]:
             Task("deadlocks", DEADLOCK_INTERVAL, environments, _detect_deadlocks),
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
-            Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
+            Task("logs", store.settings.checkpoint_interval, _with_logs, _drop_logs),
             Task("pending", interrupted.PENDING_SECONDS, interrupted.pending, interrupted.finish),
             Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
@@ -254,9 +254,15 @@ def _refresh_domains(store: Store, _: str) -> int:
     return len(store.domains.limited)
 
 
+def _with_logs(store: Store) -> list[str]:
+    """The environments whose log is that of their volume."""
+    return [name for name, env in environments(store).items()
+            if all(env is not each.env or not each.read_only for each in store.partitions.values())]
+
+
 def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:
     """The mailboxes in which this process has met damage, or which are behind their `store.idx`."""
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         for mailbox in sorted(partition.damaged | partition.outdated):
             yield name, mailbox
 
@@ -317,7 +323,7 @@ def _forget_user(store: Store, user: str) -> int:
 def _expunged(store: Store) -> Iterator[tuple[str, Expunges]]:
     """What can be restored no more."""
     now = time.time()
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         yield from ((name, some) for some in expunges(partition, last_due(partition, now)))
         partition.flush()
 
@@ -335,7 +341,7 @@ class _Purge:
 
     def items(self, store: Store) -> Iterator[tuple[str, Batch]]:
         """Batches that are due."""
-        for name, partition in store.partitions.items():
+        for name, partition in store.writable.items():
             for batch in due(partition):
                 self._failed.clear()
                 yield name, batch
@@ -355,7 +361,7 @@ class _Purge:
 
 def _duplicates(store: Store) -> Iterator[tuple[str, bytes]]:
     """What is on record of messages that must not come twice."""
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         for start in partition.duplicates.starts():
             yield name, start
 

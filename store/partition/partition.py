@@ -64,25 +64,27 @@ T = TypeVar("T")
 
 
 class Partition:
-    """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`."""
+    """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`.
+    `databases`: a copy of them, which is only read, in the place of those on the volume (`store/readonly`)."""
 
     def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None],
-                 write_freeze: WriteFreeze | None = None) -> None:
+                 write_freeze: WriteFreeze | None = None, databases: Path | None = None) -> None:
         self.name = folder.name
         self.folder = folder
         self.settings = settings
         self.files = MessageFiles(folder)
         self._news = news
         self._number = partition_number(self.name)
-        self._unclean = folder / "index" / "unclean"
-        self._read_only = (folder.parents[1] / READ_ONLY).exists()
+        self.databases = databases or folder / "index"
+        self._unclean = self.databases / "unclean"
+        self.read_only = databases is not None or (folder.parents[1] / READ_ONLY).exists()
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
-        self._written = last_write(folder / "index") if recover else 0     # before recovery writes
-        self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
+        self._written = last_write(self.databases) if recover else 0     # before recovery writes
+        self.env = Env(self.databases, cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken, write_freeze=write_freeze,
-                       marks=lambda: [] if self._read_only else generations_of_partition(folder))
+                       marks=lambda: [] if self.read_only else generations_of_partition(folder))
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)
@@ -121,11 +123,11 @@ class Partition:
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
             epoch, serial, written = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
-            if written != FORMAT and not self._read_only:
+            if written != FORMAT and not self.read_only:
                 mark_behind(self.folder)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
-            if recover and not self._read_only and self._unclean.exists():
+            if recover and not self.read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
@@ -136,7 +138,7 @@ class Partition:
             self.env.close()
             raise
         self.env.flush()
-        if recover and not self._read_only:
+        if recover and not self.read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
             self._compare_user_area()
             if self._unclean.exists():
@@ -172,14 +174,14 @@ class Partition:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
         self.env.flush()
         self.files.drop_staged_names()
-        if clean:
+        if clean and not self.read_only:
             self.env.checkpoint()
             if self.settings.log_archive is None:
                 self.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.files.close()
         self.env.close(clean=clean)
         if clean:
-            mark_clean(self.folder / "index")
+            mark_clean(self.databases)
             self._unclean.unlink(missing_ok=True)
             sync_folder(self._unclean.parent)
 
@@ -203,7 +205,7 @@ class Partition:
 
         Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
         """
-        if self._read_only:
+        if self.read_only:
             raise StoreError(Problem.READ_ONLY)
         now = time.monotonic()
         if now < self._roomy_until:

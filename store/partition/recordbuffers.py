@@ -46,6 +46,8 @@ class Copy:
     uids: NDArray[np.uint32]
     memory: memoryview = field(repr=False)
     _array: "weakref.ref[Rows]" = field(init=False, repr=False)
+    _numbers: NDArray[np.uint32] | None = field(init=False, default=None, repr=False)
+    """What `uids` is the first part of, if all behind it is room that nobody has seen."""
 
     def __attrs_post_init__(self) -> None:
         self._array = weakref.ref(np.empty(0, ROW))
@@ -86,7 +88,7 @@ class Copy:
         if own and ((sizes > ends - begins) & (ends < len(octets))).any():
             return False                # what follows would be overwritten before it is moved
         at = done = 0
-        same = True
+        kept = True                     # nobody's UID has changed; there may be more
         parts: list[NDArray[np.uint32]] = []
         for (_, new), begin, end in zip(pieces, begins.tolist(), ends.tolist(), strict=True):
             if not own or at != done:
@@ -95,13 +97,29 @@ class Copy:
             target[at:at + len(new)] = new.view(_ONE)
             at += len(new)
             parts += [uids[done:begin], new["uid"]]
-            same = same and np.array_equal(new["uid"], uids[begin:end])
+            kept = kept and (len(new) == end - begin or end == len(uids)) and np.array_equal(
+                new["uid"][:end - begin], uids[begin:end])
             done = end
         if not own or at != done:
             target[at:at + len(octets) - done] = octets[done:]
-        self.uids = uids if same else np.concatenate([*parts, uids[done:]])
+        if kept and at == len(uids):
+            self._numbers = self._numbers if uids is self.uids else None
+            self.uids = uids
+        elif kept and at >= LARGE:
+            self._extend(uids, target[len(uids):at].view(ROW)["uid"])
+        else:
+            self._numbers, self.uids = None, np.concatenate([*parts, uids[done:]])
         self.state = state
         return True
+
+    def _extend(self, uids: NDArray[np.uint32], arrived: NDArray[np.uint32]) -> None:
+        """Let `uids` be these and those behind them, if it can be without a copy of all."""
+        count = len(uids) + len(arrived)
+        if self._numbers is None or uids is not self.uids or count > len(self._numbers):
+            self._numbers = np.empty(count + count // ROOM + ROOM, np.uint32)
+            self._numbers[:len(uids)] = uids
+        self._numbers[len(uids):count] = arrived
+        self.uids = self._numbers[:count]
 
     def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
         """Let it be the records of these chunks, as they are stored. False when there is no room."""
@@ -113,13 +131,20 @@ class Copy:
             end = at + len(value) - TRAILER
             self.memory[at:end] = memoryview(value)[:-TRAILER]
             at = end
-        self.uids = np.frombuffer(self.memory[:octets], ROW)["uid"].copy()
+        self._numbers, self.uids = None, np.frombuffer(self.memory[:octets], ROW)["uid"].copy()
         self.state = state
         return True
 
     def show(self, rows: Rows) -> None:
         """Let it be these records, which have the same UIDs."""
         np.frombuffer(self.memory, _ONE)[:len(rows)] = rows.view(_ONE)
+
+
+def is_longer(uids: NDArray[np.uint32], before: NDArray[np.uint32]) -> bool:
+    """Whether the one array is the other with more behind it, as far as their places tell: both are a first part of one
+    that is only added to."""
+    return (uids.base is before.base is not None and len(uids) >= len(before)
+            and uids.__array_interface__["data"] == before.__array_interface__["data"])
 
 
 class LastViews:

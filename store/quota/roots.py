@@ -134,6 +134,7 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
 
 
 def _change_domain(store: "Store", owner: str, work: "Callable[[WriteTxn], object]") -> None:
+    store.require_writable()
     for partition in store.partitions.values():
         partition.transact(work)
         partition.flush()
@@ -157,6 +158,7 @@ def remove_quota_root(store: "Store", root: str) -> None:
             raise StoreError(Problem.BAD_NAME, f"{owner} has no limits")
         _change_domain(store, owner, lambda txn: txn.partition.quotas.forget(owner, txn.handle))
         return
+    store.require_writable()
     root = (owner or PUBLIC[:-1]) + SEPARATOR + path
     if not path or not (owner or SEPARATOR in path) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
@@ -185,7 +187,7 @@ def _writing() -> ModuleType:
 
 def recharge(store: "Store", owner: str) -> None:
     """Have each mailbox of the owner charged to the root that its name says; call it when names have changed."""
-    for partition in store.partitions.values():
+    for partition in store.writable.values():
         _until_unchanged(store, partition, lambda txn: _arrange(
             store, owner, txn.partition.quotas.roots_below(owner, txn.handle), txn))
 

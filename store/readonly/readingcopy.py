@@ -1,15 +1,23 @@
-"""A copy of a store for reading, in memory: made, found, removed.
+"""A copy of a store for reading, in memory: made, found, removed; of a whole store, or of some of its partitions.
 
 It has the form of a store: `mboxlist/` and `partitions/P/index/` are copies of the databases and of the newest log;
 older log files, message files and the user area are links to the store's own. In it is a file `read-only`, with the
 path of the store; who opens a store with that file refuses every change (`Store.read_only`).
 
+Where only volumes of partitions take no writes, and that of the list does, the store itself is served: of each such
+partition there is a copy of the databases, which `run/read-only` names as long as its server lives; message files are
+read where they are.
+
 It lies in a folder of the owner's own in /dev/shm, or where temporary files are. What a killed server left there is
 removed by the next one.
 """
 
+import json
+import logging
 import os
 import shutil
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -19,9 +27,12 @@ from store.partition import processes
 from store.partition.marks import READ_ONLY, RESTORING, is_half_made
 from store.readonly.place import places
 
+log = logging.getLogger(__name__)
+
 SPARE = 64 << 20                    # octets that must be left: the shared memory of the databases' environments
 SMALL = 1 << 20                     # octets; larger files in the store's folder itself are none of ours
 _NOT_COPIED = (damagemarks.CLEAN, damagemarks.ENDED, damagemarks.OPENING, damagemarks.MEMORY, "unclean", "behind")
+_SOME = Path("run", "read-only")     # names of partitions, and where the copies of their databases are
 _LINKED = ("messages", "staging", "users")
 
 
@@ -38,21 +49,57 @@ def make(root: Path, cache: int) -> Path:
     remove(root)
     if (root / RESTORING).exists() or is_half_made(root):
         raise StoreError(Problem.UNAVAILABLE, "its databases were being made when that was cut off")
-    environments = [root / "mboxlist", *(path / "index" for path in _partitions(root))]
+    place = _room(root, cache, [root / "mboxlist", *(path / "index" for path in _partitions(root))])
+    _fill(root, place)
+    return place
+
+
+def make_some(root: Path, cache: int, names: Iterable[str]) -> dict[str, Path | None]:
+    """Make copies of the databases of these partitions only, and name them for all who open the store; None for one of
+    which there can be none. For the server that owns the store. Raises OSError."""
+    made: dict[str, Path | None] = {}
+    for name in names:
+        source = root / "partitions" / name / "index"
+        try:
+            place = _room(root, cache, [source]) / "partitions" / name
+            privatefiles.make_folder(place, parents=True)
+            _copy_environment(source, place / "index")
+            made[name] = place / "index"
+        except (StoreError, OSError) as error:
+            log.critical("partition %s cannot be read either: %s", name, error)
+            made[name] = None
+    privatefiles.write(root / _SOME, json.dumps({name: str(path or "") for name, path in made.items()}))
+    return made
+
+
+def some(root: Path) -> dict[str, Path | None]:
+    """The copies of the databases of single partitions, as long as the server lives that made them."""
+    try:
+        found = json.loads(privatefiles.read_text(root / _SOME))
+    except FileNotFoundError:
+        return {}
+    if not processes.server(root / "run" / "server.pid"):
+        return {}
+    return {name: Path(path) if path else None for name, path in found.items()}
+
+
+def _room(root: Path, cache: int, environments: list[Path]) -> Path:
+    """Where there is room for copies of these. Raises StoreError UNAVAILABLE, OSError."""
     needed = SPARE + cache * len(environments) + sum(
         path.stat().st_size for folder in environments for path in _copied(folder))
     for place in places(root):
         privatefiles.users_temporary_folder(place.parents[1])
         figures = os.statvfs(place.parent)
         if figures.f_bavail * figures.f_frsize >= needed:
-            _fill(root, place)
             return place
     raise StoreError(Problem.UNAVAILABLE, f"a copy of its databases takes {needed >> 20} MiB, for which there is no "
                      f"room in {' or '.join(str(place.parents[1]) for place in places(root))}")
 
 
 def remove(root: Path) -> None:
-    """Take away what there is of it, as far as that can be done."""
+    """Take away what there is of it, as far as that can be done; also of copies of some partitions."""
+    with suppress(OSError):
+        (root / _SOME).unlink(missing_ok=True)
     for place in places(root):
         shutil.rmtree(place, ignore_errors=True)
 

@@ -13,6 +13,7 @@ from mboxlist import privatefiles
 from store.errors import in_words
 
 MOUNTS = "/proc/self/mountinfo"     # proc(5)
+LIST = ""                           # among the names of partitions
 _REFUSED = (errno.EROFS, errno.EIO)
 
 
@@ -23,7 +24,7 @@ def folders(root: Path) -> Iterator[Path]:
 
 
 def is_read_only(root: Path) -> bool:
-    """Whether a volume of the store says that it is read-only. Cheap, and writes nothing."""
+    """Whether any volume of the store says that it is read-only. Cheap, and writes nothing."""
     devices = set()
     for folder in folders(root):
         try:
@@ -47,10 +48,17 @@ def _emergencies() -> set[bytes]:
 
 def why_not_writable(root: Path) -> str:
     """Why nothing can be written to a volume of the store, in words; "" when all take writes. Each is written to."""
+    return next(iter(unwritable(root).values()), "")
+
+
+def unwritable(root: Path) -> dict[str, str]:
+    """The partitions whose volumes take no writes, and why, in words; LIST stands for the volume with the list. Each
+    volume that is there is written to."""
+    found = {}
     for folder in folders(root):
         try:
             os.utime(folder)
         except OSError as error:
             if error.errno in _REFUSED:
-                return in_words(error)
-    return ""
+                found[LIST if folder.parent == root else folder.parent.name] = in_words(error)
+    return found

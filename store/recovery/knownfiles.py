@@ -149,7 +149,7 @@ def _digests(names: list[str]) -> bytes:
 def uncached(store: Store) -> Iterator[tuple[str, bytes | None]]:
     """The messages without cache records, on partitions that may have some; None after each of the parts in which they
     are looked for, so that the search can be left off there; the digest is empty at the end of each partition."""
-    for name, partition in store.partitions.items():
+    for name, partition in store.writable.items():
         if (partition.folder / "index" / UNCACHED).exists():
             for lost in lost_cached(partition):
                 yield from ((name, digest) for digest in lost)

@@ -51,8 +51,8 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
 
 
 def all_are_there(store: Store) -> bool:
-    """Whether no partition's volume is missing: what is on record may be about a mailbox on it."""
-    return all(path.name in store.partitions for path in (store.root / "partitions").glob("[!.]*"))
+    """Whether no partition's volume is missing, or read-only: what is on record may be about a mailbox on it."""
+    return all(path.name in store.writable for path in (store.root / "partitions").glob("[!.]*"))
 
 
 def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
@@ -105,7 +105,7 @@ def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None
 def _finish_moves(store: Store) -> set[MailboxId]:
     """Remove copies of users from other back ends that are not whole; the mailboxes of those that are."""
     moves = list(store.mailboxes.moves.all())
-    coming = [move for move in moves if move.phase is Phase.COMING and move.partition in store.partitions]
+    coming = [move for move in moves if move.phase is Phase.COMING and move.partition in store.writable]
     for move in coming:
         deletion.destroy_wholly(store.partitions[move.partition], [MailboxId(mailbox) for mailbox in move.mailboxes])
 

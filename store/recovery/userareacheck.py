@@ -45,7 +45,7 @@ def reconcile(store: Store) -> int:
 def steps(store: Store) -> Iterator[Step]:
     """The work of `userareacheck` in steps, for `take_step`: the name of a partition, and mailboxes on it; none of
     them at the end of a partition. Nothing is locked between two of them."""
-    for partition in store.partitions.values():
+    for partition in store.writable.values():
         if not behind_marker(partition.folder).exists():
             continue
         first: int | None = 1

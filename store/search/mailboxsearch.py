@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import date
 
 import numpy as np
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from numpy.typing import NDArray
 
 from store.message.collation import casemap
@@ -18,12 +18,28 @@ from store.search import searchkeys
 from store.search.columns import NO_DATE, columns_of
 from store.search.matching import find
 from store.search.projection import Column
-from store.search.searchkeys import Among, And, Body, Envelope, Header, Key, Mask, Not, Or, Ranges, Sent, Text
+from store.search.searchkeys import (
+    Among,
+    And,
+    Body,
+    Envelope,
+    Header,
+    Key,
+    Mask,
+    Not,
+    Numbers,
+    Or,
+    Ranges,
+    Sent,
+    Text,
+    Uids,
+)
 from store.tables.index import take
 from store.tables.state import Mailbox
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
+LARGE = 10_000              # messages of a mailbox in which only those are looked at that a key names by their numbers
 
 
 def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
@@ -33,6 +49,11 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     For a thread: it may read every message. A message that cannot be read is not found, and logged.
     Raises Abandoned.
     """
+    if len(mailbox.rows) >= LARGE and isinstance(key, And) and (named := _named(mailbox, key.keys)) is not None:
+        found = np.zeros(len(mailbox.rows), np.bool_)
+        part = evolve(mailbox, rows=mailbox.rows[named], uids=mailbox.uids[named])
+        found[named] = search(store, part, _within(mailbox, key, named), recent, progress)
+        return found
     tree = _prepare(key, _Index(mailbox, recent))
     if isinstance(tree, Among):
         return tree.mask
@@ -46,6 +67,32 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     found = np.zeros(len(found), np.bool_)
     found[places] = find(store, mailbox, tree, places, progress)
     return found
+
+
+def _named(mailbox: Mailbox, keys: Iterable[Key]) -> slice | None:
+    """The part of the mailbox that all messages are in which one of these keys names by numbers or UIDs; None if they
+    name none, or many."""
+    for key in keys:
+        if isinstance(key, Numbers | Uids):
+            mask = _Index(mailbox, (0, 0)).mask(key)
+            assert mask is not None
+            if not mask.any():
+                return slice(0, 0)
+            first, end = int(mask.argmax()), len(mask) - int(mask[::-1].argmax())
+            if end - first <= len(mask) // 2:
+                return slice(first, end)
+    return None
+
+
+def _within(mailbox: Mailbox, key: Key, part: slice) -> Key:
+    """The key for that part of the mailbox alone, in which numbers would be others."""
+    def of(leaf: Key) -> Key:
+        if not isinstance(leaf, Numbers | Uids | Among):
+            return leaf
+        mask = _Index(mailbox, (0, 0)).mask(leaf)
+        assert mask is not None
+        return Among(mask[part])
+    return searchkeys.mapped(key, of)
 
 
 @frozen
@@ -77,9 +124,9 @@ class _Index:
                 return np.asarray(relation(rows["size"], octets))
             case searchkeys.ModSeq(least):
                 return np.asarray(rows["modseq"] >= least)
-            case searchkeys.Numbers(ranges):
+            case Numbers(ranges):
                 return self._numbers(ranges)
-            case searchkeys.Uids(ranges):
+            case Uids(ranges):
                 return self._uids(ranges)
         return None
 

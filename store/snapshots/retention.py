@@ -27,7 +27,7 @@ class Stopping(Exception):
 def due(store: Store, now: float | None = None) -> Iterator[str]:
     """Why a snapshot is to be made now; nothing if none is."""
     now = time.time() if now is None else now
-    if not store.settings.snapshots_kept:
+    if not store.settings.snapshots_kept or len(store.writable) < len(store.partitions):
         return
     place = folder(store.root, store.settings)
     if _age(place / FAILED, now) < AGAIN:

@@ -175,8 +175,10 @@ def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.n
     """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. The
     moment is within `hold`. What `progress` raises ends it.
 
-    Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE.
+    Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE, READ_ONLY: the log of a copy for
+    reading is not that of its partition.
     """
+    store.require_writable()
     place = folder(store.root, store.settings)
     try:
         with _locked(place):

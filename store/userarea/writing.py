@@ -174,7 +174,7 @@ def write_changed(store: Store, *, hurry: bool = False, batch: int = BATCH) -> i
     (a process that ends) it waits only where another process has a mailbox's lock. What fails is logged, and comes
     again in the next round.
     """
-    return sum(write_round(store, partition, hurry=hurry, batch=batch) for partition in store.partitions.values())
+    return sum(write_round(store, partition, hurry=hurry, batch=batch) for partition in store.writable.values())
 
 
 def write_what_is_left(store: Store, seconds: float | None = None) -> None:
@@ -186,7 +186,7 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
     """
     if look(store.root / "run")[1]:
         return
-    partitions = tuple(store.partitions.values())
+    partitions = tuple(store.writable.values())
     until = math.inf if seconds is None else time.monotonic() + seconds
     for partition in (*partitions, *partitions):        # what has moved keeps its old file until the new one is there
         partition.unwritten.stop.set()

@@ -47,6 +47,7 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
 @problems()
 def remove_mail(store: Store, user: str) -> None:
     """Remove a user's mailboxes, subscriptions and quota; the directory's entry is the caller's business."""
+    store.require_writable()
     for entry in reversed(store.names(user)):
         deletion.delete_mailbox(store, entry.name, even_inbox=True)
     for name in subscribing.subscriptions(store, user):
@@ -93,6 +94,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
         legal_owner(new)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
+    store.require_writable()
     directory = store.directory
     there = directory.user(new)
     if directory.user(old) is not None or there is None or there.renamed_from != old:

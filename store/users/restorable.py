@@ -137,6 +137,7 @@ def undelete_user(store: Store, user: str, *, change: bool = True) -> Back:
 
     Raises StoreError NO_USER, USER_EXISTS, NO_PERMISSION.
     """
+    store.require_writable()
     directory = store.directory
     row, record = directory.user(user), find(store, user)
     if row is not None and row.account.status is not Status.REMOVED:
@@ -233,6 +234,7 @@ def forget_user(store: Store, user: str) -> None:
 
     Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
     """
+    store.require_writable()
     remove_user(store, user)
     remember(store, user)
     remove_mail(store, user)

@@ -319,7 +319,8 @@ def test_an_import_that_is_typed_waits_for_the_servers(importing, tmp_path):
         streams[1].touch()
         os.mkfifo(streams[2])
         with operationrecord.begun(here / STORE, "import mbox", "onecopy import mbox", {}, holds=["carol"]):
-            typed = command.start([word.replace(killing.HERE, str(here)) for word in importing.each["words"]],
+            words = ["CAROL" if word == "carol" else word.replace(HERE, str(here)) for word in importing.each["words"]]
+            typed = command.start(words,
                                   {**plain(), "ONECOPY_ROOT": str(here / STORE), **options(importing.each)}, streams)
             with streams[2].open() as complaints:
                 assert "this waits for the end of onecopy import mbox" in complaints.readline()

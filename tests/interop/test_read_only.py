@@ -191,6 +191,94 @@ def test_an_error_under_load(volume: MountedImage, tmp_path: Path, workers: dict
     assert "damaged" not in log
 
 
+def test_one_volume_of_two_under_load(volume: MountedImage, tmp_path: Path) -> None:
+    """Bob's partition is on a volume that meets an error: his mail is read, and his alone is put off; alice hears
+    nothing of it. A restart, a lost copy, and the volume mended while the server runs."""
+    server = Server(tmp_path, ["alice"])
+    server.command("partition", "add", "second", "--path", str(volume.folder / "mail"))
+    server.command("user", "add", "bob", "--partition", "second", "--password-stdin", octets=b"secret\n")
+    load = Load(server)                         # alice's
+    one, two = (messages.make(3, number, 2000) for number in (1, 2))
+    with server:
+        assert both(server, one) == ["250", "250"]
+        with Lmtp(server.lmtp) as lmtp:
+            for number in range(FIRST):
+                assert lmtp.deliver(SENDER, ["alice"], messages.make(1, number, 3000))[0].code == 250
+        threads = [threading.Thread(target=work, daemon=True) for work in (load.deliver, load.flag)]
+        for thread in threads:
+            thread.start()
+        wait.until(lambda: len(load.kept) > FIRST, "load", pid=server.pid, limit=LIMIT)
+        volume.meet_an_error()
+        answers(server, "nothing can be written to partition second", 1)
+        for again in (2, 3):
+            before = len(load.kept)
+            wait.until(lambda before=before: len(load.kept) > before + FIRST, "alice's mail goes on", pid=server.pid,
+                       limit=LIMIT)
+            assert both(server, two) == ["250", "451 4.3.0"]
+            bobs_is_read_and_not_changed(server, one)
+            with Imap(server.imap, "alice", PASSWORD) as imap:
+                imap.ok(f"CREATE other{before}")
+                imap.select()
+                imap.ok(f"UID COPY 1 other{before}")
+                imap.ok("UID STORE 1 +FLAGS (\\Answered)")
+            said = server.command("stats", "--prometheus")
+            assert 'partition_read_only{partition="second"} 1' in said and "read_only 0" in said
+            assert 'partition_read_only{partition="primary"} 0' in said
+            assert "partition second is only read" in server.command("status", status=1)
+            for words in (("user", "rename", "bob", "robert"), ("mailbox", "create", "bob", "new"),
+                          ("snapshot", "create"), ("deliver", "bob")):
+                server.command(*words, octets=one, status=1)
+            place, = readingcopy.some(server.root).values()
+            shutil.rmtree(place or "none")
+            answers(server, "nothing can be written to partition second", again)    # another one is made
+        load.ended.set()
+        for thread in threads:
+            thread.join(LIMIT)
+        assert not load.refused
+        assert server.stop() == 0
+        server.start()                          # a start finds it read-only
+        bobs_is_read_and_not_changed(server, one)
+        volume.mend()
+        answers(server, "partition second can be written to again", 1)
+        assert both(server, two) == ["250", "250"]
+        with Imap(server.imap, "bob", PASSWORD) as imap:
+            assert imap.ok("SELECT INBOX").text.startswith("[READ-WRITE]")
+            assert [trace.below(octets, SENDER) for octets in imap.messages().values()] == [one, two]
+        with Imap(server.imap, "alice", PASSWORD) as imap:
+            imap.select(examine=True)
+            found = [trace.below(octets, SENDER) for octets in imap.messages().values()]
+            assert set(load.kept) <= set(found), "acknowledged mail is lost"
+        assert 'partition_read_only{partition="second"} 0' in server.command("stats", "--prometheus")
+        server.check()
+        assert server.stop() == 0
+    server.check()
+    log = server.log.read_text(errors="replace")
+    assert "Traceback" not in log, log[log.index("Traceback") - 600:][:6000]
+    assert "damaged" not in log
+
+
+def both(server: Server, message: bytes) -> list[str]:
+    """The replies to a message for alice and bob: for RCPT, or for the message."""
+    with Lmtp(server.lmtp) as lmtp:
+        return [f"{reply.code} {reply.enhanced}" if reply.code != 250 else "250"
+                for reply in lmtp.deliver(SENDER, ["alice", "bob"], message)]
+
+
+def bobs_is_read_and_not_changed(server: Server, message: bytes) -> None:
+    with Imap(server.imap, "bob", PASSWORD) as imap:
+        assert imap.ok("SELECT INBOX").text.startswith("[READ-ONLY]")
+        assert [trace.below(octets, SENDER) for octets in imap.messages().values()] == [message]
+        said = [imap.command(words) for words in (
+            "UID STORE 1 +FLAGS (\\Seen)", "UID MOVE 1 INBOX", "EXPUNGE", "CREATE new", "RENAME INBOX other",
+            "SETACL INBOX alice lr")]
+        said.append(imap.append("INBOX", message))
+        assert {(each.status, each.text.split("] ")[0]) for each in said} == {("NO", "[UNAVAILABLE")}, said
+    with Pop3(server.pop3, "bob", PASSWORD) as pop3:
+        assert trace.below(pop3.message(1), SENDER) == message
+        pop3.ok("DELE 1")
+        assert pop3.command("QUIT").startswith("-ERR [SYS/TEMP]")
+
+
 def test_a_stop_of_a_server_whose_volume_has_just_become_read_only(volume: MountedImage, tmp_path: Path) -> None:
     """`processes.py` and `notify.py` wrote tracebacks. The store is as after a kill."""
     server = Server(volume.folder, ["alice"])

@@ -19,14 +19,12 @@ from attrs import define, frozen
 
 from mboxlist import privatefiles
 from mboxlist.names import MailboxName
-from store.delivery.commit import Target, commit
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
-from store.values import InternalDate
-from tools.benchmarks import temporaryserver
+from tools.benchmarks import manymessages, temporaryserver
 from tools.benchmarks.benchclients import Client
 from tools.cli.output import print_json, print_table
 
@@ -35,10 +33,8 @@ ATTACK_SECONDS = 60.0           # an attack that takes longer is ended by closin
 ATTACKER, BYSTANDER = 0, 1      # numbers of the users
 BYSTANDERS_MESSAGES = 100
 BEAT_SECONDS = 0.02
-COPIED_AT_A_TIME = 16_384
 HEADER_LINES = 262_000
 MAILBOXES = 280
-SMALL = b"From: a@example.org\r\nSubject: %d\r\nMessage-ID: <%d@example.org>\r\n\r\nThe text.\r\n"
 
 
 @frozen
@@ -109,19 +105,13 @@ def attacks(messages: int) -> list[Attack]:
 def fill(store: Store, messages: int) -> None:
     """The mailboxes of attacker and bystander."""
     attacker, bystander = temporaryserver.USER % ATTACKER, temporaryserver.USER % BYSTANDER
-    source = namespace.create_mailbox(store, MailboxName(attacker, "Source"))
-    some = min(COPIED_AT_A_TIME, messages)
-    _deliver(store, source, (SMALL % (number, number) for number in range(some)))
-    uids = store.open_mailbox(source).rows["uid"]
-    large = namespace.create_mailbox(store, MailboxName(attacker, "Large"))
-    for _ in range(messages // some):
-        copy_messages(store, source, large, uids)
-    inbox = namespace.create_mailbox(store, MailboxName(bystander, "Kept"))
-    copy_messages(store, source, inbox, uids[:BYSTANDERS_MESSAGES])
+    large = manymessages.fill(store, attacker, "Large", messages)
+    kept = namespace.create_mailbox(store, MailboxName(bystander, "Kept"))
+    copy_messages(store, large, kept, store.open_mailbox(large).rows["uid"][:BYSTANDERS_MESSAGES])
     hostile = namespace.create_mailbox(store, MailboxName(attacker, "Hostile"))
     lines = b"".join(b"X-%d: a\r\n" % (number % 1000) for number in range(HEADER_LINES))
     coded = (b"QUJD" * 18 + b"\r\n") * 200_000
-    _deliver(store, hostile, iter([
+    manymessages.deliver(store, hostile, iter([
         lines + b"\r\nThe text.\r\n",
         b"MIME-Version: 1.0\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\r\n"
         + coded,
@@ -129,19 +119,6 @@ def fill(store: Store, messages: int) -> None:
     namespace.create_mailbox(store, MailboxName(attacker, "Tree"))
     for number in range(MAILBOXES):
         namespace.create_mailbox(store, MailboxName(attacker, "Tree/" + "a" * 175 + str(number)))
-
-
-def _deliver(store: Store, entry: Any, messages: Iterator[bytes]) -> None:
-    """Without a sync: nobody loses power here."""
-    for message in messages:
-        staged = store.stage(entry)
-        staged.write(message)
-        staged.finish()
-        staged.spill()
-        staged.on_disk = True
-        commit(store.partition_of(entry), staged, [Target(entry)], InternalDate(int(time.time())))
-        staged.close()
-        staged.place()
 
 
 class Bystander:

@@ -10,10 +10,11 @@ from pathlib import Path
 from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from pop3 import uniqueids
+from store.errors import StoreError
 from store.store import Store
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.lookup import account
+from tools.cli.lookup import account, owner
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import changing_bar
 from tools.commands.mailbox import OWNER_HELP
@@ -224,9 +225,11 @@ def _users(arguments: argparse.Namespace) -> list[OldUser]:
 
 
 def _into(store: Store, name: str) -> str:
-    """Whose mailboxes get the mail; the name that was given where there is no such user."""
-    found = store.directory.find(name)
-    return name if found is None else found.user
+    """Whose mailboxes get the mail, by whatever address; what was given where there is no such user."""
+    try:
+        return owner(store, name)
+    except StoreError:
+        return name
 
 
 def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:

@@ -10,8 +10,8 @@ REQUIRE = "tools.spark.sparksession:require"
 ROWS = 1000
 
 SHARING = Later("tools.spark.sparkcommands:show_sharing", REQUIRE)
-SHELL = Later("tools.spark.sparkcommands:shell", REQUIRE)
-SQL = Later("tools.spark.sparkcommands:sql", REQUIRE)
+SHELL = Later("tools.spark.facts.asking:shell", REQUIRE)
+SQL = Later("tools.spark.facts.asking:sql", REQUIRE)
 EXPORT = Later("tools.spark.facts.factscommand:export", REQUIRE)
 
 
@@ -26,10 +26,12 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     add_options(made)
     made = parser("spark shell", SHELL, "a Python prompt with the store's tables in a Spark session")
+    _add_facts(made)
     add_options(made)
     made = parser("spark sql", SQL, "what a query in SQL over the store's tables gives")
     made.add_argument("query", metavar="QUERY", help=f"over the tables {', '.join(TABLES)}")
     made.add_argument("--limit", type=_number, default=ROWS, metavar="N", help=f"rows; 0: all of them ({ROWS})")
+    _add_facts(made)
     form = made.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true")
     form.add_argument("--csv", action="store_true", help="print comma-separated values, for spreadsheets")
@@ -45,6 +47,11 @@ def add(parser: Parsers) -> None:
                       help="processes that read and write; they give way to all others (half the processors)")
     made.add_argument("--json", action="store_true")
     add_session_options(made.add_argument_group("Spark, which only a URI needs"))
+
+
+def _add_facts(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--facts", metavar="FACTS", action="append", default=[], help="the tables of this export of "
+                      "facts, in the place of a store's; again for those of another back end")
 
 
 def add_options(made: argparse.ArgumentParser) -> None:

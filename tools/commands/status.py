@@ -11,12 +11,14 @@ from store.operations.operationrecord import Operation
 from store.partition import inuse, processes
 from store.partition.marks import READ_ONLY, RESTORING, is_down, is_half_made
 from store.partitions import volumes
+from store.readonly import readingcopy
 from tools.cli.controlclient import ask_all, is_up
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table, when
 from tools.commands.connections import span
 from tools.exits import Failure
 
+READ = "only read: its volume takes no writes; see the log"
 SHOWN = 20              # that were cut off and are ended; --json has all that are kept
 
 
@@ -66,8 +68,10 @@ def _partitions(root: Path) -> list[str]:
 
 def _partition(root: Path, name: str) -> dict[str, Any]:
     """Whether it can be used, and why not."""
-    folder, used = root / "partitions" / name, inuse.listed(root)
-    if not folder.is_dir():
+    folder, used, copies = root / "partitions" / name, inuse.listed(root), readingcopy.some(root)
+    if name in copies:
+        state = READ if copies[name] is not None else "its volume takes no writes, and a copy has no room"
+    elif not folder.is_dir():
         state = "its volume is not there"
     elif (folder / volumes.REBUILD).is_dir():
         state = "being rebuilt"
@@ -102,7 +106,7 @@ def troubles(root: Path, found: dict[str, Any], now: float) -> list[str]:
                     "or onecopy reconstruct --all")
     elif is_down(root):
         said.append("there is no list of mailboxes: the start of the server rebuilds it")
-    said += [f"partition {each['partition']} cannot be used: {each['state']}"
+    said += [f"partition {each['partition']} {'is' if each['state'] == READ else 'cannot be used:'} {each['state']}"
              for each in found["partitions"] if each["state"] != "available"]
     for each in found["cut_off"]:
         why = f"cannot be finished yet: {each['problem']}" if each["problem"] else (

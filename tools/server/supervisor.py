@@ -112,6 +112,7 @@ class Supervisor:
     _claim: int = field(default=-1, init=False)             # a descriptor: see `_claim_store`
     _copy: Path | None = field(default=None, init=False)    # what is served while nothing can be written to the store
     _refused: str = field(default="", init=False)           # why there is no such copy, said once
+    _reading: dict[str, Path | None] = field(factory=dict, init=False)     # of single partitions, where it can be made
     _key: str = field(default="", init=False, repr=False)
     _logins: LoginMemory = field(init=False)                # outlives the processes
     _tickets: TicketKeys = field(init=False)
@@ -181,13 +182,14 @@ class Supervisor:
         """Own the store; or a copy of it for reading, while nothing can be written to it. Raises Failure, _Stopped."""
         if self._claim >= 0 and not self._has_changed():
             return
-        root, had_copy = self.config.root, self._copy is not None
+        root, had_copy, before = self.config.root, self._copy is not None, set(self._reading)
         self._let_go()
         if not is_store(root):
             raise Failure(f"There is no store in {root}; `onecopy init` makes one")
-        while self._copy is None and (why := volumestate.why_not_writable(root)):
+        cache = self.config.settings("store", Settings).cache
+        while self._copy is None and (why := volumestate.unwritable(root).get(volumestate.LIST)):
             try:
-                self._copy = readingcopy.make(root, self.config.settings("store", Settings).cache)
+                self._copy = readingcopy.make(root, cache)
                 log.critical("nothing can be written to the store: %s: mail can be read, from a copy of the databases "
                              "in %s, and nothing be changed until it can be written again", why, self._copy)
             except (StoreError, OSError) as error:
@@ -200,23 +202,38 @@ class Supervisor:
             readingcopy.remove(root)            # of a server that was killed
             if had_copy or self._refused:
                 log.warning("the store can be written to again")
+            self._read_some(cache, before)
         self._refused = ""
+
+    def _read_some(self, cache: int, before: set[str]) -> None:
+        """Have copies of the partitions read to which nothing can be written; `before`: those that were until now."""
+        found = volumestate.unwritable(self.config.root)
+        for name, why in found.items():
+            log.critical("nothing can be written to partition %s: %s: its mail can be read, from a copy of its "
+                         "databases, and nothing there be changed until it can be written again; the other partitions "
+                         "go on", name, why)
+        for name in sorted(before - set(found)):
+            log.warning("partition %s can be written to again", name)
+        if found:
+            self._reading = readingcopy.make_some(self.config.root, cache, found)
 
     def _let_go(self) -> None:
         """Own nothing any more, keep nothing of the volume open, and take the copy away."""
         if self._claim >= 0:
             os.close(self._claim)
             self._claim = -1
-        if self._copy is not None:
-            self._copy = None
+        if self._copy is not None or self._reading:
+            self._copy, self._reading = None, {}
             readingcopy.remove(self.config.root)
 
     def _has_changed(self) -> bool:
-        """Whether the volume of the store takes no writes any more; or takes them again, while a copy is served, or
+        """Whether a volume of the store takes no writes any more; or takes them again, while a copy is served, or
         somebody has removed that (logind does at a logout of a user who is no system's: logind.conf(5), RemoveIPC)."""
         root = self.config.root
         if self._copy is None:
-            return bool(volumestate.why_not_writable(root))
+            gone = {name for name in self._reading if not (root / "partitions" / name / "index").is_dir()}
+            lost = any(path is not None and not path.is_dir() for path in self._reading.values())
+            return lost or set(volumestate.unwritable(root)) | gone != set(self._reading)     # gone: to be mended
         if not is_store(self._copy):
             return True
         there = all((root / "partitions" / path.name / "index").is_dir() for path in (
@@ -225,7 +242,8 @@ class Supervisor:
 
     def _look_at_volume(self) -> None:
         """Raise _OtherVolume for `_has_changed`, without writing to a volume that takes writes."""
-        if volumestate.is_read_only(self.config.root) if self._copy is None else self._has_changed():
+        served = self._copy is not None or self._reading
+        if self._has_changed() if served else volumestate.is_read_only(self.config.root):
             raise _OtherVolume
 
     def _count_again(self, processes: int) -> None:

@@ -1,6 +1,5 @@
-"""onecopy spark shell, sql, sharing; and what every command on Spark begins with."""
+"""onecopy spark sharing; and what every command on Spark begins with."""
 
-import code
 import csv
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,7 +14,6 @@ from tools.exits import Failure
 from tools.spark import sharing, sparksession
 from tools.spark.source.reading import roots
 from tools.spark.sparksession import plain, progress, tables
-from tools.spark.tablenames import TABLES
 
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # begin what a spreadsheet calculates
 
@@ -35,43 +33,6 @@ def stores(invocation: Invocation) -> list[str]:
         return roots(given if given is not None else [str(invocation.config.root)])
     except ValueError as error:
         raise Failure(str(error)) from None
-
-
-def shell(invocation: Invocation) -> int:
-    """onecopy spark shell"""
-    where = stores(invocation)
-    with session(invocation, "shell") as spark:
-        tables(spark, where)
-        names = {"spark": spark, "sql": spark.sql, **{name: spark.table(name) for name in TABLES}}
-        banner = f"Spark {spark.version}. Tables: {', '.join(TABLES)}. Try sql(\"SELECT ...\").show(), quotas.show()"
-        code.interact(banner=banner if sys.stdin.isatty() else "", local=names, exitmsg="")
-    return 0
-
-
-def sql(invocation: Invocation) -> int:
-    """onecopy spark sql"""
-    arguments, where = invocation.arguments, stores(invocation)
-    with session(invocation, "sql") as spark:
-        with plain():
-            tables(spark, where, [table for table in TABLES if table in arguments.query.lower()])
-            frame = spark.sql(arguments.query)
-            with progress(spark, "sql"):
-                rows, more = _collect(frame, arguments.limit)
-        columns = list(frame.columns)
-    if arguments.json:
-        print_json(rows)
-    elif arguments.csv:
-        print_csv(rows, columns)
-    elif columns:
-        print_table(rows, columns)
-    if more:
-        print(f"onecopy: there are more than these {arguments.limit} rows: see --limit", file=sys.stderr)
-    return 0
-
-
-def _collect(frame: Any, limit: int) -> tuple[list[dict[str, object]], bool]:
-    rows = (frame.limit(limit + 1) if limit else frame).toArrow().to_pylist()
-    return (rows[:limit], True) if limit and len(rows) > limit else (rows, False)
 
 
 def print_csv(rows: Iterable[Mapping[str, object]], columns: Collection[str]) -> None:

@@ -12,11 +12,11 @@ import socket
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -35,9 +35,6 @@ if find_spec("pyspark") and find_spec("pyarrow"):       # without them `missing`
 
     from tools.spark.source.schema import FORMAT, TABLES
     from tools.spark.source.source import register
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 PACKAGES = ("mboxlist", "store", "tools")       # what workers import; the servers are not among it
 LOCAL = "local[*]"
@@ -206,18 +203,6 @@ def tables(spark: "SparkSession", stores: Sequence[str], only: Sequence[str] | N
                 SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM all_quotas
                                       GROUP BY store, partition, root)""")
         frame.createOrReplaceTempView(table)
-
-
-def mapper(spark: "SparkSession", size: int) -> Callable[[Callable[[T], R], Sequence[T]], list[R]]:
-    """`map`, done by the session's workers in slices of about that size, or in fewer."""
-    def each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if not items:
-            return []
-        context = spark.sparkContext
-        slices = max(min(len(items), 2 * context.defaultParallelism), len(items) // size)
-        return context.parallelize(items, slices).map(work).collect()
-
-    return each
 
 
 def first_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFile, MessageFiles
+from store.search import mailboxsearch
 from store.search.columns import Columns
 from store.search.mailboxsearch import search
 from store.search.searchkeys import (
@@ -115,6 +116,30 @@ def found(store, key, recent=(0, 0)):
 ])
 def test_keys(filled, key, expected):
     assert found(filled, key, recent=(3, 5)) == expected
+
+
+@pytest.mark.parametrize(("where", "there"), [
+    (Numbers(((3, 4),)), {3, 4}), (Numbers(((2, 2),)), {2}), (Uids(((2, 3),)), {2, 3}), (Uids(((0, 0),)), {4}),
+    (Uids(((1000, 2000),)), set()), (Numbers(((1, 1), (3, 3))), {1, 3}), (Numbers(((9, 0),)), {4})])
+@pytest.mark.parametrize(("key", "expected"), [
+    (Not(HasFlag(Flag.SEEN)), {2, 3}), (Recent(), {3, 4}), (Keyword("$junk"), {1, 2}), (Body("o"), {1, 2, 3, 4}),
+    (Not(Header("subject", "hello")), {2, 3, 4}), (Sent(ge, date(2000, 1, 1)), {1, 2}),
+    (Or(Numbers(((1, 2),)), Uids(((0, 0),))), {1, 2, 4}), (Not(Numbers(((0, 0),))), {1, 2, 3}),
+    (Among(np.array([True, False, True, False])), {1, 3})])
+def test_a_key_that_names_messages_narrows_the_others(filled, monkeypatch, where, there, key, expected):
+    """In a mailbox of 1,000,000 the flags of all were looked at for UID SEARCH UID 1:100 UNSEEN, 10 ms."""
+    looked_at, mask = [], mailboxsearch._Index.mask
+
+    def watched(index, asked):
+        if not isinstance(asked, Numbers | Uids | Among):
+            looked_at.append(len(index.mailbox.rows))
+        return mask(index, asked)
+
+    monkeypatch.setattr(mailboxsearch, "LARGE", 1)
+    monkeypatch.setattr(mailboxsearch._Index, "mask", watched)
+    assert set(found(filled, And((where, key)), recent=(3, 5))) == there & expected
+    if there != {1, 3}:                 # these lie too far from each other
+        assert all(count <= len(there) for count in looked_at)
 
 
 def test_an_empty_mailbox(store):

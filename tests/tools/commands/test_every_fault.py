@@ -36,7 +36,7 @@ from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
 from tools.spark.verify.kinds import kind_of
 from tools.spark.verify.mending import mend
-from tools.spark.verify.verifyjob import one_by_one, verify
+from tools.spark.verify.verifyjob import verify
 
 pytestmark = pytest.mark.long
 
@@ -202,7 +202,7 @@ def test_what_is_named_mends(damaged, what, tmp_path):        # noqa: F811
             Making(damaged, Scope()).write(file.write, Form())
     FAULTS[what](damaged)
     found = causes_among(damaged, check_all(damaged))
-    told = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one).own
+    told = verify(damaged.root, tmp_path / "plan", Local(), damaged).own
     assert (len(found), len(told)) == (1, 1), (found, told)
     assert kind_of(found[0]) in FINER.get(told[0].kind, {told[0].kind})
     outcome = reconstruct(wanted(damaged))
@@ -254,11 +254,11 @@ def test_a_verification_puts_right_what_it_finds(damaged, tmp_path):        # no
     before = messages(damaged)
     for what in TOGETHER:
         FAULTS[what](damaged)
-    found = verify(damaged.root, tmp_path / "plan", Local(), damaged, each=one_by_one)
+    found = verify(damaged.root, tmp_path / "plan", Local(), damaged)
     assert len(found.own) == len(TOGETHER) - 3      # all of mailbox 4242 is one; the quota follows from the lost row
     done = mend(damaged, Plan(tmp_path / "plan"), found)
     assert (check_all(damaged), done.left) == ([], [])
-    again = verify(damaged.root, tmp_path / "again", Local(), damaged, each=one_by_one)
+    again = verify(damaged.root, tmp_path / "again", Local(), damaged)
     assert again.own == []
     after = messages(damaged)
     assert [name for name in before if before[name] - after.get(name, Counter())] == []

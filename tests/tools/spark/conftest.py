@@ -4,7 +4,9 @@ There is one session at a time, on two threads here or on a real cluster; pytest
 """
 
 import os
+import sysconfig
 import tempfile
+import venv
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -183,6 +185,15 @@ def quotas_of(store: Store, partition: Any) -> Iterator[dict[str, Any]]:
 
 # Sessions
 
+def bare_python(folder: Path) -> Path:
+    """An interpreter that has all that we need, but not onecopy itself: what a worker's host has. (A `.pth` in a folder
+    that a `.pth` names does nothing: so an editable installation is not seen.)"""
+    venv.create(folder, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A session. Its parameter says where: LOCAL or CLUSTER."""
@@ -192,6 +203,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", folder)
+        if request.param == CLUSTER:
+            patch.setenv("PYSPARK_PYTHON", str(bare_python(Path(folder, "bare"))))
         with cluster(Path(folder)) if request.param == CLUSTER else nullcontext() as nodes:
             with session("tests", request.param if nodes is None else nodes.url, SETTINGS) as made:
                 made.nodes = nodes

@@ -17,7 +17,6 @@ BRINGS = {"collect", "collectAsMap", "toPandas", "toArrow", "toLocalIterator", "
 AMBIGUOUS = {"take", "first", "head", "tail", "top", "foreach", "reduce", "fold", "aggregate", "show", "count"}
 SPARK = ("pyspark", "sparkframes", "spark.sql(", "session.sql(", "createOrReplaceTempView")
 OTHERS = {("facts/factfolders.py", "count")}         # of a text
-WAITING = {("sparkcommands.py", "toArrow"), ("report/reportjob.py", "toArrow"), ("sparksession.py", "collect")}
 # Modules that are run by Spark's driver and have all of a store before them; they read no table of a plan themselves.
 JOBS = ("rebuild/sparkplan.py", "verify/sparkcompare.py")
 LOOPS = {"rows", "batches", "dataset", "read_table", "to_pylist", "to_table", "findings"}
@@ -37,7 +36,7 @@ def test_only_summaries_bring_rows():
         names = BRINGS | (AMBIGUOUS if any(word in text for word in SPARK) else set())
         found |= {(str(path.relative_to(ROOM)), name) for name, node in calls(path)
                   if name in names and getattr(node.func.value, "id", "") not in ("summaries", "sql")}
-    assert {each for each in found if each[0] != "summaries.py"} - OTHERS - WAITING == set()
+    assert {each for each in found if each[0] != "summaries.py"} - OTHERS == set()
 
 
 @pytest.mark.parametrize("place", JOBS)

@@ -4,6 +4,7 @@ export that was cut off is never taken for a whole one (issue 25, item 1)."""
 import json
 import os
 import shutil
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from mboxlist.names import MailboxName
+from store.finishing.cutoperations import Finishing
 from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
@@ -242,6 +244,26 @@ def test_the_command(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert program.main(["facts", "export", str(tmp_path / "out"), "--root", str(copy), "--name", "other"]) == 2
     assert "the facts of " in capsys.readouterr().err
     assert program.main(["facts", "export", str(tmp_path / "o"), "--root", str(copy), "--snapshot", "none"]) == 1
+
+
+@pytest.mark.usefixtures("quiet_options")
+def test_a_killed_export_leaves_no_snapshot(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its snapshot would keep message files from the purge for as long as it is there: the next start removes it."""
+    monkeypatch.setattr(factsexport, "_side_by_side", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    child = os.fork()
+    if not child:
+        program.main(["facts", "export", str(tmp_path / "out"), "--root", str(copy)])
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    snapshots = copy / "snapshots"
+    assert [path for path in snapshots.iterdir() if path.name.startswith("2") and path.name.endswith("Z")]
+    store = open_store(copy, QUIET)
+    try:
+        Finishing().at_start(store)
+        taking.clear(store)
+    finally:
+        store.close()
+    assert not [path for path in snapshots.iterdir() if path.name.startswith("2")]
 
 
 def test_what_is_in_a_file(copy: Path, tmp_path: Path) -> None:

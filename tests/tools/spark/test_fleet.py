@@ -16,6 +16,7 @@ from store.snapshots import taking
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
 from tests.tools.spark.test_report import fill
+from tools.benchmarks.fleetsize import Run, projected
 from tools.cli import program
 from tools.spark import sparksession, summaries
 from tools.spark.facts.destinations import FolderDestination
@@ -24,7 +25,7 @@ from tools.spark.facts.factsexport import export
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.generate.factsgenerator import Fleet, generate
 from tools.spark.report import bysize, fleetjob
-from tools.spark.report.fleetcommand import TITLES
+from tools.spark.report.fleetjob import TITLES
 
 WHERE = [LOCAL]
 NOW = datetime.now(UTC) + timedelta(40)
@@ -97,6 +98,20 @@ def test_classes_by_hand(made: dict[str, Any]) -> None:
     dora, = [row for row in made["users"] if (row["store"], row["user"]) == ("hand", "dora")]
     assert (dora["messages"], dora["idle"], dora["reads_nothing"], dora["limit"]) == (0, True, True, None) or dora[
         "limit"] == 110
+
+
+def test_the_notebook(spark: Any, back_ends: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example in docs runs, cell by cell, and draws its four plots of these back ends."""
+    monkeypatch.setenv("FACTS", ",".join(back_ends["facts"]))
+    monkeypatch.setenv("PLOTS", str(tmp_path))
+    cells = json.loads((Path(__file__).parents[3] / "docs/examples/facts.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "Largest users.svg", "Single copy.svg", "Sizes.svg", "Holders.svg"}
+    assert "alice" in (tmp_path / "Largest users.svg").read_text()
 
 
 def test_when_a_partition_is_full() -> None:
@@ -173,3 +188,11 @@ def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(bysize, "LOCAL_RECORDS", 3)
     assert bysize.choose(where, "local[2]").why.startswith("engine: Spark (more than 3 records)")
     assert bysize.choose(where, "yarn").engine == "spark"
+
+
+def test_a_projection_by_hand() -> None:
+    """20,000 times the records: 10 octets each are 200 * 10^9, on 100 executors 1.9 GiB each; 2 ms of 100 cores each
+    are 111 hours. What grows with the square of the records is what breaks first."""
+    lines = projected(Run(1_000_000, 1.0, 2000.0, 1.0, 10_000_000, 0, 1))
+    assert "111.1 hours" in lines[1] and " 2 GiB of shuffle for each executor, 10 octets a record" in lines[2]
+    assert "the driver's memory, by the places of shuffled pieces, at 3 times as many records" in lines[-1]

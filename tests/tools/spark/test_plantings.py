@@ -2,13 +2,16 @@
 (What only databases know is compared by this process in every case; all plantings are in
 tests/tools/commands/test_every_fault.py.)"""
 
+from functools import partial
+
 import pytest
 
 from tests.store.check.test_wholecheck import damaged  # noqa: F401
 from tests.tools.commands.test_every_fault import FAULTS
 from tests.tools.spark.conftest import LOCAL
-from tools.spark.rebuild.rebuildjob import Local, Spark
-from tools.spark.sparksession import mapper
+from tools.spark.rebuild.localplan import Local
+from tools.spark.rebuild.sparkplan import Spark
+from tools.spark.verify import sparkcompare
 from tools.spark.verify.verifyjob import verify
 
 WHERE = [LOCAL]
@@ -26,5 +29,5 @@ def test_spark_finds_what_one_process_finds(spark, damaged, names, tmp_path):   
     for what in names:
         FAULTS[what](damaged)
     alone = verify(damaged.root, tmp_path / "alone", Local(), damaged)
-    many = verify(damaged.root, tmp_path / "many", Spark(spark), damaged, each=mapper(spark, 256))
+    many = verify(damaged.root, tmp_path / "many", Spark(spark), damaged, compare=partial(sparkcompare.compare, spark))
     assert many.faults == alone.faults and len(many.own) == len(names)

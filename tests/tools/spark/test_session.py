@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,10 +12,11 @@ import zipfile
 import pytest
 
 from tests.support.servers.cluster import QUICK
-from tests.tools.spark.conftest import CLUSTER, LOCAL, rows
+from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
 from tools.exits import Failure
 from tools.spark import java, sparksession
+from tools.spark.facts.register import register
 from tools.spark.java import java_home, version_of
 from tools.spark.sparksession import Seen
 
@@ -131,17 +133,31 @@ def test_sql(command, place):
     assert (status, out, error.count("\n")) == (1, "", 1) and "nothing" in error
 
 
-@pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
-def test_export_by_a_cluster(command, place, tmp_path, spark):
-    """Parquet that Spark itself reads, written by the workers."""
-    status, out, _ = command("export", str(tmp_path / "out"), "--table", "references", "--table", "rights", "--json")
-    assert (status, json.loads(out)["rows"]) == (0, len(rows(place.stores, "references")) +
-                                                 len(rows(place.stores, "rights")))
-    found = spark.read.parquet(str(tmp_path / "out" / "references")).select("store", "partition", "uid", "digest")
-    assert sorted(map(tuple, found.collect())) == sorted(
-        (row["store"], row["partition"], row["uid"], row["digest"]) for row in place.expected["references"])
-    status, out, _ = command("export", str(tmp_path / "out"), "--table", "references", "--since", "--json")
-    assert json.loads(out)["written"] == 0
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+def test_facts(spark, monkeypatch, capsys, place, tmp_path):
+    """To a URI they go through Hadoop, the second time what has changed; `sql`, the prompt and `register` read them."""
+    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
+    for name, value in {"CACHE": "1M", "DISK_RESERVE": "0", "SPECIAL_MAILBOXES": ""}.items():
+        monkeypatch.setenv(f"ONECOPY_STORE_{name}", value)
+    shutil.copytree(place.stores[1], tmp_path / "copy", symlinks=True)
+    there = f"file://{tmp_path}/out"
+    words = ("facts", "export", there, "--root", str(tmp_path / "copy"), "--name", "mail2", "--json")
+    assert program.main([*words]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert program.main([*words]) == 0
+    assert json.loads(capsys.readouterr().out)["rows_written"] < first["rows_written"] == first["rows"]
+    expected = [row for row in place.expected["references"] if row["store"] == place.stores[1]]
+    query = "SELECT count(*) AS n, max(store) AS store FROM references"
+    for where in (there, str(tmp_path / "out")):
+        status, out, _ = run(capsys, "sql", query, "--json", "--facts", where)
+        assert (status, json.loads(out)) == (0, [{"n": len(expected), "store": "mail2"}])
+    assert register(spark, there) and spark.table("users").count() == 3
+    monkeypatch.setattr("sys.stdin", io.StringIO("sql('SELECT nothing FROM users')\nprint(users.count())\n1 / 0\n"))
+    status, out, error = run(capsys, "shell", "--facts", there)
+    assert (status, out.replace(">>> ", "").split()) == (0, ["3"])
+    assert "nothing" in error.splitlines()[0] and "ZeroDivisionError: division by zero" in error and "java" not in error
+    os.unlink(tmp_path / "out/facts.json")
+    assert run(capsys, "sql", query, "--facts", there)[0] == 2
 
 
 @pytest.mark.parametrize("spark", [LOCAL], indirect=True)

@@ -29,7 +29,6 @@ from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.sparkplan import Spark
-from tools.spark.sparksession import mapper
 from tools.spark.verify import comparing, sparkcompare
 from tools.spark.verify import kinds as verifying
 from tools.spark.verify.mending import mend
@@ -106,8 +105,7 @@ def test_spark_finds_the_same(spark, whole, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(whole, root)
     planted = plant(root, len(FAULTS), 11)
-    found = found_in(root, tmp_path / "plan", Spark(spark), each=mapper(spark, 256),
-                     compare=partial(sparkcompare.compare, spark))
+    found = found_in(root, tmp_path / "plan", Spark(spark), compare=partial(sparkcompare.compare, spark))
     assert own(found) == wanted(planted) and found.manifest.engine == "spark"
     kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
     assert sorted((row["kind"], row["where"]) for row in kept if not row["follows"]) == wanted(planted)

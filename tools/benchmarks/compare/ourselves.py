@@ -16,19 +16,15 @@ from tools.benchmarks.temporaryserver import ADDRESS, PASSWORD, SERVERS, USER, m
 from tools.cli.storeaccess import init
 
 
-def _nothing(root: Path) -> None:
-    """A store is as its users leave it."""
-
-
 @frozen
 class Ourselves:
-    """`sync`: store.sync. `fill`: puts something into the store before the server is started."""
+    """`sync`: store.sync. `make`: puts so many users, and what else there is to be, into the new store."""
 
     name: str
     sync: str = "messages"
     workers: int = 2
     options: Sequence[str] = ()
-    fill: Callable[[Path], None] = _nothing
+    make: Callable[[Path, int], None] = make_users
 
 
 @contextmanager
@@ -36,8 +32,7 @@ def onecopy(place: Path, users: int, style: Ourselves) -> Iterator[Target]:
     """A server with so many users, as long as the block lasts. Raises Failure."""
     root, ports = place / "store", server_ports()
     init(root)
-    make_users(root, users)
-    style.fill(root)
+    style.make(root, users)
     command = [sys.executable, "-P", "-m", "tools.cli.program", "serve", "--root", str(root), "--store-sync",
                style.sync, "--imap-tls-port", "0", "--pop3-tls-port", "0", "--log-level", "warning"]
     for server in SERVERS:

@@ -33,9 +33,9 @@ SPARE_WATCHES = 28          # that Dovecot and others need beside those of clien
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The arguments."""
     parser = argparse.ArgumentParser("tools/bench compare", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--workloads", type=_names(WORKLOADS), default=list(WORKLOADS), metavar="NAME,...",
+    parser.add_argument("--workloads", type=names(WORKLOADS), default=list(WORKLOADS), metavar="NAME,...",
                         help=f"these, or with a minus all but these: {', '.join(WORKLOADS)}")
-    parser.add_argument("--only", type=_names(VARIANTS), default=list(VARIANTS), metavar="NAME,...",
+    parser.add_argument("--only", type=names(VARIANTS), default=list(VARIANTS), metavar="NAME,...",
                         help=f"these servers, or with a minus all but these: {', '.join(VARIANTS)}")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs of each workload on each server (1)")
     parser.add_argument("--scale", type=float, default=0.25, metavar="X",
@@ -52,8 +52,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _names(known: Iterable[str]) -> Callable[[str], list[str]]:
-    """A list of these names, or of those to leave out."""
+def names(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """For an argument: a list of these names, or of those to leave out."""
     def chosen(given: str) -> list[str]:
         words = given.split(",")
         if unknown := {word.removeprefix("-") for word in words} - set(known):

@@ -136,7 +136,7 @@ class Context:
             span.kernel_cpu = procfs.growth(kernel, procfs.kernel_thread_seconds())
             known = procfs.cpu_seconds(pid) - server + span.client_cpu + span.kernel_cpu
             span.other_cpu = max(0.0, machine - known)
-            span.server_cpu = _settled_cpu(pid) - server
+            span.server_cpu = settled_cpu(pid) - server
             span.written = procfs.written_bytes(pid) - written
             gc.enable()
 
@@ -277,7 +277,7 @@ def _own_cpu() -> float:
     return time.process_time() + times.children_user + times.children_system
 
 
-def _settled_cpu(pid: int) -> float:
+def settled_cpu(pid: int) -> float:
     """The server's CPU seconds once it has become quiet."""
     end = time.perf_counter() + _SETTLE_LIMIT
     last = procfs.cpu_seconds(pid)

@@ -22,7 +22,7 @@ def gather(store: Store) -> dict[str, Any]:
     """All figures, as they are now."""
     processes = list(ask_all(store.root, "stats").values())
     environments = {"mboxlist": _environment(store.root / "mboxlist", store.mailboxes.env),
-                    **{name: _environment(partition.folder / "index", partition.env)
+                    **{name: _environment(partition.databases, partition.env)
                        for name, partition in store.partitions.items()}}
     partitions = {name: _volume(partition) for name, partition in store.partitions.items()}
     snapshots = {name: _snapshots(partition.snapshots()) for name, partition in store.partitions.items()}
@@ -30,7 +30,8 @@ def gather(store: Store) -> dict[str, Any]:
     for process in processes:
         mail.update(process["mail"])
     found = {"environments": environments, "partitions": partitions, "snapshots": snapshots, "processes": processes,
-             "mail": dict(mail), "read_only": store.read_only}
+             "mail": dict(mail), "read_only": store.read_only,
+             "read_only_partitions": sorted(set(store.partitions) - set(store.writable))}
     return {**found, "advice": advice(found, store)}
 
 
@@ -70,6 +71,8 @@ def advice(found: dict[str, Any], store: Store) -> list[str]:
     said = []
     if store.read_only:
         said.append("nothing can be written to the volume of the store: mail can only be read; see the log")
+    for name in found["read_only_partitions"] if not store.read_only else ():
+        said.append(f"{name}: nothing can be written to its volume: mail there can only be read; see the log")
     for name, env in found["environments"].items():
         if env["proposed_cache"] and name != "mboxlist":
             said.append(f"{name}: only {env['hit_rate']} % of the pages are found in the cache: set store.cache to "

@@ -135,4 +135,6 @@ def _of_store(found: Mapping[str, Any]) -> Iterator[Metric]:
         yield Metric(name, kind, help, tuple((labels, each[key]) for labels, each in environments))
     yield _one("read_only", "gauge", "1 while nothing can be written to the store's volume, and mail is only read",
                float(found["read_only"]))
+    yield Metric("partition_read_only", "gauge", "1 while nothing can be written to the partition's volume", tuple(
+        (labels, float(labels["partition"] in found["read_only_partitions"])) for labels, _ in volumes))
     yield _one("advice", "gauge", "Pieces of advice that onecopy stats has", len(found["advice"]))

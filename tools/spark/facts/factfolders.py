@@ -56,7 +56,7 @@ def _opened(place: str, spark: Any) -> Facts:
     to = destination(place, Path(), spark)
     octets = to.read(MANIFEST)
     if octets is None:
-        raise Failure(f"there are no whole facts in {place}: onecopy facts export writes {MANIFEST} when all is there")
+        raise Failure(f"there are no whole facts in {place}: {MANIFEST}, which comes last, is not there")
     manifest = manifest_of(octets)
     if manifest["version"] != VERSION:
         raise Failure(f"the facts in {place} are of another version of onecopy")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,9 @@ def _exported(invocation: Invocation, to: Any) -> factsexport.Exported:
 
 @contextmanager
 def _snapshot(invocation: Invocation, settings: Settings) -> Iterator[Snapshot]:
-    """The snapshot that is meant, or one that is made for the time being. The store is open only while it is made: who
-    is killed in an open store takes all others with it."""
+    """The snapshot that is meant, or one that is made for the time being: it is on record, so that a start, or
+    housekeeping, removes what a killed export leaves. The store is open only while it is made: who is killed in an open
+    store takes all others with it."""
     wanted = invocation.arguments.snapshot
     if wanted is not None:
         found = next((each for each in taking.listed(taking.folder(invocation.config.root, settings))
@@ -68,11 +69,13 @@ def _snapshot(invocation: Invocation, settings: Settings) -> Iterator[Snapshot]:
             raise Failure(f"there is no snapshot {wanted}", 1)
         yield found
         return
-    with invocation.store() as store:
-        made = taking.create(store)
-    try:
-        yield made
-    finally:
-        with invocation.store() as store:
-            taking.remove(made)
-            taking.keep_what_is_needed(store)
+    with ExitStack() as on_record:
+        with invocation.store() as store, store.begun("snapshot create", {}, stops=True):
+            made = taking.create(store)
+            on_record.enter_context(store.begun("facts export", {"snapshots": [made.name]}, stops=True))
+        try:
+            yield made
+        finally:
+            with invocation.store() as store:
+                taking.remove(made)
+                taking.keep_what_is_needed(store)

@@ -1,7 +1,7 @@
 """The plan of a rebuild: a folder of Parquet tables, each a folder of files, and `manifest.json`, which comes last.
 
     messages/       a row for each message file: its digest, octets, trace header, and its cache record; of one that is
-                    damaged what is wrong with it
+                    damaged what is wrong with it, and the digests that its content may have
     pieces/         the records of each store.idx, up to `RECORDS_IN_A_ROW`: those that refer to whole message files,
                     as they are stored (`index.ROW`); those that are not usable; the first also has what its head says
     mailboxes/      a row for each mailbox that is to be, with its final id and name
@@ -47,7 +47,8 @@ _FINDINGS = pa.list_(pa.field("element", pa.struct([("what", pa.string()), ("pla
                                                     ("repair", pa.string())])))
 SCHEMAS = {
     "messages": pa.schema([*_PLACE, ("digest", pa.binary()), ("octets", pa.int64()), ("trace", pa.int64()),
-                           ("staged", pa.bool_()), ("cached", pa.binary()), ("findings", _FINDINGS)]),
+                           ("staged", pa.bool_()), ("cached", pa.binary()), ("findings", _FINDINGS),
+                           ("likely", pa.list_(pa.field("element", pa.binary())))]),
     "pieces": pa.schema([
         *_PLACE, ("piece", pa.int32()), ("head", pa.binary()), ("name", pa.string()), ("found", pa.bool_()),
         ("rows", pa.binary()), ("unused", pa.binary()), ("own", pa.binary()),

@@ -5,6 +5,7 @@ what a file holds.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,19 @@ def _message(task: reading.Task, path: str, digest: bytes, *, staged: bool) -> d
 
 
 def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: bytes | None = None) -> dict[str, Any]:
-    return {"partition": task.partition, "path": path, "digest": digest, "findings": finding_rows(findings)}
+    octets, likely = _examined(Path(task.folder) / path)
+    return {"partition": task.partition, "path": path, "digest": digest, "octets": octets, "likely": likely,
+            "findings": finding_rows(findings)}
+
+
+def _examined(path: Path) -> tuple[int | None, list[bytes] | None]:
+    """How many octets a file has that does not hold what its name says, and what it may hold; None for what cannot be
+    read."""
+    try:
+        status = os.lstat(path)
+        return (status.st_size, likely_digests(path)) if stat.S_ISREG(status.st_mode) else (None, None)
+    except OSError:
+        return None, None
 
 
 # Mailboxes

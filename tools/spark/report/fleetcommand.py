@@ -18,18 +18,6 @@ from tools.spark.report.fleetviews import OLD_DAYS
 from tools.spark.sparkcommands import print_csv, session
 from tools.spark.sparksession import plain, progress
 
-_SIZES = ("logical", "fair_share", "freed", "file_octets", "size", "waiting", "volume", "free", "charged", "limit",
-          "octets", "added", "saved", "growth", "unique")
-TITLES = {
-    "partitions": "Partitions", "users": "Largest users", "over_quota": "Users over quota, or nearly",
-    "never_reading": "Who has mail and reads none, by what would be freed", "domains": "Domains",
-    "classes": "Classes of service (groups)", "mailboxes": "Largest mailboxes", "messages": "Largest messages",
-    "senders": "Senders, by octets of message files", "ages": "Age of messages, by kind of folder",
-    "sizes": "Size of message files", "kinds": "Kinds of folder",
-    "purge": "What a purge delay of so many days would free",
-    "pairs": "Back ends that have the same contents",
-    "moves": "Domains that would cost less on another back end"}
-
 
 def report(invocation: Invocation) -> int:
     """Make the report of a fleet, of exports of facts."""
@@ -100,7 +88,7 @@ def _print_tables(made: Mapping[str, Any]) -> None:
         f"in Junk and Trash alone, older than {OLD_DAYS} days": size(totals["rubbish"]),
         "over quota": totals["over"], "idle": totals["idle"], "read nothing": totals["reads_nothing"],
         "on several back ends": f"{size(totals['doubled_octets'])} too many, of {totals['doubled']} contents"})
-    for name, title in TITLES.items():
+    for name, title in fleetjob.TITLES.items():
         if rows := made[name]:
             print(f"\n{title}:")
-            print_table(rows, tuple(rows[0]), sizes=tuple(column for column in rows[0] if column in _SIZES))
+            print_table(rows, tuple(rows[0]), sizes=tuple(column for column in rows[0] if column in fleetjob.OCTETS))

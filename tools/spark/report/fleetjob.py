@@ -20,8 +20,21 @@ from tools.spark.report.reportjob import SHUFFLE
 
 VERSION = 1
 LISTS = {"users": "fair_share", "mailboxes": "logical"}     # what `write` writes, and what comes first
+#: Columns that are octets.
+OCTETS = frozenset({"logical", "fair_share", "freed", "file_octets", "size", "waiting", "volume", "free", "charged",
+                    "limit", "octets", "added", "saved", "growth", "unique"})
+#: The lists, as they are called on a page.
+TITLES = {
+    "partitions": "Partitions", "users": "Largest users", "over_quota": "Users over quota, or nearly",
+    "never_reading": "Who has mail and reads none, by what would be freed", "domains": "Domains",
+    "classes": "Classes of service (groups)", "mailboxes": "Largest mailboxes", "messages": "Largest messages",
+    "senders": "Senders, by octets of message files", "ages": "Age of messages, by kind of folder",
+    "sizes": "Size of message files", "kinds": "Kinds of folder",
+    "purge": "What a purge delay of so many days would free",
+    "pairs": "Back ends that have the same contents",
+    "moves": "Domains that would cost less on another back end"}
 _KEPT = ("fleet_uses", "fleet_contents", "fleet_users", "fleet_copies")
-_ROWS_OF_A_PARTITION = 250_000       # records that one task of a shuffle gets, about
+PARTITION = 250_000         # records that one task of a shuffle gets, about
 _FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
     sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
     count_if(charged > limit) AS over"""
@@ -42,7 +55,7 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
     """The report, as --json prints it. `write` gets each list and its frame. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):
         records = sum(one.rows["references"] for one in facts)
-        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // _ROWS_OF_A_PARTITION))
+        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // PARTITION))
     for table in FACTS:
         frame_of(spark, facts, table).createOrReplaceTempView(f"facts_{table}")
     kept = _views(spark, terms)

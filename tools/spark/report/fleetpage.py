@@ -4,13 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.spark.report.charts import Bar, bars, columns
-from tools.spark.report.fleetcommand import TITLES
+from tools.spark.report.fleetjob import OCTETS, TITLES
 from tools.spark.report.page import TOP, Chart, Table, number, octets, plain_page
 
 Row = Mapping[str, Any]
-
-_OCTETS = frozenset({"logical", "fair_share", "freed", "file_octets", "size", "waiting", "volume", "free", "charged",
-                     "limit", "octets", "added", "saved", "growth", "unique"})
 
 
 def page(made: Mapping[str, Any]) -> str:
@@ -75,4 +72,4 @@ def tables(made: Mapping[str, Any]) -> list[Table]:
 def _cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "–" if value is None else str(value)
-    return octets(value) if name in _OCTETS else number(value)
+    return octets(value) if name in OCTETS else number(value)

@@ -2,7 +2,7 @@
 
 Records and message files are joined by the digest. Every record and every file goes over the network once: all that is
 of one file comes to one place, where its octets are divided among its holders. What comes back is a row for each
-mailbox. `totals` makes the report of that.
+mailbox, 3,000,000 at most (`summaries`): of more there is `fleetjob`. `totals` makes the report of that.
 """
 
 import os
@@ -13,6 +13,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mboxlist.names import PUBLIC
+from tools.spark import summaries
 from tools.spark.report.what_if import Left
 from tools.spark.source.reading import Wanted, tasks
 from tools.spark.source.schema import FORMAT, schema
@@ -136,11 +137,11 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
             frame(spark, "references_left", tasks(stores, "references", Wanted(columns=columns)), left,
                   schema("references", columns)).createOrReplaceTempView("report_references_left")
             after = _held(spark, "report_references_left", names)
-        return Read(held, after, spark.sql("""
+        return Read(held, after, *(summaries.table(spark.sql(query)) for query in ("""
             SELECT store, partition, count(*) AS files, sum(octets) AS octets FROM report_files WHERE NOT staged
-            GROUP BY store, partition""").toArrow(), spark.sql("""
+            GROUP BY store, partition""", """
             SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM report_quotas
-                                  GROUP BY store, root)""").toArrow(), spark.sql(_UNREAD).toArrow())
+                                  GROUP BY store, root)""", _UNREAD)))
     finally:
         for one in kept:
             one.unpersist()
@@ -151,8 +152,8 @@ def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.T
     uses = f"({_USES.format(references=references, **names)})"
     counted = _COUNTED.format(ranked=_RANKED.format(uses=uses))
     held = _HELD.format(shared=_SHARED.format(counted=counted), most=LOOKED_FOR)
-    return spark.sql(f"""
-        SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)""").toArrow()
+    return summaries.table(spark.sql(f"""
+        SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)"""))
 
 
 def _quoted(text: str) -> str:

@@ -2,7 +2,6 @@
 and no database.
 """
 
-import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from store.partition.filecontent import likely_digests
 from store.rebuild.desired import acl_of
 from store.rebuild.userareascan import name_at
 from store.tables.index import Rows
@@ -174,14 +172,6 @@ def of_check(findings: Iterable[Finding]) -> list[Fault]:
 
 
 # Message files
-
-def examine(path: str) -> Damaged:
-    """What a file holds that does not agree with its name."""
-    try:
-        return Damaged(os.stat(path).st_size, tuple(likely_digests(Path(path))))
-    except OSError:
-        return Damaged(-1, None)
-
 
 def damaged_file(found: Damaged, octets: int | None, wanted: Container[bytes], there: Container[bytes]
                  ) -> tuple[str, bytes | None]:

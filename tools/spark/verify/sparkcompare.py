@@ -16,6 +16,7 @@ from attrs import frozen
 from pyspark.sql import functions as sql
 
 from mboxlist.entry import MailboxId
+from store.errors import StoreError
 from store.partition.serials import META_KEY
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable
@@ -60,8 +61,11 @@ class Span:
 
 
 def compare(session: Any, store: Store, plan: Plan) -> Compared:
-    """See `comparing.compare_all`. Raises BadPlan, StoreError."""
-    made = taking.create(store)
+    """See `comparing.compare_all`, which does it where no snapshot can be made. Raises BadPlan, StoreError."""
+    try:
+        made = taking.create(store)
+    except StoreError:
+        return comparing.compare_all(store, plan)
     try:
         with prepared(made) as folders:
             return _compare(session, store, plan, folders)

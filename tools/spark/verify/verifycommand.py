@@ -60,7 +60,7 @@ def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine
     spark = stack.enter_context(sparksession.session("onecopy check", arguments.master,
                                                      sparksession.options(arguments.spark)))
     stack.enter_context(sparksession.progress(spark, "check"))
-    return Spark(spark), {"each": sparksession.mapper(spark, 256), "compare": partial(sparkcompare.compare, spark)}
+    return Spark(spark), {"compare": partial(sparkcompare.compare, spark)}
 
 
 def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Of several findings that one fault makes, one is reported, and the others follow
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,6 @@ FAULTS = "faults.parquet"       # in the plan's folder: what was found
 _COLUMNS = pa.schema([(name, pa.string()) for name in ("kind", "where", "what", "repair", "partition", "follows")])
 
 Compare = Callable[[Store, Plan], comparing.Compared]
-Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-
-
-def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """`map`, in this process."""
-    return list(map(work, items))
 
 
 @define
@@ -79,16 +73,15 @@ class Verified:
                 "classes": kinds.classes(self.faults)}
 
 
-def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, each: Each = one_by_one,
-           access: bool = False, compare: Compare = comparing.compare_all) -> Verified:
+def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, access: bool = False,
+           compare: Compare = comparing.compare_all) -> Verified:
     """Verify the store in `root`, and make a plan of it in that folder; without `store` only what is in files. With
-    `access`, also who can reach the files. `each` and `compare` do parts of the work, maybe elsewhere.
+    `access`, also who can reach the files. `compare` compares index records with the plan.
 
     Raises StoreError NO_STORE, BadPlan when the folder has something else, OSError.
     """
     manifest = make_plan(root, folder, engine)
-    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, each, access,
-                       compare).run()
+    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, access, compare).run()
     rows = [asdict(fault) for fault in found.faults]
     with privatefiles.open_file(folder / FAULTS, "wb") as file:
         pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), file, compression="zstd")
@@ -120,7 +113,6 @@ class _Verifying:
     plan: Plan
     manifest: Manifest
     store: Store | None
-    each: Each
     access: bool
     compare: Compare
     found: Verified = field(init=False)
@@ -257,8 +249,8 @@ class _Verifying:
                 rows.append(row)
         missing, there = _Some(lambda digest: self._is_missing(partition, digest, files)), _Some(
             lambda digest: bool(known.find(np.frombuffer(digest, "V32"))[1][0]))
-        looked = self.each(kinds.examine, [str(folder / row["path"]) for row in rows])
-        for row, found in zip(rows, looked, strict=True):
+        for row in rows:
+            found = kinds.Damaged(-1 if row["likely"] is None else row["octets"], row["likely"])
             path, digest = str(folder / row["path"]), row["digest"]
             what = row["findings"][0]["what"]
             in_place = digest is not None and path == self._path(partition, digest)
@@ -280,7 +272,8 @@ class _Verifying:
 
     def _damaged(self, partition: str) -> Iterator[dict[str, Any]]:
         test = (pc.field("partition") == partition) & ~pc.is_valid(pc.field("trace"))
-        table = self.plan.dataset("messages").to_table(columns=["path", "digest", "findings"], filter=test)
+        table = self.plan.dataset("messages").to_table(columns=["path", "digest", "octets", "likely", "findings"],
+                                                           filter=test)
         yield from table.to_pylist()
 
     def _misplaced(self, partition: str) -> None:
