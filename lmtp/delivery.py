@@ -10,6 +10,7 @@ A file that is not finished is removed, however the transaction ends (`abort`).
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import define, field
 
@@ -28,6 +29,7 @@ from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
+from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
 from store.store import Store
@@ -47,6 +49,7 @@ class Delivery:
     incoming: Incoming | None = field(default=None, init=False)
     _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
+    _first: Partition | None = field(default=None, init=False)      # that of the first recipient
     _recipients: Recipients = field(init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
@@ -60,7 +63,7 @@ class Delivery:
         """Take one more recipient, or say why not."""
         if len(self._accepted) >= self.settings.recipient_limit:
             return self._noted(rcpt, replies.TOO_MANY_RECIPIENTS, "lmtp.recipient_limit")
-        if not (self.mail.utf8 or rcpt.recipient.is_ascii):
+        if not (self.mail.utf8 or rcpt.recipient.text.isascii()):
             return self._noted(rcpt, replies.NOT_ASCII, "an address outside ASCII, without SMTPUTF8")
         try:
             ignore_quota = self.guaranteed or rcpt.ignore_quota
@@ -69,24 +72,23 @@ class Delivery:
             if rcpt.limits is not None:
                 await offload.run(self.store, "names", self._set_limits, entry, *rcpt.limits)
             if entry.id not in self._targets:
-                await self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
-                self._targets[entry.id] = self._target(entry, rcpt, ignore_quota)
+                partition = await self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
+                self._first = self._first or partition
+                header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
+                self._targets[entry.id] = Target(
+                    entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
+                    repeat=self.settings.repeat_window)
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
                 log.warning("recipient <%s>: %s", rcpt.recipient, error)
             return self._noted(rcpt, refusal(error), why(error))
         self._accepted.append(entry.id)
-        self._addresses.append(str(rcpt.recipient))
+        self._addresses.append(rcpt.recipient.text)
         return replies.RECIPIENT_OK
 
     def _noted(self, rcpt: Rcpt, reply: Reply, reason: str) -> Reply:
         noting.recipient(self.store.delivery_log, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
         return reply
-
-    def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
-        header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
-        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
-                      repeat=self.settings.repeat_window)
 
     def _set_limits(self, entry: MailboxEntry, octets: int, messages: int | None) -> None:
         """The relay knows the user's limits from the directory (XQUOTA)."""
@@ -99,8 +101,8 @@ class Delivery:
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
-        entry = next(iter(self._targets.values())).entry
-        staged = await offload.change(self.store, lambda: self.store.stage(entry, trace))
+        assert self._first is not None
+        staged = await offload.change(self.store, partial(self._first.stage, trace))
         self.incoming = Incoming(self.store, self.settings, clock, staged)
         return self.incoming
 
@@ -126,14 +128,16 @@ class Delivery:
         except Exception as error:
             unless_committed(before, error)
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
-        after_commit(self._log, staged, outcomes)
-        taken, known = replies.taken(self._id), replies.known(self._id)
-        answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
-                   taken if isinstance(outcome, Delivered) else known
-                   for mailbox, outcome in zip(self._targets, outcomes, strict=True)}
-        found = [answers[mailbox] for mailbox in self._accepted]
+        if log.isEnabledFor(logging.INFO):
+            after_commit(self._log, staged, outcomes)
+        by_mailbox, taken = dict(zip(self._targets, outcomes, strict=True)), replies.taken(self._id)
+        found = []
+        for mailbox in self._accepted:
+            outcome = by_mailbox[mailbox]
+            found.append(taken if isinstance(outcome, Delivered) else refusal(outcome) if isinstance(
+                outcome, StoreError) else replies.known(self._id))
         after_commit(noting.message, self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses,
-                     found, dict(zip(self._targets, outcomes, strict=True)))
+                     found, by_mailbox)
         return found
 
     @property
@@ -150,9 +154,8 @@ class Delivery:
             after_commit(durable.unanswered, self.store, self._delivered[0], tuple(self._targets.values()))
 
     def _log(self, staged: Staged, outcomes: Sequence[Outcome]) -> None:
-        if log.isEnabledFor(logging.INFO):
-            log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
-                     staged.digest.hex(), self._summary(outcomes))
+        log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
+                 staged.digest.hex(), self._summary(outcomes))
 
     def _summary(self, outcomes: Sequence[Outcome]) -> str:
         """For the log: who got it, under which UID, and who did not."""

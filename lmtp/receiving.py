@@ -48,7 +48,8 @@ class Incoming:
         while not reader.done:
             chunk = await stream.some(CHUNK, self.settings.block_time)
             await self._take(reader.feed(chunk), len(chunk))
-            await stream.breathe()
+            if not reader.done:
+                await stream.breathe()
         if reader.left:
             stream.unread(chunk[-reader.left:])         # commands sent ahead (RFC 2920)
 
@@ -59,7 +60,8 @@ class Incoming:
             octets = await stream.some(min(CHUNK, left), self.settings.block_time)
             left -= len(octets)
             await self._take(octets, len(octets))
-            await stream.breathe()
+            if left:
+                await stream.breathe()
 
     def abort(self) -> None:
         """It will not be delivered: its file goes."""
@@ -70,7 +72,13 @@ class Incoming:
     async def _take(self, octets: bytes, received: int) -> None:
         """Write them, or drop them. `received`: how many came over the wire."""
         if self.staged is not None:
-            await self._write(self.staged, octets)
+            try:
+                self.staged.write(octets)
+                if self.staged.full:
+                    await durable.spill(self.store, self.staged)
+            except Exception as error:
+                self.refused = failure("a message could not be received", error)
+                self.abort()
         else:
             self._dropped += received
             if self._dropped > self.settings.swallow_limit:
@@ -78,15 +86,6 @@ class Incoming:
         self._deadline += received / self.settings.slowest_rate
         if self.clock() > self._deadline:
             raise TimedOut
-
-    async def _write(self, staged: Staged, octets: bytes) -> None:
-        try:
-            staged.write(octets)
-            if staged.full:
-                await durable.spill(self.store, staged)
-        except Exception as error:
-            self.refused = failure("a message could not be received", error)
-            self.abort()
 
 
 def failure(what: str, error: Exception) -> Reply:

@@ -3,6 +3,8 @@
 RCPT asks here, and so do relays that want to know before they take a message (`verification.py`).
 """
 
+from functools import partial
+
 from attrs import define, field
 
 from lmtp.settings import Settings
@@ -52,18 +54,19 @@ class Recipients:
                 return await self._public(mailbox)
         raise StoreError(Problem.NO_USER)
 
-    async def admit(self, entry: MailboxEntry, octets: int, *, ignore_quota: bool = False) -> None:
-        """Whether a message of at least that size would be taken. A refusal is written down.
+    async def admit(self, entry: MailboxEntry, octets: int, *, ignore_quota: bool = False) -> Partition:
+        """The partition of the mailbox, if a message of at least that size would be taken. A refusal is written down.
 
         Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED, DISK_FULL.
         """
-        partition = self.store.partition_of(entry)
+        partition, root = self.store.quota_of(entry)
         partition.check_room()
         if not ignore_quota:
-            await self._admit(partition, partition.quota_root(entry.id), octets)
+            await self._admit(partition, root, octets)
+        return partition
 
     async def _admit(self, partition: Partition, root: str, octets: int) -> None:
-        await offload.change(self.store, lambda: roots.admit(self.store, partition, root, max(octets, 1)))
+        await offload.change(self.store, partial(roots.admit, self.store, partition, root, octets or 1))
 
     async def check(self, address: Address, octets: int) -> None:
         """Whether a message of that size (0: not known) to that address would be taken. Raises StoreError."""

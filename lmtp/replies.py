@@ -26,6 +26,9 @@ class Reply:
     @octets.default
     def _render(self) -> bytes:
         enhanced = f"{self.enhanced} " if self.enhanced else ""
+        if len(self.lines) == 1:
+            text = _NOT_TEXT.sub("?", self.lines[0])[:TEXT_LIMIT]
+            return f"{self.code} {enhanced}{text}\r\n".encode("ascii")
         texts = [enhanced + _NOT_TEXT.sub("?", line)[:TEXT_LIMIT] for line in self.lines]
         rendered = [f"{self.code}-{text}\r\n" for text in texts[:-1]] + [f"{self.code} {texts[-1]}\r\n"]
         return "".join(rendered).encode("ascii")

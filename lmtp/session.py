@@ -1,7 +1,7 @@
 """The conversation with one relay (RFC 2033): what each command does, and what is said."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import frozen
@@ -35,7 +35,7 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
-from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.kv import Commits, Unflushed
 from store.accounts import refusallines
 from store.errors import StoreError, disk_problem
 from store.net.authentication import Authenticator
@@ -46,6 +46,7 @@ from store.net.stream import Stream
 from store.problems import tell_refusal
 from store.store import Store
 
+_RELAYS = Trust.RELAY, Trust.TRUSTED
 UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Session:
         self._user = ""                 # as whom the relay has logged in,
         self._login: OpenLogin | None = None    # if it has said so itself
         self._found_trust: Trust | None = None
-        self._delivery = Delivery(listener.store, listener.settings)
+        self._delivery = self._none = Delivery(listener.store, listener.settings)      # between two messages
         self._deliveries = 0
         self._errors = self._commands = 0       # since the last message
         self._open = True
@@ -91,13 +92,6 @@ class Session:
 
     async def run(self) -> None:
         """Talk until one side has had enough. Raises ConnectionLost."""
-        try:
-            await self._converse()
-        finally:
-            self._delivery.abort()
-            self._log_out()
-
-    async def _converse(self) -> None:
         try:
             self._stream.admit()
             await self._greet()
@@ -118,6 +112,9 @@ class Session:
         except Farewell as last:
             log.warning("%s: ended: %s", self._stream.id, last.reply)
             self._say(last.reply)
+        finally:
+            self._delivery.abort()
+            self._log_out()
 
     def describe(self) -> dict[str, str]:
         """See `Stream.describe`."""
@@ -153,7 +150,8 @@ class Session:
         """Read one command and answer it."""
         idle = self._state in (State.STRANGER, State.READY)
         try:
-            line = await self._stream.line(self._settings.command_limit, self._time, idle=idle)
+            seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
+            line = await self._stream.line(self._settings.command_limit, seconds, idle=idle)
         except LineTooLong:
             self._refuse(replies.LINE_TOO_LONG)
             return
@@ -172,12 +170,15 @@ class Session:
                     return
             self._refuse(wrong)
             return
-        self._count(name)
+        self._commands += 1
+        if self._commands > self._settings.idle_commands and name != b"QUIT":   # it keeps us busy and brings nothing
+            raise Farewell(replies.TOO_MANY_COMMANDS)
         try:
             command = entry.parse(argument)
         except SyntaxProblem as problem:
             self._refuse(problem.reply)
             return
+        before = Commits.total
         try:
             await self._actions[type(command)](command)
         except StoreError as error:
@@ -189,10 +190,14 @@ class Session:
             tell_refusal(log, logging.ERROR, f"{self._stream.id}: no answer", disk_problem(error))
             self._stream.abort()
             raise ConnectionLost from error
-        except Exception:
+        except Exception as error:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
-            if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands
-                raise Farewell(replies.BROKEN) from None
+            if isinstance(command, Data | Bdat):
+                if Commits.total != before:             # the message may have been delivered
+                    self._delivery.unanswered()
+                    self._stream.abort()
+                    raise ConnectionLost from error
+                raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
 
     @property
@@ -201,12 +206,6 @@ class Session:
         if self._trust is not Trust.STRANGER or self._may_proxy:
             return self._settings.command_time
         return min(self._settings.command_time, max(0.0, self._login_by - self._listener.clock()))
-
-    def _count(self, name: bytes) -> None:
-        """A client that keeps us busy and brings nothing is sent away. Raises Farewell."""
-        self._commands += 1
-        if self._commands > self._settings.idle_commands and name != b"QUIT":
-            raise Farewell(replies.TOO_MANY_COMMANDS)
 
     # What each command does
 
@@ -229,11 +228,11 @@ class Session:
 
     def _require_login(self) -> None:
         """Raises Farewell when the login of the relay holds no more."""
-        if self._login is not None:
-            try:
-                self._login.require()
-            except StoreError as ended:
-                raise Farewell(replies.login_ended(ended.public)) from None
+        assert self._login is not None
+        try:
+            self._login.require()
+        except StoreError as ended:
+            raise Farewell(replies.login_ended(ended.public)) from None
 
     def _log_out(self) -> None:
         login, self._login, self._user = self._login, None, ""
@@ -241,10 +240,11 @@ class Session:
             login.leave()
 
     async def _mail(self, command: Mail) -> None:
-        self._require_login()
+        if self._login is not None:
+            self._require_login()
         if self._stream.stopping:
             raise Stopping
-        if self._trust is Trust.STRANGER:
+        if self._found_trust not in _RELAYS and self._trust is Trust.STRANGER:
             self._refuse(replies.PROVE_YOURSELF)
             return
         if command.size > self._listener.store.settings.message_limit:
@@ -256,29 +256,32 @@ class Session:
             return
         self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed, self._peer)
         self._state = State.SENDER
-        self._say(replies.SENDER_OK)
+        self._stream.write(replies.SENDER_OK.octets)
 
     async def _rcpt(self, command: Rcpt) -> None:
-        self._require_login()
+        if self._login is not None:
+            self._require_login()
         if command.privileged and self._trust is not Trust.TRUSTED:
             self._refuse(replies.UNKNOWN_PARAMETER)
             return
         reply = await self._delivery.recipient(command)
-        if reply.positive:
+        if reply.code < 400:
             self._state = State.RECIPIENTS
             self._commands -= 1
         else:
             log.info("%s: recipient <%s> refused: %s", self._stream.id, command.recipient, reply)
-        self._say(reply)
+        self._stream.write(reply.octets)
 
     async def _data(self, command: Data) -> None:
         if self._delivery.mail.binary:
             self._refuse(replies.USE_BDAT)
             return
         incoming = await self._begin()
-        self._say(replies.GO_AHEAD)
+        self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
-        await self._finish()
+        if self._login is not None:
+            self._require_login()
+        self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
 
     async def _bdat(self, command: Bdat) -> None:
         try:
@@ -306,7 +309,8 @@ class Session:
 
     async def _begin(self) -> Incoming:
         """The message of this transaction, which the first chunk begins. Raises StoreError."""
-        self._require_login()
+        if self._login is not None:
+            self._require_login()
         delivery = self._delivery
         if delivery.incoming is not None:
             return delivery.incoming
@@ -320,12 +324,15 @@ class Session:
 
     async def _finish(self) -> None:
         """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
-        self._require_login()
-        answers = await self._delivery.finish()
+        if self._login is not None:
+            self._require_login()
+        self._answer(await self._delivery.finish())
+
+    def _answer(self, answers: Iterable[Reply]) -> None:
         if self._stream.lost:
             self._delivery.unanswered()
         for answer in answers:
-            self._say(answer)
+            self._stream.write(answer.octets)
         self._errors = self._commands = 0
         self._reset()
 
@@ -408,7 +415,7 @@ class Session:
     def _reset(self) -> None:
         """Forget the transaction (RFC 5321 §4.1.1.5)."""
         self._delivery.abort()
-        self._delivery = Delivery(self._listener.store, self._settings)
+        self._delivery = self._none
         self._state = State.READY if self._client else State.STRANGER
 
     def _say(self, reply: Reply) -> None:

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 
-from attrs import frozen
+from attrs import field, frozen
 
 LOCAL_LIMIT = 320       # octets; RFC 5321 §4.5.3.1.1 demands 64, a mailbox in a sub-address needs more;
                         # even quoted it fits in a header line
@@ -38,17 +38,22 @@ class Address:
 
     local: str
     domain: str | None = None
+    text: str = field(init=False, repr=False, eq=False)         # as it is written
 
-    def __str__(self) -> str:
+    @text.default
+    def _written(self) -> str:
         local = self.local
         if not _DOT_STRING_ALONE.fullmatch(local):
             local = f'"{_TO_QUOTE.sub(_escaped, local)}"'
         return local if self.domain is None else f"{local}@{self.domain}"
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def is_ascii(self) -> bool:
         """Whether it can be written without SMTPUTF8."""
-        return str(self).isascii()
+        return self.text.isascii()
 
     @property
     def plain(self) -> str:

@@ -35,6 +35,8 @@ class State(Enum):
     CHUNKS = "a BDAT was accepted that was not the last one"
     FAILED = "a BDAT was refused: only RSET leads on"
 
+    __hash__ = object.__hash__          # that of an Enum is a function of Python's, and each is one of a kind
+
 
 @frozen
 class Entry:

@@ -2,12 +2,13 @@
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from lmtp.smtppaths import Address, literal
 from store.partition.verified import summed
 
 
+@cache
 def protocol(*, utf8: bool, secure: bool, authenticated: bool) -> str:
     """The name of LMTP as it was spoken (RFC 3848, RFC 6531 §4.3)."""
     return f"{'UTF8' if utf8 else ''}LMTP{'S' if secure else ''}{'A' if authenticated else ''}"
@@ -21,7 +22,7 @@ def trace(sender: Address | None, client: str, peer: str, hostname: str, protoco
 
     `peer` is the client's IP address, or anything else when it has none; `name` the domain that a proxy found for it.
     """
-    before = (f"Return-Path: <{sender or ''}>\r\n"
+    before = (f"Return-Path: <{'' if sender is None else sender.text}>\r\n"
               f"Received: from {client}{_tcp_info(peer, name)}\r\n"
               f"\tby {hostname} with {protocol} id {delivery_id}=")
     return summed(before.encode(), f";\r\n\t{_date(int(seconds))}\r\n".encode())

@@ -8,6 +8,7 @@ the colon, dots anywhere in a local part, any name of a client.
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -19,6 +20,8 @@ from store.values import Secret
 UNKNOWN = "unknown"     # a client's name that cannot be one
 XCLIENT_IGNORED = frozenset({"PORT", "PROTO", "DESTADDR", "DESTPORT"})
 XCLIENT_NAMES = ("NAME", "ADDR", "HELO", "LOGIN", *sorted(XCLIENT_IGNORED))
+
+REMEMBERED = 1000       # commands with an address: most come again, from one sender or for one recipient
 
 _PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?")     # RFC 5321 §4.1.2, esmtp-param
 _SIZE = re.compile(r"[0-9]{1,20}")                                              # RFC 1870 §6.1
@@ -147,6 +150,7 @@ def parse_lhlo(argument: bytes) -> Lhlo:
     return Lhlo(name if is_host(name) else UNKNOWN)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def parse_mail(argument: bytes) -> Mail:
     """MAIL FROM:Reverse-path [SP Mail-parameters]"""
     sender, parameters = _path(argument, b"FROM:", replies.BAD_MAIL, replies.BAD_SENDER)
@@ -162,6 +166,7 @@ def parse_mail(argument: bytes) -> Mail:
     return Mail(sender, int(size), body == "BINARYMIME", utf8 is not None)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def parse_rcpt(argument: bytes) -> Rcpt:
     """RCPT TO:Forward-path [SP Rcpt-parameters]"""
     recipient, parameters = _path(argument, b"TO:", replies.BAD_RCPT, replies.BAD_RECIPIENT)

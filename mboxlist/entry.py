@@ -1,7 +1,6 @@
 """One row of the list of mailboxes."""
 
 import json
-from functools import lru_cache
 from typing import NewType
 
 from attrs import field, frozen
@@ -38,7 +37,6 @@ class MailboxEntry:
         return json.dumps(values, separators=(",", ":")).encode()
 
     @classmethod
-    @lru_cache(maxsize=50_000)
     def from_bytes(cls, name: MailboxName, data: bytes) -> "MailboxEntry":
-        """The row named `name`. Equal octets give the same object: rows are read far more often than written."""
+        """The row named `name`."""
         return cls(name=name, **json.loads(data))

@@ -5,6 +5,7 @@ import struct
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
@@ -41,8 +42,9 @@ class MailboxNames:
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
-        data = self._mailboxes.get(_key(name), txn)
-        return MailboxEntry.from_bytes(name, data) if data is not None else None
+        key = _key(name)
+        data = self._mailboxes.get(key, txn)
+        return _entry(key, data) if data is not None else None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
         """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
@@ -57,7 +59,7 @@ class MailboxNames:
         start = _sortable(prefix)
         end = start[:-1] + bytes((start[-1] + 1,)) if start else None
         for key, data in self._mailboxes.scan(start or b"\x01", end, txn):
-            yield MailboxEntry.from_bytes(_name(key), data)
+            yield _entry(key, data)
 
 
 class MailboxList(MailboxNames):
@@ -100,7 +102,7 @@ class MailboxList(MailboxNames):
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""
         name = self._names.get(mailbox.to_bytes(4, "big"), txn)
-        entry = None if name is None else self.find(MailboxName.parse(name.decode()), txn)
+        entry = None if name is None else self.find(_parsed(name), txn)
         return entry if entry is not None and entry.id == mailbox else None
 
     def some_after(self, name: MailboxName | None, most: int) -> list[MailboxEntry]:
@@ -108,7 +110,7 @@ class MailboxList(MailboxNames):
         cursor open."""
         scan = self._mailboxes.scan(_key(name) + b"\x00" if name else b"\x01")
         with closing(cast("Generator[tuple[bytes, bytes], None, None]", scan)) as rows:
-            return [MailboxEntry.from_bytes(_name(key), data) for key, data in islice(rows, most)]
+            return [_entry(key, data) for key, data in islice(rows, most)]
 
     def next_identity(self, txn: Txn) -> tuple[MailboxId, int]:
         """A new mailbox id and UIDVALIDITY, both greater than any given before (RFC 3501 §2.3.1.1)."""
@@ -188,7 +190,20 @@ def _sortable(text: str) -> bytes:
 
 
 def _key(name: MailboxName) -> bytes:
-    return _sortable(str(name))
+    text = f"{OTHERS}{name.owner}/{name.path}" if name.owner else PUBLIC + name.path
+    return text.encode().replace(b"/", b"\x01")
+
+
+@lru_cache(maxsize=50_000)
+def _entry(key: bytes, data: bytes) -> MailboxEntry:
+    """The mailbox of a row. Equal octets give the same object: rows are read far more often than written."""
+    return MailboxEntry.from_bytes(_name(key), data)
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(text: bytes) -> MailboxName:
+    """A name as `names.db` has it."""
+    return MailboxName.parse(text.decode())
 
 
 def _name(key: bytes) -> MailboxName:

@@ -37,7 +37,7 @@ from store.settings import Settings
 from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
 from store.tables.index import Rows
-from store.tables.state import Mailbox, MailboxState
+from store.tables.state import Mailbox, MailboxState, charged_root, is_here, state_key
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,8 @@ class Store:
         another. Raises StoreError UNAVAILABLE.
         """
         partition = self.partitions.get(entry.partition)
-        if partition is None or not partition.has(entry.id):
+        data = None if partition is None else partition.states.glance(state_key(entry.id))
+        if data is None or not is_here(data):
             found = self.known(entry.id)
             if found is not None and found[0].partition != entry.partition:
                 entry, partition = found[0], None
@@ -210,6 +211,17 @@ class Store:
         """The partition on which the mailbox lies now. Raises StoreError UNAVAILABLE."""
         return self.whereabouts(entry)[1]
 
+    def quota_of(self, entry: MailboxEntry) -> tuple[Partition, str]:
+        """The partition on which the mailbox lies now, and the quota root that it is charged to. Raises StoreError
+        UNAVAILABLE, NO_MAILBOX."""
+        partition = self.partitions.get(entry.partition)
+        if partition is not None:
+            data = partition.states.glance(state_key(entry.id))
+            if data is not None and is_here(data):
+                return partition, charged_root(data)
+        partition = self.partition_of(entry)
+        return partition, partition.quota_root(entry.id)
+
     def at(self, entry: MailboxEntry, work: Callable[[MailboxEntry, Partition], T]) -> T:
         """The result of `work`, which gets what `whereabouts` says; done again when the mailbox has moved meanwhile."""
         for left in reversed(range(TRIES)):
@@ -217,9 +229,21 @@ class Store:
             try:
                 return work(now, partition)
             except StoreError as error:
-                if error.problem is not Problem.NO_MAILBOX or self.mailboxes.find_id(entry.id) is None or not left:
+                if error.problem is not Problem.NO_MAILBOX or self.mailboxes.find_id(entry.id) is None:
+                    raise
+                if not left:
+                    self.require_figures(entry)
                     raise
         raise AssertionError("unreachable")
+
+    def require_figures(self, entry: MailboxEntry) -> None:
+        """Raises StoreError CORRUPT when the list has the mailbox, and no partition: its figures are lost, which
+        housekeeping brings back; no client is to hear that there is no such mailbox."""
+        row = self.mailboxes.find_id(entry.id)
+        partition = self.partitions.get(row.partition) if row is not None else None
+        if partition is not None and all(each.any_state(entry.id) is None for each in self.partitions.values()):
+            partition.found_damage(entry.id)
+            raise StoreError(Problem.CORRUPT, detail=f"the figures of mailbox {entry.id} are lost")
 
     def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
         """`Partition.transact` on the mailbox's partition."""

@@ -22,6 +22,7 @@ from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 from store.mailboxes.authorization import changeable
+from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
 from store.values import Flags
@@ -56,6 +57,7 @@ class Arriving:
     """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
+    partition: Partition | None = None      # on which it was when the last one began
     messages: list[Staged] = field(factory=list)
     octets: int = 0                         # of all of them
     secured: int = 0                        # so many of them are on disk,
@@ -76,8 +78,10 @@ async def receive(session: Session, wanted: Message) -> Step | None:
     framer = session.reading.framer
     try:
         arriving = _look_before(session, wanted)
-        await _make_room(session, arriving)
-        staged = await offload.change(session.store, lambda: session.store.stage(arriving.entry))
+        if arriving.held > HELD:
+            await _make_room(session, arriving)
+        assert arriving.partition is not None
+        staged = await offload.change(session.store, arriving.partition.stage)
         arriving.messages.append(staged)
     except SyntaxProblem as problem:
         return framer.refuse(problem)
@@ -101,7 +105,8 @@ async def receive(session: Session, wanted: Message) -> Step | None:
         left -= len(data)
         if arriving.failure is None:
             await _take(session, arriving, staged, data, header)
-        await session.stream.breathe()
+        if left:
+            await session.stream.breathe()
     framer.streamed()
     return None
 
@@ -116,10 +121,9 @@ def _note(session: Session, arriving: Arriving | None, error: StoreError) -> Non
 
 async def _make_room(session: Session, arriving: Arriving) -> None:
     """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
-    if arriving.held > HELD:
-        partition = session.store.partition_of(arriving.entry)
-        await durable.secure(session.store, partition, arriving.messages[arriving.secured:])
-        arriving.secured, arriving.held = len(arriving.messages), 0
+    partition = session.store.partition_of(arriving.entry)
+    await durable.secure(session.store, partition, arriving.messages[arriving.secured:])
+    arriving.secured, arriving.held = len(arriving.messages), 0
 
 
 async def _take(session: Session, arriving: Arriving, staged: Staged, data: bytes, header: Header | None) -> None:
@@ -151,7 +155,8 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
         raise StoreError(Problem.TOO_BIG)
-    if roots.over_quota(session.store, arriving.entry, arriving.octets + wanted.size):
+    arriving.partition, root = session.store.quota_of(arriving.entry)
+    if not roots.fits(session.store, arriving.partition, root, arriving.octets + wanted.size):
         raise StoreError(Problem.OVER_QUOTA)
     session.arriving = arriving
     return arriving
@@ -205,7 +210,9 @@ def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:
 
     Raises StoreError NO_MAILBOX, NO_PERMISSION.
     """
-    now = session.store.mailboxes.find_id(entry.id)
+    now = session.store.mailboxes.find(entry.name)
+    if now is None or now.id != entry.id:               # it has another name now, or is no more
+        now = session.store.mailboxes.find_id(entry.id)
     return entry if now is None else session.granted(now, "i")      # of one that has gone the delivery will tell
 
 

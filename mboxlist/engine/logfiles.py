@@ -30,7 +30,7 @@ class LogFlush:
     """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log."""
 
     def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]]) -> None:
-        self._folder = folder
+        self._folder, self._path = folder, str(folder)      # a Path costs more than the look
         self._statistics = statistics
         self._record = Flushed(folder)
         self._names = 0                 # when the folder had changed last as its names were synced
@@ -60,12 +60,14 @@ class LogFlush:
     def note(self, end: tuple[int, int]) -> None:
         """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
         self._known = end
-        with contextlib.suppress(OSError):
+        try:
             self._record.write(end)
+        except OSError:
+            pass
 
     def unsynced(self) -> Unsynced | None:
         """See `Env.unsynced`. Raises OSError."""
-        if self._folder.stat().st_mtime_ns != self._names:
+        if os.stat(self._path).st_mtime_ns != self._names:
             return None
         found = self._statistics()
         file, writes = int(found["cur_file"]), int(found["wcount"])

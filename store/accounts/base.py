@@ -37,7 +37,7 @@ _DELIVERY = {
 
 def delivery_problem(status: Status) -> Problem | None:
     """Why mail to an account of that status is refused; None: it is not."""
-    return _DELIVERY[status]
+    return None if status is Status.ACTIVE else _DELIVERY[status]
 
 
 @frozen

@@ -14,7 +14,7 @@ Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction
 4. The database's log is flushed, once for all transactions that wait at that moment.
 5. The replies go out.
 6. `Staged.place`: the file gets its second name `messages/3/fa/<digest>`, a hard link. No sync, and nobody waits: a
-   thread does it 20 ms later, for all messages of that while (`net.sharedsyncs`). Until then readers find the file by
+   thread does it 100 ms later, for all messages of that while (`net.sharedsyncs`). Until then readers find the file by
    its staged name.
 
 `Staged.abort` leaves a message alone that has been committed. `onecopy deliver` takes this way with everything done at

@@ -64,7 +64,12 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     try:
         while True:
             try:
-                outcomes |= await _deliver_to(store, staged, left, received)
+                names = dict.fromkeys([target.entry.partition for target in left.values()])
+                if len(names) == 1:
+                    outcomes.update(zip(left, await _deliver_on(
+                        store, next(iter(names)), staged, tuple(left.values()), received, alone=True), strict=True))
+                else:
+                    outcomes |= await _deliver_to_several(store, staged, left, received)
             except Unflushed:
                 after_commit(unanswered, store, staged, targets)
                 raise
@@ -130,6 +135,7 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
                           ) -> list[int]:
     """One try. Messages that were staged on another partition are copied to this one."""
     here: list[tuple[Staged, Target, InternalDate]] = []
+    before = Commits.total
     try:
         for staged, target, received in arrived:
             if staged.files is not partition.files:
@@ -159,6 +165,12 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             staged.left = staged.concealed
         await _on_disk(store, durability_of(store), partition, files)
         return uids
+    except StoreError:
+        raise
+    except Exception:
+        for staged, _, _ in here:
+            _in_doubt(staged, before)
+        raise
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
@@ -224,40 +236,59 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
     return await run(store, "changes", lambda: commit_all(partition, messages, seconds=store.patience))
 
 
-async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
-                      ) -> dict[int, Outcome]:
-    """One try. The partition that the message was staged on comes last: until then its file is there to be copied from.
-    """
-    own, durability = staged.files, durability_of(store)
+async def _deliver_to_several(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
+                              ) -> dict[int, Outcome]:
+    """One try on several partitions. The one that the message was staged on comes last: until then its file is there to
+    be copied from."""
     by_partition: dict[str, dict[int, Target]] = {}
     for at, target in targets.items():
         by_partition.setdefault(target.entry.partition, {})[at] = target
-    names = list(by_partition)
-    if len(names) > 1:
-        names.sort(key=lambda name: name in store.partitions and store.partitions[name].files is own)
-    outcomes: dict[int, Outcome] = {}
-    for name in names:
-        places, before = by_partition[name], Commits.total
-        found: Sequence[Outcome]
-        try:
-            partition = store.partition(name)
-            copy = staged if partition.files is own else await _copy(store, staged, partition)
-            try:
-                found = await _deliver_here(store, durability, partition, copy, tuple(places.values()), received,
-                                            alone=len(names) == 1)
-            finally:
-                if copy is not staged and not copy.committed:
-                    after_commit(durability.discard, copy)
-        except StoreError as refusal:
-            found = [refusal] * len(places)
-        except Unflushed:
-            raise
-        except Exception as error:      # on this partition nothing is done; on another one it may be
-            unless_committed(before, error)
-            log.exception("a message could not be delivered on partition %s", name)
-            found = [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(places)
+    own, outcomes = staged.files, dict[int, Outcome]()
+    for name in sorted(by_partition, key=lambda name: name in store.partitions and store.partitions[name].files is own):
+        places = by_partition[name]
+        found = await _deliver_on(store, name, staged, tuple(places.values()), received, alone=False)
         outcomes.update(zip(places, found, strict=True))
     return outcomes
+
+
+def _in_doubt(staged: Staged, before: int) -> None:
+    """Something has failed. If something has been committed since `before`, perhaps it was this message: its file
+    stays, and the sweep of `staging/` finds out whether it is needed."""
+    if Commits.total != before:
+        staged.close()
+        staged.committed = True
+
+
+async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
+                      alone: bool) -> Sequence[Outcome]:
+    """One try on the partition of that name; `alone`: on no other. The file stays the caller's business unless it has
+    been committed, or `left`."""
+    copy, durability, before = staged, durability_of(store), Commits.total
+    try:
+        partition = store.partition(name)
+        if partition.files is not staged.files:
+            copy = await _copy(store, staged, partition)
+        outcomes = await _committed(store, durability, partition, copy, targets, received)
+        for target, outcome in zip(targets, outcomes, strict=True):
+            if target.appended and isinstance(outcome, Delivered):
+                after_commit(stored_lately(store).note, store, target, copy)
+        if alone and copy.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
+            copy.left = True                # there is no other try
+        await _on_disk(store, durability, partition, (copy,))
+        return outcomes
+    except StoreError as refusal:
+        return [refusal] * len(targets)
+    except Unflushed:
+        _in_doubt(copy, before)
+        raise
+    except Exception as error:              # on this partition nothing is done; on another one it may be
+        _in_doubt(copy, before)
+        unless_committed(before, error)
+        log.exception("a message could not be delivered on partition %s", name)
+        return [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(targets)
+    finally:
+        if copy is not staged and not copy.committed:
+            after_commit(durability.discard, copy)
 
 
 def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | None:
@@ -279,54 +310,47 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
     if isinstance(outcome, StoreError) and outcome.problem in (Problem.BUSY, Problem.NO_MAILBOX) and _is_gone(
             store, entry):
         return StoreError(Problem.ELSEWHERE, detail=f"{entry.name.owner} has gone to another back end")
+    if isinstance(outcome, StoreError) and outcome.problem is Problem.NO_MAILBOX:
+        try:
+            store.require_figures(entry)
+        except StoreError as lost:
+            return lost
     return outcome
 
 
-async def _deliver_here(store: Store, durability: Durability, partition: Partition, staged: Staged,
-                        targets: Sequence[Target], received: InternalDate, *, alone: bool) -> list[Outcome]:
-    """Deliver on one partition; `alone`: on no other. The file stays the caller's business unless it has been
-    committed, or `left`."""
-    outcomes = None
+async def _committed(store: Store, durability: Durability, partition: Partition, staged: Staged,
+                     targets: Sequence[Target], received: InternalDate) -> list[Outcome]:
+    """The outcomes, of a transaction that is not flushed yet; what is new to the partition is on disk before it."""
     staged.concealed = takes_long_way(store, staged, targets)
     if not staged.concealed and is_known(partition, staged):
         try:
-            outcomes = await _commit(store, partition, staged, targets, received)
+            return await _commit(store, partition, staged, targets, received)
         except NotOnDisk:
             pass
-    if outcomes is None:
-        if staged.on_disk:
-            pass                        # this is another try
-        elif store.settings.sync == NOTHING:
+    if not staged.on_disk:                  # else this is another try
+        if store.settings.sync == NOTHING:
             await spill(store, staged)
             staged.on_disk = True
         else:
             await durability.staged(staged, partition)
-        staged.close()
-        try:
-            outcomes = await _commit(store, partition, staged, targets, received)
-        except LostFile as lost:
-            await _forget_expunged(store, partition, lost)
-            outcomes = await _commit(store, partition, staged, targets, received)
-    for target, outcome in zip(targets, outcomes, strict=True):
-        if target.appended and isinstance(outcome, Delivered):
-            after_commit(stored_lately(store).note, store, target, staged)
-    if alone and staged.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
-        staged.left = True              # there is no other try
-    await _on_disk(store, durability, partition, [staged])
-    return outcomes
+    staged.close()
+    try:
+        return await _commit(store, partition, staged, targets, received)
+    except LostFile as lost:
+        await _forget_expunged(store, partition, lost)
+    return await _commit(store, partition, staged, targets, received)
 
 
 async def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]) -> None:
     """Return when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
     if partition.files.few_ready:
         after_commit(durability.make_ready, partition)
-    if store.settings.sync == NOTHING:
-        if len(messages) == 1:
-            place_all(messages)
-        else:
-            after_commit(offload.start, store, "files", partial(place_all, messages))
-    else:
+    if store.settings.sync != NOTHING:
         await durability.log(partition, messages)
+    elif len(messages) == 1:
+        place_all(messages)
+    else:
+        after_commit(offload.start, store, "files", partial(place_all, messages))
 
 
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],

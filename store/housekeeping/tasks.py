@@ -19,7 +19,7 @@ from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
-from store.mend import idxfiles
+from store.mend import idxfiles, lostfigures
 from store.partitions import volumes
 from store.problems import NO_BUG, is_no_room
 from store.quota import accounting
@@ -271,7 +271,10 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
     partition, mailbox = store.partitions[item[0]], item[1]
     if mailbox in partition.outdated:
         return newerfiles.take_in(store, partition, mailbox)
-    done = list(idxfiles.follow_files(store, partition, [mailbox]))
+    found, done = store.known(mailbox), []
+    if found is not None and found[0].partition == partition.name and partition.any_state(mailbox) is None:
+        done += lostfigures.restore(store, partition, *found)
+    done += idxfiles.follow_files(store, partition, [mailbox])
     repaired = repair_damaged(store, partition, mailbox)
     for correction in done + recount_some(store, partition, [mailbox])[0]:
         log.warning("repaired %s: %s", correction.where, correction.what)

@@ -1,5 +1,5 @@
-"""Runs the coroutine of a connection. It may wait for Deferreds; and for input, for which a Deferred would cost much of
-what a short command costs."""
+"""Runs the coroutine of a connection. It may wait for Deferreds; and for input and for syncs (`Done`), for which a
+Deferred's callbacks would cost much of what a short command costs."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
@@ -19,6 +19,24 @@ class _Input(tuple[object]):
 
 _WAITS = object()
 INPUT = cast(Awaitable[None], _Input((_WAITS,)))
+
+
+class Done(Deferred[None]):
+    """What one coroutine waits for. `Running` goes on with it directly; for all others it is a Deferred."""
+
+    waiting: "Running | None" = None
+
+    def end(self, failure: Exception | None = None) -> None:
+        """It is done, or has failed."""
+        running = self.waiting
+        if running is None:
+            self.callback(None) if failure is None else self.errback(failure)
+            return
+        self.waiting, self.called, self.result = None, True, None
+        if failure is None:
+            running.go_on()
+        else:
+            running.fail(failure)
 
 
 @define(eq=False)
@@ -57,7 +75,10 @@ class Running:
             self._wait(event)
 
     def _wait(self, event: Deferred[Any]) -> None:
-        event.addBoth(self._happened)
+        if isinstance(event, Done):
+            event.waiting = self
+        else:
+            event.addBoth(self._happened)
 
     def _happened(self, result: object) -> object:
         """What it waited for. A result stays with the Deferred, from which the coroutine takes it."""

@@ -10,15 +10,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durability import Durability, place_all
 from store.errors import StoreError
+from store.net.running import Done
 from store.net.threads import ReactorThreads
 from store.offload import Threads
 from store.partition.partition import Partition
@@ -32,9 +35,12 @@ except ImportError:         # the kernel is older than 4.18, or a sandbox does n
 
 log = logging.getLogger(__name__)
 
+Ended = Callable[[OSError | None], None]
+Batch = list[tuple[Done, Sequence[Staged]]]
+
 BATCHES = 8                 # batches of message files that threads sync at the same time
 SYNCS = 256                 # that the kernel has to do at the same time
-GATHER_SECONDS = 0.02       # for which message files wait for others that get their places too
+GATHER_SECONDS = 0.1       # for which message files wait for others that get their places too
 
 
 def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None) -> None:
@@ -53,7 +59,7 @@ class KernelSyncs:
         self._context = linux_aio.Context(most)
         self._most = most
         self._under_way = 0
-        self._waiting: deque[tuple[int, Deferred[None]]] = deque()
+        self._waiting: deque[tuple[int, Ended]] = deque()
         reactor.addReader(self)
 
     @classmethod
@@ -66,36 +72,35 @@ class KernelSyncs:
             log.info("the kernel does no syncs, threads do: %s", error)
         return None
 
-    def sync(self, handle: int) -> "Deferred[None]":
-        """Fires when the open file's octets are on disk, with an OSError when that has failed."""
-        done: Deferred[None] = Deferred()
+    def sync(self, handle: int, ended: Ended) -> None:
+        """Have `ended` called when the open file's octets are on disk, or with the error with which that has failed; it
+        must not raise."""
         if self._under_way < self._most:
-            self._begin(handle, done)
-            return done
+            self._begin(handle, ended)
+            return
         try:
-            self._waiting.append((os.dup(handle), done))
+            self._waiting.append((os.dup(handle), ended))
         except OSError:                 # there are no more descriptors, and a sync that has not begun has not failed
             self._under_way += 1
-            self._ended(_sync_at_once(handle), done)
-        return done
+            self._ended(ended, _sync_at_once(handle))
 
-    def _begin(self, handle: int, done: "Deferred[None]") -> None:
+    def _begin(self, handle: int, ended: Ended) -> None:
         operation = linux_aio.Operation.fdsync(handle)
-        operation.set_callback(lambda result: self._ended(result, done))
+        operation.set_callback(partial(self._ended, ended))
         self._under_way += 1
         try:
             self._context.submit(operation)
         except (SystemError, ValueError, OverflowError):        # as caio puts the errors of io_submit(2)
-            self._ended(_sync_at_once(handle), done)
+            self._ended(ended, _sync_at_once(handle))
 
-    def _ended(self, result: int, done: "Deferred[None]") -> None:
+    def _ended(self, ended: Ended, result: int) -> None:
         """`result` is that of the kernel: 0, or an error's negative number as 64 bits without a sign."""
         self._under_way -= 1
         if result:
             number = -result % (1 << 64)
-            done.errback(OSError(number, os.strerror(number)))
+            ended(OSError(number, os.strerror(number)))
         else:
-            done.callback(None)
+            ended(None)
 
     # What the reactor calls
 
@@ -112,8 +117,8 @@ class KernelSyncs:
         self._context.poll()
         self._context.process_events()
         while self._waiting and self._under_way < self._most:
-            handle, done = self._waiting.popleft()
-            self._begin(handle, done)
+            handle, ended = self._waiting.popleft()
+            self._begin(handle, ended)
             os.close(handle)
 
     def connectionLost(self, reason: Failure) -> None:
@@ -194,6 +199,64 @@ class _Placing:
                 place_all([self._waiting.popleft()])
 
 
+class _LogFlush:
+    """The flushes of a partition's log, one at a time: those who ask while one is under way share the next one. Nothing
+    but Unflushed comes of it: what is to be on disk has been committed."""
+
+    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
+        self._partition = partition
+        self._threads = threads
+        self._kernel = kernel
+        self._placing = _Placing(threads)
+        self._waiting: list[tuple[Done, Sequence[Staged]]] = []
+        self._under_way = False
+
+    def ask(self, staged: Sequence[Staged]) -> Done:
+        """Fires when a flush that began after this call has ended; then these messages get their places."""
+        done = Done()
+        self._waiting.append((done, staged))
+        if not self._under_way:
+            self._begin()
+        return done
+
+    def _begin(self) -> None:
+        self._under_way = True
+        batch, self._waiting = self._waiting, []
+        env, kernel, log_file = self._partition.env, self._kernel, None
+        if kernel is not None:
+            try:
+                log_file = env.unsynced()
+            except OSError:             # without a descriptor it takes `flush`
+                pass
+        try:
+            if kernel is not None and log_file is not None:
+                kernel.sync(log_file.handle, partial(self._synced, batch, log_file))
+            else:
+                self._threads.run("sync", self._partition.flush).addCallbacks(
+                    lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
+        except Exception as error:      # or nobody would ever ask for one again
+            self._ended(batch, error)
+
+    def _synced(self, batch: Batch, log_file: Unsynced, failure: OSError | None) -> None:
+        try:
+            self._partition.env.synced(log_file, failure)
+        except Exception as error:
+            self._ended(batch, error)
+        else:
+            self._ended(batch)
+
+    def _ended(self, batch: Batch, failure: Exception | None = None) -> None:
+        self._under_way = False
+        if self._waiting:
+            self._begin()
+        if failure is not None:
+            failure = _unflushed(failure)
+        for done, staged in batch:
+            if staged and failure is None:
+                after_commit(self._placing.add, staged)
+            done.end(failure)
+
+
 class SharedSyncs(Durability):
     """The shared syncs of an open store, one of each kind for each partition."""
 
@@ -203,29 +266,29 @@ class SharedSyncs(Durability):
         self._freeze = store.write_freeze
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
-        self._logs: dict[str, _Shared] = {}
-        self._placing: dict[str, _Placing] = {}
+        self._logs: dict[str, _LogFlush] = {}
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
         if self._kernel is not None and staged.named and not staged.full:
+            done = Done()
             try:
-                return self._kernel.sync(staged.unsynced()).addCallbacks(
-                    lambda _: staged.synced(), lambda failure: staged.synced(failure.value))
+                self._kernel.sync(staged.unsynced(), partial(_file_synced, staged, done))
             except StoreError:
                 return fail()
+            return done
         found = self._folders.get(partition.name)
         if found is None:
             found = self._folders[partition.name] = _Shared(
                 lambda batch: self._threads.run("sync", lambda: self._sync_staged(batch)), BATCHES)
         return found.ask(staged)
 
-    def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> "Deferred[None]":
+    def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Done:
         """Fires when everything committed so far is on disk; after that these messages get their places. Nothing but
-        Unflushed comes of it: what is to be synced has been committed."""
+        Unflushed comes of it."""
         found = self._logs.get(partition.name)
         if found is None:
-            found = self._logs[partition.name] = _Shared(lambda batch: self._flush(partition, batch))
+            found = self._logs[partition.name] = _LogFlush(partition, self._threads, self._kernel)
         return found.ask(staged)
 
     def discard(self, staged: Staged) -> None:
@@ -235,32 +298,6 @@ class SharedSyncs(Durability):
             staged.left = True
             staged.place()
         staged.abort()
-
-    def _flush(self, partition: Partition, batch: list[Sequence[Staged]]) -> "Deferred[None]":
-        try:
-            flushed = self._sync_log(partition)
-        except Exception:
-            flushed = fail()
-        if any(batch):
-            return flushed.addCallbacks(lambda _: after_commit(self._place, partition, batch), _unflushed)
-        return flushed.addErrback(_unflushed)
-
-    def _sync_log(self, partition: Partition) -> "Deferred[None]":
-        log_file = None
-        if self._kernel is not None:
-            with suppress(OSError):             # without a descriptor it takes `flush`
-                log_file = partition.env.unsynced()
-        if log_file is None or self._kernel is None:
-            return self._threads.run("sync", partition.flush)
-        return self._kernel.sync(log_file.handle).addCallbacks(
-            lambda _: partition.synced(log_file), lambda failure: partition.synced(log_file, failure.value))
-
-    def _place(self, partition: Partition, batch: list[Sequence[Staged]]) -> None:
-        found = self._placing.get(partition.name)
-        if found is None:
-            found = self._placing[partition.name] = _Placing(self._threads)
-        for each in batch:
-            found.add(each)
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
@@ -276,8 +313,19 @@ class SharedSyncs(Durability):
             batch[0].files.sync_names()
 
 
-def _unflushed(failure: Failure) -> None:
+def _file_synced(staged: Staged, done: Done, failure: OSError | None) -> None:
+    try:
+        staged.synced(failure)
+    except StoreError as error:
+        done.end(error)
+    else:
+        done.end()
+
+
+def _unflushed(failure: Exception) -> Unflushed:
     """What has kept a flush from being begun, too, leaves open what is on disk."""
-    if isinstance(failure.value, Unflushed):
-        failure.raiseException()
-    raise Unflushed(getattr(failure.value, "errno", None) or errno.EIO, str(failure.value)) from failure.value
+    if isinstance(failure, Unflushed):
+        return failure
+    unknown = Unflushed(getattr(failure, "errno", None) or errno.EIO, str(failure))
+    unknown.__cause__ = failure
+    return unknown

@@ -23,7 +23,7 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
 from mboxlist.engine.kv import Deadlock, Env, transact
-from mboxlist.engine.logfiles import Unsynced, last_write
+from mboxlist.engine.logfiles import last_write
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
@@ -165,10 +165,6 @@ class Partition:
     def flush(self) -> None:
         """Return when everything committed so far is on disk. Raises Unflushed."""
         self.env.flush()
-
-    def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
-        """A sync of what `env.unsynced` gave has ended. Raises Unflushed."""
-        self.env.synced(log_file, failure)
 
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""

@@ -260,13 +260,14 @@ def agree(store: "Store") -> None:
 
 def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
     """Whether one more message, of at least that size, fits."""
-    partition = store.partition_of(entry)
-    return _fits(store, partition, partition.quota_root(entry.id), octets)
+    partition, root = store.quota_of(entry)
+    return fits(store, partition, root, octets)
 
 
-def _fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
-    return not store.settings.quota_enforce or (
-        partition.quotas.glance(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
+def fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
+    """Whether one more message, of at least that size, fits that is charged to that root on the partition."""
+    return partition.quotas.has_room(root, octets, 1) and (
+        not store.domains.limited or not store.settings.quota_enforce or _fits_domain(store, root, octets))
 
 
 def _fits_domain(store: "Store", root: str, octets: int) -> bool:
@@ -284,7 +285,7 @@ def admit(store: "Store", partition: "Partition", root: str, octets: int) -> Non
 
     A refusal counts as one: see `QuotaTable.charge`. Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
     """
-    if _fits(store, partition, root, octets):
+    if fits(store, partition, root, octets):
         return
 
     def work(txn: "WriteTxn") -> StoreError:
@@ -296,11 +297,6 @@ def admit(store: "Store", partition: "Partition", root: str, octets: int) -> Non
             return refusal                      # and the transaction is committed
 
     raise partition.transact(work)
-
-
-def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
-    """Whether one more message, of at least that size, would not fit."""
-    return not has_room(store, entry, octets)
 
 
 def warning(store: "Store", entry: MailboxEntry, root: str | None = None) -> Warned | None:

@@ -139,6 +139,20 @@ class QuotaTable:
         """Use and limits as they are at this moment (see `btree.Table.glance`)."""
         return _use(root, self._table.glance(self._key(root)))
 
+    def has_room(self, root: str, octets: int, messages: int) -> bool:
+        """Whether that much more fits at this moment, or limits do not matter."""
+        if not self._enforced:
+            return True
+        data = self._table.glance(_DOMAIN_KEY if root == self._default_domain else root_key(root))
+        used, count, most, most_messages, _, _, _ = (
+            _RECORD.unpack(data) if data is not None
+            else _UNLIMITED_RECORD if SEPARATOR in root or root.startswith(DOMAIN) else _UNUSED_RECORD)
+        if most == DEFAULT:
+            most = self._default_octets
+        if most_messages == DEFAULT:
+            most_messages = self._default_messages
+        return not (0 <= most < used + octets or 0 <= most_messages < count + messages)
+
     def has(self, root: str, txn: Txn = None) -> bool:
         """Whether there is a row of that root."""
         return self._table.get(self._key(root), txn) is not None

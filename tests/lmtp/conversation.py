@@ -39,6 +39,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
+from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
 from store.users import lifecycle
@@ -189,7 +190,7 @@ class Place:
 
     def _fail(self, what, problem):
         error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
-        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (self.store, "stage"),
+        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (Partition, "stage"),
                   "authenticate": (authentication, "account_that_logs_in"), "write": (Staged, "write")}
         faults = Faults(self.monkeypatch)
         faults.fail(*places.get(what, places["write"]), error)

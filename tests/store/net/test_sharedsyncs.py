@@ -3,7 +3,7 @@
 import errno
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,10 +48,16 @@ class InHand(KernelSyncs):
     def __init__(self) -> None:
         self.begun: list[tuple[str, Deferred[None]]] = []
 
-    def sync(self, handle: int) -> "Deferred[None]":
+    def sync(self, handle: int, ended: Callable[[OSError | None], None]) -> None:
         done: Deferred[None] = Deferred()
+        done.addCallbacks(ended, lambda failure: ended(failure.value))
         self.begun.append((os.readlink(f"/proc/self/fd/{handle}"), done))
-        return done
+
+
+def synced(kernel: KernelSyncs, handle: int) -> "Deferred[None]":
+    done: Deferred[None] = Deferred()
+    kernel.sync(handle, lambda failure: done.callback(None) if failure is None else done.errback(failure))
+    return done
 
 
 @pytest.fixture
@@ -74,7 +80,7 @@ def test_the_kernel_syncs(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         file.write(b"x")
         file.flush()
-        done = kernel.sync(file.fileno())
+        done = synced(kernel, file.fileno())
         reactor.run_until(done)
     assert done.result is None
 
@@ -82,7 +88,7 @@ def test_the_kernel_syncs(tmp_path: Path) -> None:
 def test_what_the_kernel_cannot_sync_fails() -> None:
     reader, writer = os.pipe()
     kernel = KernelSyncs(Reactor())
-    done = kernel.sync(writer)                                          # fdatasync(2): EINVAL
+    done = synced(kernel, writer)                                          # fdatasync(2): EINVAL
     seen: list[OSError] = []
     done.addErrback(lambda failure: seen.append(failure.value))
     os.close(reader)
@@ -94,7 +100,7 @@ def test_more_than_the_kernel_takes_wait_for_their_turn(tmp_path: Path) -> None:
     reactor = Reactor()
     kernel = KernelSyncs(reactor, most=2)
     with (tmp_path / "file").open("wb") as file:
-        all_of_them = [kernel.sync(file.fileno()) for _ in range(9)]
+        all_of_them = [synced(kernel, file.fileno()) for _ in range(9)]
     for done in all_of_them:                                            # also with the file closed by its owner
         reactor.run_until(done)
     assert [done.result for done in all_of_them] == [None] * 9
@@ -105,7 +111,7 @@ def test_without_descriptors_it_is_synced_at_once(tmp_path: Path, faults: Faults
     kernel = KernelSyncs(reactor, most=1)
     faults.fail(os, "dup", OSError(errno.EMFILE, "no more descriptors"))
     with (tmp_path / "file").open("wb") as file:
-        first, second = kernel.sync(file.fileno()), kernel.sync(file.fileno())
+        first, second = synced(kernel, file.fileno()), synced(kernel, file.fileno())
         assert second.called and second.result is None
         reactor.run_until(first)
     assert first.result is None

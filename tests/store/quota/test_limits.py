@@ -68,7 +68,7 @@ def test_use_is_counted_but_not_limited_without_enforcement(tmp_path):
     fill(store, 3)
     assert use(store, "alice") == (300, 3)
     inbox = store.entry(MailboxName("alice", "INBOX"))
-    assert not roots.over_quota(store, inbox, 1000)
+    assert roots.has_room(store, inbox, 1000)
     admit(store, inbox, 1000)
     copy_messages(store, inbox, inbox, [1])
     assert roots.warning(store, inbox) is not None

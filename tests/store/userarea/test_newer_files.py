@@ -11,12 +11,14 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.names import INBOX, MailboxName
 from store.check.wholecheck import check
+from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.transactions import WriteTxn
 from store.store import Store
 from store.tables.index import chunk_key, decode, encode
+from store.tables.state import state_key
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver
@@ -233,6 +235,21 @@ def test_a_lost_record_comes_back_by_itself(small: Store) -> None:
     take_in(small)
     assert {uid: what for uid, what in seen(small).items() if uid != 6} == {
         uid: what for uid, what in before.items() if uid != 4}
+
+
+def test_lost_figures_come_back_by_themselves(small: Store) -> None:
+    """RFC 3501 §6.3.1, RFC 5530 §3: nobody is told that there is no such mailbox."""
+    partition, entry = small.partitions["primary"], small.entry(NAME)
+    writing.write_changed(small, hurry=True)
+    before = seen(small)
+    transact(partition.env, lambda txn: partition.states.delete(state_key(entry.id), txn))
+    partition.views.forget()
+    for look in (small.open_mailbox, small.status):
+        with pytest.raises(StoreError) as refused:
+            look(entry)
+        assert refused.value.problem is Problem.CORRUPT
+    take_in(small)
+    assert seen(small) == before
 
 
 def test_readers_own_flags_of_the_newer_file_win(small: Store) -> None:

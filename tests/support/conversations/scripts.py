@@ -53,6 +53,7 @@ from store.mailboxes import crosspartition, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
 from store.partition.messagefiles import MessageFile
+from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
 from store.store import Store
@@ -433,7 +434,7 @@ WAITING = {
 }
 FAILING = {
     **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
-    "write": (Staged, "write"), "stage": (Store, "stage"), "read": (MessageFile, "read"),
+    "write": (Staged, "write"), "stage": (Partition, "stage"), "read": (MessageFile, "read"),
     "refresh": (Store, "refresh_at_once"),
     "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
     "alert": (roots, "warning"),
