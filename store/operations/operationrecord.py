@@ -205,8 +205,9 @@ def _opened(folder: Path, how: int) -> Iterator[list[_Record]]:
             with contextlib.suppress(FileNotFoundError):
                 handle = privatefiles.open_handle(path)
                 stack.callback(os.close, handle)
-                living = not _try_to_lock(handle, how)
-                if os.path.samestat(os.fstat(handle), path.stat()) and (operation := _read(path)) is not None:
+                living = not _try_to_lock(handle, how)      # also of a file that is written anew now
+                there = living or os.path.samestat(os.fstat(handle), path.stat())
+                if there and (operation := _read(path)) is not None:
                     found.append(_Record(operation, handle, living))
         yield found
 

@@ -13,6 +13,7 @@ from store.check import wholecheck as checking
 from store.check.wholecheck import check
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
+from store.mend import userrecords
 from store.partition import processes
 from store.partition.marks import mark_behind
 from store.partitions import volumes
@@ -376,7 +377,7 @@ def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, faul
     assert check(damaged) == []
     (damaged.partitions["primary"].folder / "index" / "behind").unlink()
     others = processes.look(damaged.root / "run")[0] * 2
-    faults.around(checking.idxcheck, "look_inside", lambda *_: (others, []))
+    faults.around(userrecords, "look_inside", lambda *_: (others, []))
     assert check(damaged) == []
     change_copy(damaged, highestmodseq=60)
     assert [finding.what for finding in check(damaged)] == ["it is ahead of its mailbox"]

@@ -15,8 +15,8 @@ from tools.benchmarks.load.messages import Message, MessageFactory
 from tools.benchmarks.load.target import Target
 
 WARM = 5                    # times that an operation is done before it is measured
-SECONDS = 0.4               # that it is measured for, if it is done often enough in them, and not too often
-LEAST, MOST = 50, 1000
+SECONDS = 0.2               # that it is measured for, if it is done often enough in them, and not too often
+LEAST, MOST = 40, 1000
 STEP = 7919                 # users are taken far from each other
 FILES = 45_000              # descriptors that are wanted, for clients as for servers
 PARALLEL = 8                # connections that are opened at the same time
