@@ -35,7 +35,7 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
-from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.kv import Commits, Unflushed
 from store.accounts import refusallines
 from store.errors import StoreError, disk_problem
 from store.net.authentication import Authenticator
@@ -178,6 +178,7 @@ class Session:
         except SyntaxProblem as problem:
             self._refuse(problem.reply)
             return
+        before = Commits.total
         try:
             await self._actions[type(command)](command)
         except StoreError as error:
@@ -189,10 +190,14 @@ class Session:
             tell_refusal(log, logging.ERROR, f"{self._stream.id}: no answer", disk_problem(error))
             self._stream.abort()
             raise ConnectionLost from error
-        except Exception:
+        except Exception as error:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
-            if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands
-                raise Farewell(replies.BROKEN) from None
+            if isinstance(command, Data | Bdat):
+                if Commits.total != before:             # the message may have been delivered
+                    self._delivery.unanswered()
+                    self._stream.abort()
+                    raise ConnectionLost from error
+                raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
 
     @property

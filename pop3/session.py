@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.kv import Commits, Unflushed
 from pop3 import languages, replies, wire
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage
@@ -143,7 +143,7 @@ class Session:
         await self._carry_out(verb.decode("ascii"), command)
 
     async def _carry_out(self, verb: str, command: wire.Command) -> None:
-        bad = self._bad_commands
+        bad, before = self._bad_commands, Commits.total
         if self._held is not None:
             try:
                 self._held.require()
@@ -168,8 +168,11 @@ class Session:
             tell_refusal(log, logging.ERROR, f"{self._stream.id}: {self._user}: no answer", disk_problem(error))
             self._stream.abort()
             raise ConnectionLost from error
-        except Exception:
+        except Exception as error:
             log.exception("%s: %s: %s failed", self._stream.id, self._user, verb)
+            if Commits.total != before:             # what was asked for may be done
+                self._stream.abort()
+                raise ConnectionLost from error
             self._fail(replies.SERVER_BUG)
 
     def _fail(self, reply: bytes) -> None:

@@ -4,6 +4,7 @@ import logging
 from functools import partial
 
 from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.troubles import after_commit
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
 from store import offload
@@ -58,9 +59,12 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         log.exception("%s: QUIT failed", who)
         unless_committed(before, error)
         return None
-    log.info("%s has deleted %s%s", who, counted(len(asked)), f", and {len(uids) - len(asked)} by policy" if others
-             else "")
+    after_commit(_tell_removed, who, len(asked), len(uids) - len(asked) if others else None)
     return len(uids)
+
+
+def _tell_removed(who: str, asked: int, others: int | None) -> None:
+    log.info("%s has deleted %s%s", who, counted(asked), "" if others is None else f", and {others} by policy")
 
 
 def mark_seen(store: Store, drop: Maildrop, who: str) -> None:

@@ -159,6 +159,16 @@ def test_who_types_waits_for_the_server(tmp_path, said):
     assert under_way(tmp_path) == ([], [])
 
 
+def test_one_that_is_written_anew_meanwhile_counts(tmp_path, said, faults):
+    """The server says something about it just when somebody looks for a rival."""
+    leave_one(tmp_path, "import mbox", "carol")
+    with cut_off(tmp_path) as found:
+        faults.first(operationrecord, "_try_to_lock", lambda *_: found[0].done_again())
+        here = Here(tmp_path, "import maildir", "carol")
+        assert [one.kind for one in said()] == ["import mbox"] and not here.begun
+    assert here.join()
+
+
 def test_who_was_refused_in_part(tmp_path):
     """One that goes on after a part was refused for now is left, too: the server does that part."""
     for refusal, stops, left, said in [

@@ -129,6 +129,7 @@ def defaults(master: str, level: str, work: Path) -> dict[str, str]:
     found = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.hadoop.fs.permissions.umask-mode": "077",        # what Spark writes only its owner reads
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),

@@ -1,5 +1,5 @@
 """Whatever fails after a commit turns no answer: every step that follows the first commit of every changing command is
-made to fail, one at a time, and the answer is compared with what is there.
+made to fail, one at a time, and the answer is compared with what is there: of IMAP, LMTP and POP3.
 
 OK: it is done. NO, -ERR, 4xx: nothing is done. No answer, because the session has ended: one of both.
 """
@@ -20,14 +20,15 @@ from imap.settings import Settings as ImapSettings
 from lmtp.settings import Settings as LmtpSettings
 from mboxlist.names import MailboxName
 from pop3.settings import Settings as Pop3Settings
-from store.mailboxes import namespace
+from store.delivery.commit import Delivered
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.subscribing import subscribe, subscriptions
 from store.store import Store
 from store.values import Flag, Flags
 from tests.support import ROOT
 from tests.support.conversations.wire import Wire
-from tests.support.stores.stores import deliver, make_store
+from tests.support.stores.stores import HASH, deliver, make_store
 
 PRODUCT = tuple(str(ROOT / each) + "/" for each in ("imap", "lmtp", "mboxlist", "pop3", "store"))
 Step = CodeType
@@ -68,7 +69,7 @@ class Place:
         self.servers = {
             "imap": imap.protocol.factory(store, ImapSettings(plaintext_login=True), self.clock),
             "pop3": pop3.protocol.factory(store, Pop3Settings(plaintext_login=True), self.clock),
-            "lmtp": lmtp.protocol.factory(store, LmtpSettings(), self.clock)}
+            "lmtp": lmtp.protocol.factory(store, LmtpSettings(repeat_window=0), self.clock)}
         self.tries = 0
         self.session: Wire | None = None
 
@@ -145,5 +146,86 @@ def test_no_step_after_a_commit_turns_an_answer_of_imap(place: Place, command: b
     for step in list(steps)[len(command) % EACH::EACH]:
         answer, there, now, _, said = one_try(place, command, step)
         if there != before or now not in {"OK": [after], "NO": [before], "": [before, after]}[answer]:
+            untrue.append(f"{step.co_qualname}: {said!r}: {now}")
+    assert not untrue, f"{len(untrue)} of {len(steps)}:\n" + "\n".join(untrue)
+
+
+LMTP = {
+    "one": (b"DATA\r\n", b"Subject: %d\r\n\r\nText\r\n.\r\n", (b"alice",)),
+    "two": (b"DATA\r\n", b"Subject: %d\r\n\r\nText\r\n.\r\n", (b"alice", b"bob")),
+    "known": (b"DATA\r\n", b"Subject: known\r\n\r\nText\r\n.\r\n", (b"alice", b"bob")),
+    "chunk": (b"", b"BDAT 9 LAST\r\nSubject: ", (b"alice", b"bob"))}
+
+
+def delivery(place: Place, how: str, step: Step | None) -> tuple[list[int | None], list[int], dict[Step, None]]:
+    """The codes of the replies (None: there is none), how often each recipient has got the message, and the steps."""
+    place.tries += 1
+    begin, octets, users = LMTP[how]
+    wire = place.connect("lmtp")
+    wire.send(b"LHLO relay\r\nMAIL FROM:<a@example.org>\r\n" + b"".join(b"RCPT TO:<%b>\r\n" % user for user in users))
+    wire.send(begin)
+    said = wire.received()
+    assert said.count(b"250 2.1.5 ") == len(users), said
+    entries = [place.store.entry(MailboxName(user.decode(), "INBOX")) for user in users]
+    before = [place.store.status(entry).messages for entry in entries]
+    with Planted(step) as planted:
+        wire.send(octets.replace(b"%d", b"%d" % place.tries))
+    codes: list[int | None] = [int(line[:3]) for line in wire.received().splitlines()]
+    assert len(codes) == len(users) or wire.closed, codes
+    codes = [*codes[:len(users)], *[None] * (len(users) - len(codes))]       # it may say 421 after them
+    wire.hang_up()
+    for entry in entries:               # nothing that was acknowledged, or is seen, has lost its file
+        for row in place.store.open_mailbox(entry).rows[-1:]:
+            with place.store.open_message(entry, row) as file:
+                assert b"Subject" in file.read(0, file.size), step
+    return codes, [place.store.status(entry).messages - there for entry, there in zip(entries, before, strict=True)], \
+        planted.steps
+
+
+@pytest.mark.parametrize("how", LMTP)
+def test_no_step_after_a_commit_turns_an_answer_of_lmtp(place: Place, how: str) -> None:
+    """Each recipient has an answer of its own (RFC 2033 §4.2): 250 is delivered once, 4xx is not."""
+    codes, times, steps = delivery(place, how, None)
+    assert set(codes) == {250} and set(times) == {1} and steps
+    untrue = []
+    for step in list(steps)[len(how) % EACH::EACH]:
+        codes, times, _ = delivery(place, how, step)
+        possible = [{250: (1,), None: (0, 1)}.get(code, (0,)) for code in codes]
+        if any(found not in each for found, each in zip(times, possible, strict=True)):
+            untrue.append(f"{step.co_qualname}: {codes}: {times}")
+    assert not untrue, f"{len(untrue)} of {len(steps)}:\n" + "\n".join(untrue)
+
+
+POP3 = {"deleted": b"DELE 1\r\nDELE 3\r\n", "read and deleted": b"RETR 2\r\nDELE 1\r\n"}
+
+
+def quit_after(place: Place, commands: bytes, step: Step | None) -> tuple[bytes, set[int], dict[Step, None]]:
+    """The answer to QUIT, which of three messages have gone, and the steps."""
+    place.tries += 1
+    user = f"p{place.tries}"
+    firstuse.inbox(place.store, place.store.directory.add(user, HASH))
+    for number in range(3):
+        outcome, = deliver(place.store, b"Subject: %d\r\n\r\nText\r\n" % number, f"user/{user}/INBOX")
+        assert isinstance(outcome, Delivered), outcome
+    wire = place.connect("pop3")
+    wire.send(b"USER %b\r\nPASS secret\r\n" % user.encode() + commands)
+    assert b"-ERR" not in wire.received()
+    with Planted(step) as planted:
+        wire.send(b"QUIT\r\n")
+    said = wire.received()
+    assert said or wire.closed
+    left = place.store.open_mailbox(place.store.entry(MailboxName(user, "INBOX"))).rows["uid"].tolist()
+    return said[:4], {1, 2, 3} - set(left), planted.steps
+
+
+@pytest.mark.parametrize("how", POP3)
+def test_no_step_after_a_commit_turns_an_answer_of_pop3(place: Place, how: str) -> None:
+    """QUIT says whether what was marked has been removed (RFC 1939 §6)."""
+    said, gone, steps = quit_after(place, POP3[how], None)
+    assert said == b"+OK " and gone == {"deleted": {1, 3}, "read and deleted": {1}}[how] and steps
+    untrue = []
+    for step in list(steps)[len(how) % EACH::EACH]:
+        said, now, _ = quit_after(place, POP3[how], step)
+        if now not in {b"+OK ": [gone], b"-ERR": [set()], b"": [gone, set()]}[said]:
             untrue.append(f"{step.co_qualname}: {said!r}: {now}")
     assert not untrue, f"{len(untrue)} of {len(steps)}:\n" + "\n".join(untrue)

@@ -1,21 +1,25 @@
 """A small file system of its own, to be filled up."""
 
+import errno
+import itertools
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 
 class Volume:
-    """A tmpfs of so many octets, mounted at `folder` between entry and exit."""
+    """A tmpfs of so many octets, and files and folders, mounted at `folder` between entry and exit."""
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, inodes: int = 100_000) -> None:
         self.folder = folder
         self._size = size
+        self._inodes = inodes
         self._ballast = folder / "ballast"
 
     def __enter__(self) -> "Volume":
         self.folder.mkdir()
-        options = f"size={self._size},mode=0700"
+        options = f"size={self._size},nr_inodes={self._inodes},mode=0700"
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "onecopy-test", self.folder],
                               capture_output=True, check=False, timeout=30)
         assert done.returncode == 0, \
@@ -37,6 +41,19 @@ class Volume:
         with self._ballast.open("ab") as file:
             os.posix_fallocate(file.fileno(), file.tell(), self.free - leave)
 
+    def fill_inodes(self) -> None:
+        """Have so many files that there can be no more, while there is room for octets."""
+        self._ballast.mkdir()
+        for number in itertools.count():
+            try:
+                (self._ballast / str(number)).touch()
+            except OSError as error:
+                assert error.errno == errno.ENOSPC
+                return
+
     def release(self) -> None:
-        """Give back what `fill` took."""
-        self._ballast.unlink()
+        """Give back what was filled."""
+        if self._ballast.is_dir():
+            shutil.rmtree(self._ballast)
+        else:
+            self._ballast.unlink()

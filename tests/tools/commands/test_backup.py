@@ -111,8 +111,7 @@ def test_through_pipes(filled: Program, tmp_path: Path) -> None:
     unpacked = elsewhere(filled, "unpacked")
     unpacked.root.mkdir()
     subprocess.run(["tar", "-C", unpacked.root, "-xf", archive], check=True)
-    assert "it is inactive, and has no password" in unpacked("reconstruct", "--all", status=1)
+    assert "has no password" not in unpacked("reconstruct", "--all")    # each account is in its INBOX's store.idx
     assert [(row["mailbox"], row["messages"]) for row in unpacked.json("mailbox", "list")] == [  # type: ignore[attr-defined]
         ("INBOX", 6), ("Work", 0), ("INBOX", 6)]
-    told = unpacked("check", status=1).strip().splitlines()
-    assert len(told) == 2 and all("the account is lost" in line for line in told)
+    unpacked("check")

@@ -145,6 +145,7 @@ def test_the_command(spark: Any, back_ends: dict[str, Any], tmp_path: Path, monk
     assert max(counted) <= 50
     folder, = (tmp_path / "out/users").iterdir()
     assert parquet.read_table(folder).num_rows == made["totals"]["users"] > 8
+    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.parquet")} == {0o600}
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg class=\"chart\"") >= 6 and "Kinds of folder" in page and "@media print" in page
     (tmp_path / "before.json").write_text(json.dumps(made))

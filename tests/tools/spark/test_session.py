@@ -75,7 +75,7 @@ def run(capsys, *words):
     return status, out, error
 
 
-@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["shell"], ["export", "out"]])
+@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["shell"], ["sharing"]])
 def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command, faults):
     where = ["--root", place.stores[1]]
     faults.around(sparksession, "find_spec", lambda _, name: None if name == "pyspark" else 1)
@@ -146,6 +146,8 @@ def test_facts(spark, monkeypatch, capsys, place, tmp_path):
     first = json.loads(capsys.readouterr().out)
     assert program.main([*words]) == 0
     assert json.loads(capsys.readouterr().out)["rows_written"] < first["rows_written"] == first["rows"]
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
     expected = [row for row in place.expected["references"] if row["store"] == place.stores[1]]
     query = "SELECT count(*) AS n, max(store) AS store FROM references"
     for where in (there, str(tmp_path / "out")):
