@@ -41,6 +41,7 @@ class News:
         self._listeners: dict[int, list[Callback]] = {}
         self._learners: dict[int, Callable[[Change], None]] = {}
         self.forward: Callable[[Iterable[int], Sequence[Change]], None] = lambda mailboxes, changes: None
+        self.first: Callable[[], None] = lambda: None       # called when somebody listens and nobody did
         self._thread = threading.get_ident()
         self._call: Callable[..., object] | None = None
 
@@ -51,6 +52,8 @@ class News:
 
     def subscribe(self, mailbox: int, callback: Callback) -> Callback:
         """Have `callback` called whenever the mailbox may have changed; returns what ends that."""
+        if not self._listeners:
+            self.first()
         self._listeners.setdefault(mailbox, []).append(callback)
 
         def unsubscribe() -> None:

@@ -3,7 +3,8 @@
 Behind these there may be, after a 0, what a transaction changed of a mailbox (`changes.Change`): who has it open then
 reads these chunks of its index, and not all of them. Who has missed a change finds a gap in the MODSEQs, and reads all.
 
-Every process that has listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them. What
+Every process that has had listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them,
+what an event loop does in one turn in one datagram: to wake another process costs as much as a small command. What
 a full buffer has no room for (on many systems it holds ten datagrams) is kept, joined, and sent again. And since a hint
 can be lost all the same, listeners are called every POLL seconds without one.
 """
@@ -13,10 +14,10 @@ import logging
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from mboxlist import privatefiles
@@ -29,7 +30,8 @@ RETRY = 0.01        # seconds before news that found no room are sent again
 TRIES = 20          # how often, by a process without a reactor
 POLL = 60           # seconds; the mailboxes that are listened to are spread over them
 MOST_KEPT = 10_000  # mailboxes of which news are kept for one process that does not take them
-_MOST = 300         # mailboxes named in one datagram
+_MOST = 300         # mailboxes named in one datagram,
+_TOGETHER = 100     # and changes
 _FRESH = 1_000_000_000      # nanoseconds since the last change of the folder in which another could look the same
 
 
@@ -50,24 +52,43 @@ class NewsSocket:
         self._peers: list[str] = []
         self._looked = -1
         self._kept: dict[str, set[int]] = {}        # by process
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._reactor: Any = None
         self._tick = 0
+        self._bound = False
+        self._thread = 0                            # that of the reactor
+        self._collected: dict[int, None] = {}       # mailboxes of which the others are to hear when this turn ends,
+        self._changes: list[Change] = []            # and what was changed in them
         news.forward = self._send
 
     def start(self, reactor: Any) -> None:
-        """Listen."""
+        """Listen, as soon as anybody does in this process."""
         (self._folder / self._name).unlink(missing_ok=True)
-        self._socket.bind(self._address(self._name))
-        self._reactor = reactor
+        self._reactor, self._thread = reactor, threading.get_ident()
         self._news.listen_in_this_thread(reactor.callFromThread)
-        reactor.addReader(self)
+        self._news.first = self._listen
+        if self._news.subscribed():
+            self._listen()
         self._polling = reactor.callLater(1, self._poll)
+
+    def _listen(self) -> None:
+        if self._bound:
+            return
+        try:
+            self._socket.bind(self._address(self._name))
+        except OSError as error:            # listeners are called from time to time in any case
+            TROUBLES.met("news of other processes cannot be heard", str(error))
+            return
+        self._bound = True
+        self._reactor.addReader(self)
 
     def stop(self) -> None:
         """Listen no more."""
         self._polling.cancel()
-        self._reactor.removeReader(self)
+        self._send_collected()
+        self._news.first = lambda: None
+        if self._bound:
+            self._reactor.removeReader(self)
         with contextlib.suppress(OSError):          # who sends to it takes the name away
             (self._folder / self._name).unlink(missing_ok=True)
         self.close()
@@ -82,6 +103,23 @@ class NewsSocket:
         return f"/proc/self/fd/{self._directory}/{name}"
 
     def _send(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+        if threading.get_ident() != self._thread:
+            self._send_now(mailboxes, changes)
+            return
+        if not self._collected:
+            self._reactor.callLater(0, self._send_collected)
+        self._collected.update(dict.fromkeys(mailboxes))
+        self._changes += changes
+        if len(self._collected) >= _MOST or len(self._changes) >= _TOGETHER:
+            self._send_collected()
+
+    def _send_collected(self) -> None:
+        if self._collected:
+            mailboxes, changes = self._collected, self._changes
+            self._collected, self._changes = {}, []
+            self._send_now(mailboxes, changes)
+
+    def _send_now(self, mailboxes: Iterable[int], changes: Sequence[Change]) -> None:
         changed = os.fstat(self._directory).st_mtime_ns
         if changed != self._looked or time.time_ns() - changed < _FRESH:
             try:

@@ -130,10 +130,11 @@ class Begun:
 
 @contextlib.contextmanager
 def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False,
-          holds: Sequence[str] = ()) -> Iterator[Begun]:
+          holds: Sequence[str] | None = ()) -> Iterator[Begun]:
     """The operation is on record, on disk, while the block lasts. What ends it half way (no room, Ctrl-C) leaves the
     record, and it is finished later; `stops`: it is whole at any time, and only a kill cuts it off: of all else the
-    person hears who wanted it. Where another is under way that `holds` the same this waits for its end, and says so.
+    person hears who wanted it. Where another is under way that `holds` the same (None: everything) this waits for its
+    end, and says so.
 
     Raises StoreError DISK_FULL, UNAVAILABLE when it cannot be put on record.
     """
@@ -142,7 +143,7 @@ def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: 
         return
     began, this = time.time(), Begun(stops)
     operation = Operation(f"{time.strftime(NAME, time.gmtime(began))}-{os.getpid()}-{next(_numbers)}", kind, arguments,
-                          began, who, os.getpid(), holds=list(holds))
+                          began, who, os.getpid(), holds=[EVERYTHING] if holds is None else list(holds))
     path = root / FOLDER / operation.id
     try:
         handle = _in_turn(path, operation)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 
-from store.operations.operationrecord import begun
-
 if TYPE_CHECKING:           # what a small reconstruct does without
     from store.accounts.builtin import User
     from store.rebuild.outcome import Outcome
@@ -73,6 +71,7 @@ class Request:
 
     def begun(self, kind: str, arguments: dict[str, Any]) -> AbstractContextManager[object]:
         """It is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
+        from store.operations.operationrecord import begun  # here: what only looks needs none, and starts sooner
         return begun(self.root, kind, self.program, arguments)
 
     def correcting(self) -> AbstractContextManager[object]:

@@ -34,6 +34,7 @@ def line(more_is_better: bool, **values: float) -> Line:
     (line(True, cyrus=30), None),
     (line(True, onecopy_everything=1, cyrus=0), None),
     (line(False, onecopy_everything=0.0, cyrus=1), None),
+    (line(False, onecopy_everything=-1.0, cyrus=1), None),         # memory that went down meanwhile
 ])
 def test_the_ratio_is_to_the_better_peer(figure: Line, ratio: float | None) -> None:
     assert figure.ratio(LIKE) == pytest.approx(ratio)

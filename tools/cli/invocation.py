@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from attrs import frozen
 
 from store.errors import StoreError
-from store.operations.operationrecord import EVERYTHING, Begun, begun
 from store.settings import Settings
 from tools import storeowner
 from tools.cli.later import Later
@@ -19,6 +18,7 @@ from tools.cli.options import Config
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
+    from store.operations.operationrecord import Begun
     from store.quota.overview import Overview
     from store.store import Store
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 AGAIN = "_ONECOPY_AGAIN"    # in the environment of a command that the server does again
 
 _opened = Later("tools.cli.storeaccess:opened")     # numpy and the store take longer to load than all of `quota show`
+_begun = Later("store.operations.operationrecord:begun")
 _look = Later("store.quota.overview:look")          # the databases' tables are half of what `reconstruct --quota` loads
 
 
@@ -37,14 +38,16 @@ class Invocation:
     config: Config
     words: tuple[str, ...] = ()
 
-    def repeatable(self, kind: str, holds: Sequence[str] = (EVERYTHING,)) -> AbstractContextManager[object]:
+    def repeatable(self, kind: str, holds: Sequence[str] | None = None) -> AbstractContextManager[object]:
         """The command is on record while the block lasts, to be done again if it is cut off: for one of which the
-        second time does only what is left. None of its kind that `holds` the same is under way meanwhile.
-        Raises StoreError."""
+        second time does only what is left. None of its kind that `holds` the same (None: everything) is under way
+        meanwhile. Raises StoreError."""
         if os.environ.pop(AGAIN, ""):
             return nullcontext()        # the server does it again, and its record's lock is this process's
-        return begun(self.config.root, kind, self.arguments.program, {"words": list(self.words), "folder": os.getcwd()},
-                     stops=True, holds=holds)
+        record: AbstractContextManager[Begun] = _begun(
+            self.config.root, kind, self.arguments.program, {"words": list(self.words), "folder": os.getcwd()},
+            stops=True, holds=holds)
+        return record
 
     def act_as_owner(self, *, reads_as_root: bool = False) -> None:
         """Have this process act as the owner of the store, where root runs it. Raises Failure."""
@@ -95,7 +98,7 @@ class Parsers(Protocol):
         """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
 
 
-def each(items: Sequence[str], work: Callable[[str], None], operation: Begun | None = None) -> int:
+def each(items: Sequence[str], work: Callable[[str], None], operation: "Begun | None" = None) -> int:
     """Do `work` for each item; the refusals are printed, and the status is 1 if there were any. `operation`, of which
     the items are parts, learns of them, and it is said what becomes of a part that was refused for now."""
     status, left = 0, ""

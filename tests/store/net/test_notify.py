@@ -30,8 +30,15 @@ class Process:
         self.news, self.heard = News(), []
         self.socket = NewsSocket(root, self.news)
         self.socket._name = str(pid)
+        self.reactor = reactor
         if reactor is not None:
             self.socket.start(reactor)
+
+    def tell(self, mailboxes, changes=()):
+        """What was changed in one turn of the event loop."""
+        self.news.tell(mailboxes, changes)
+        if self.reactor is not None:
+            self.reactor.advance(0)
 
     def subscribe(self, *mailboxes):
         for mailbox in mailboxes:
@@ -49,11 +56,11 @@ def test_the_others_hear_and_the_sender_too(root):
     first, second = Process(root, 1, clock), Process(root, 2, clock)
     for process in (first, second):
         process.subscribe(7, 8)
-    first.news.tell([7])
+    first.tell([7])
     second.socket.doRead()
     assert first.heard == second.heard == [7]
     second.socket.stop()
-    first.news.tell([8])
+    first.tell([8])
     assert first.heard == [7, 8]
     first.socket.stop()
     assert os.listdir(root / "run" / "news") == []
@@ -69,7 +76,7 @@ def test_what_was_changed_comes_over_as_it_was_said(root):
     learnt = []
     second.news.learn(partition_number("primary"), learnt.append)
     second.subscribe(7, 8)
-    first.news.tell([7, 8], [*changes, Change(partition_number("primary"), 9, 4, None)])
+    first.tell([7, 8], [*changes, Change(partition_number("primary"), 9, 4, None)])
     second.socket.doRead()
     assert sorted(second.heard) == [7, 8]
     assert learnt == changes[:2]
@@ -81,19 +88,55 @@ def test_a_datagram_that_is_cut_off_teaches_nothing(root, octets):
     clock = Reactor()
     first, second = Process(root, 1, clock), Process(root, 2, clock)
     second.news.learn(0xFFFFFFFF, lambda change: pytest.fail("it has learnt something"))
+    second.subscribe(7)
     first.socket._socket.sendto(octets, first.socket._address("2"))
     second.socket.doRead()
     for process in (first, second):
         process.socket.stop()
 
 
+def test_one_turn_of_the_loop_is_one_datagram(root, faults):
+    """To wake another process costs as much as a small command."""
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    second.subscribe(7, 8)
+    learnt, sent = [], faults.watch(NewsSocket, "_send_to")
+    second.news.learn(1, learnt.append)
+    changes = [Change(1, 7, before, frozenset((before,))) for before in range(5)]
+    for change in changes:
+        first.news.tell([7], [change])
+    first.news.tell([8])
+    clock.advance(0)
+    second.socket.doRead()
+    assert len(sent) == 1 and learnt == changes and sorted(second.heard) == [7, 8]
+    first.news.tell([7])
+    first.socket.stop()                     # what was not sent yet is
+    second.socket.doRead()
+    assert sorted(second.heard) == [7, 7, 8]
+
+
+def test_a_process_in_which_nobody_listens_is_not_woken(root, faults):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    sent = faults.watch(NewsSocket, "_send_to")
+    first.tell([7])
+    assert sent == [] and os.listdir(root / "run" / "news") == []
+    second.subscribe(7)
+    first.tell([7])
+    second.socket.doRead()
+    assert len(sent) == 1 and second.heard == [7]
+    for process in (first, second):
+        process.socket.stop()
+    assert os.listdir(root / "run" / "news") == [] and clock.getDelayedCalls() == []
+
+
 def test_a_process_that_starts_later_hears_at_once(root):
     clock = Reactor()
     first = Process(root, 1, clock)
-    first.news.tell([1])                    # nobody is there
+    first.tell([1])                    # nobody is there
     second = Process(root, 2, clock)
     second.subscribe(2)
-    first.news.tell([2])
+    first.tell([2])
     second.socket.doRead()
     assert second.heard == [2]
 
@@ -104,7 +147,7 @@ def test_what_finds_no_room_is_sent_again(root):
     wanted = list(range(1, 2001))           # more datagrams than any buffer is set to hold
     second.subscribe(*wanted)
     for mailbox in wanted:
-        first.news.tell([mailbox])
+        first.tell([mailbox])
     second.socket.doRead()
     assert 0 < len(second.heard) < len(wanted)
     for _ in range(3):
@@ -122,25 +165,28 @@ def test_a_tool_waits_for_room(root, faults):
     server.subscribe(*wanted)
     faults.around(time, "sleep", lambda *_: server.socket.doRead())
     for mailbox in wanted:
-        tool.news.tell([mailbox])
+        tool.tell([mailbox])
     server.socket.doRead()
     assert sorted(server.heard) == wanted
 
 
 def test_a_tool_does_not_wait_for_ever(root, faults):
-    tool, _ = Process(root, 1, None), Process(root, 2, Reactor())
+    tool, server = Process(root, 1, None), Process(root, 2, Reactor())
+    server.subscribe(1)
     slept = []
     faults.around(time, "sleep", lambda _, seconds: slept.append(seconds))
     while not slept:
-        tool.news.tell([1])
+        tool.tell([1])
     assert len(slept) == notify.TRIES
 
 
 def test_a_process_that_is_gone_is_forgotten(root):
     clock = Reactor()
     first, second = Process(root, 1, clock), Process(root, 2, clock)
+    for process in (first, second):
+        process.subscribe(1)
     second.socket._socket.close()           # as when it is killed: the name stays
-    first.news.tell([1])
+    first.tell([1])
     assert sorted(os.listdir(root / "run" / "news")) == ["1"]
 
 

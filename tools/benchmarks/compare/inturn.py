@@ -36,18 +36,22 @@ class Outcome:
 
 def measured(targets: Sequence[Target], names: Sequence[str], repeats: int, options: Options, patience: float
              ) -> Outcome:
-    """Run all. `patience`: how many seconds to wait, before each, until other programs leave the machine alone."""
+    """Run all. `patience`: how many seconds to wait, before each, until other programs leave the machine alone.
+    An interrupt ends it; what has been measured is still given."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     salt, found = f"{time.time_ns():x}", Outcome()
-    for name, run, target in product(names, range(repeats), targets):
-        _wait_until_quiet(patience)
-        context = Context(target, options, name, run, f"{salt}/{run}")
-        _run(context)
-        _tell(context)
-        found.samples += context.samples
-        if context.errors:
-            found.errors.setdefault((name, target.name), Counter()).update(context.errors)
+    try:
+        for name, run, target in product(names, range(repeats), targets):
+            _wait_until_quiet(patience)
+            context = Context(target, options, name, run, f"{salt}/{run}")
+            _run(context)
+            _tell(context)
+            found.samples += context.samples
+            if context.errors:
+                found.errors.setdefault((name, target.name), Counter()).update(context.errors)
+    except KeyboardInterrupt:
+        found.errors["all", "all"] = Counter(["it was interrupted"])
     return found
 
 

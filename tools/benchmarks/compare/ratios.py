@@ -29,7 +29,7 @@ class Line:
         if not ours or not theirs:
             return None
         best = max(theirs) if self.more_is_better else min(theirs)
-        if best <= 0:
+        if best <= 0 or ours <= 0:
             return None
         return ours / best if self.more_is_better else best / ours
 

@@ -9,12 +9,13 @@ from tools.benchmarks.load.bytestream import Address, ProtocolError, Stream
 class Lmtp:
     """One LMTP connection, kept open for many messages."""
 
-    __slots__ = ("stream", "pipelining", "sent_at")
+    __slots__ = ("stream", "pipelining", "sent_at", "refused")
 
     def __init__(self, address: Address) -> None:
         self.stream = Stream(address)
         self.pipelining = False
         self.sent_at = 0.0
+        self.refused = b""              # the last reply that was not positive
 
     async def hello(self) -> None:
         """Read the greeting and say LHLO."""
@@ -44,7 +45,7 @@ class Lmtp:
         answer = await self._reply()
         if not answer[-1].startswith(b"354"):
             await self._ask(b"RSET\r\n")
-            raise ProtocolError(f"DATA: {answer[-1]!r}")
+            raise ProtocolError(f"DATA: {answer[-1]!r} after {self.refused!r}")
         await self.stream.send(data)
         self.sent_at = time.perf_counter()
         return await self._count_accepted(accepted)
@@ -64,7 +65,10 @@ class Lmtp:
         count = 0
         for _ in range(replies):
             answer = await self._reply()
-            count += answer[-1].startswith(b"250")
+            if answer[-1].startswith(b"250"):
+                count += 1
+            else:
+                self.refused = answer[-1]
         return count
 
     async def _expect(self, code: bytes) -> list[bytes]:

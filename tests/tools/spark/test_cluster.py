@@ -1,0 +1,81 @@
+"""A standalone cluster, whose workers' Python has no onecopy: what comes with the session is enough; a worker that goes
+for good changes no answer, and leaves nothing over. (An executor that is killed: test_death, test_rebuild.)"""
+
+import sys
+
+import pytest
+
+from tests.tools.spark.conftest import CLUSTER
+from tests.tools.spark.test_engines import contents
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild.localplan import Local
+from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, Plan
+from tools.spark.rebuild.rebuildjob import BEGUN, make_plan
+from tools.spark.rebuild.sparkplan import Spark
+
+WHERE = [CLUSTER]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cluster") / "store"
+    generate(root, Shape(60, 4, 4, seed=3, small=True))
+    return root
+
+
+@pytest.fixture(scope="module")
+def wanted(root, tmp_path_factory):
+    """The plan that one process makes."""
+    folder = tmp_path_factory.mktemp("wanted")
+    total = make_plan(root, folder, Local()).total
+    return contents(Plan(folder)), total
+
+
+def right(folder, manifest, wanted):
+    """Whether it is the right plan, with nothing beside it."""
+    assert (contents(Plan(folder)), manifest.total) == wanted
+    assert {path.name for path in folder.iterdir()} == {*SCHEMAS, MANIFEST, BEGUN}
+    left = {path.suffix for table in SCHEMAS for path in (folder / table).iterdir() if path.is_dir()}
+    assert left == set()
+
+
+def test_workers_have_no_onecopy_of_their_own(spark):
+    def where(number):
+        import sys
+
+        import tools.spark
+        return tools.spark.__file__, sys.prefix
+
+    found = set(spark.sparkContext.parallelize(range(8), 8).map(where).collect())
+    assert {".zip" in module for module, _ in found} == {True}
+    assert {prefix for _, prefix in found} == {str(spark.nodes.folder / "bare")} != {sys.prefix}
+
+
+def test_a_worker_that_goes_for_good(spark, root, tmp_path, wanted):
+    """In the middle of a task, which is done again by the one that is left."""
+    place = str(tmp_path / "gone")
+
+    def goes(batches):
+        import os
+        import signal
+        for batch in batches:
+            yield batch
+            try:
+                os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                continue
+            line = [os.getpid()]                    # then the daemon, the executor, and the worker
+            for _ in range(3):
+                with open(f"/proc/{line[-1]}/stat") as status:
+                    line.append(int(status.read().rpartition(")")[2].split()[1]))
+            for pid in reversed(line):
+                os.kill(pid, signal.SIGKILL)
+
+    class Mortal(Spark):
+        def run(self, plan, name, tasks, work):
+            super().run(plan, name, tasks, (lambda task: goes(work(task))) if name == "read" else work)
+
+    right(tmp_path / "plan", make_plan(root, tmp_path / "plan", Mortal(spark)), wanted)
+    lost, = (node for node in spark.nodes.workers if node.process.poll() is not None)
+    spark.nodes.workers.remove(lost)
+    spark.nodes.add_worker()                        # for the tests that follow
