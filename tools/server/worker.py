@@ -56,8 +56,6 @@ LEAVING = 3.0               # seconds of a stop in which `store.idx` are written
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
 SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
-_M_MMAP_THRESHOLD = -3      # mallopt(3)
-LARGE_BLOCK = 4 << 20       # octets of memory that go back to the kernel when they are free
 
 
 def run(worker_config: WorkerConfig) -> None:
@@ -66,7 +64,6 @@ def run(worker_config: WorkerConfig) -> None:
     reactor = install()
     give_back()
     _allow_many_files()
-    give_back_memory()
     who, broken = f"{NAME}, {worker_config.name}", partial(_end_broken, config.root)
     finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
     opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
@@ -99,16 +96,6 @@ def _allow_many_files() -> None:
     """A connection is an open file, and the soft limit is 1,024 nearly everywhere."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def give_back_memory() -> None:
-    """Have the C library ask the kernel for each large block by itself, and give it back when it is free.
-
-    By default it does so only until the first one is freed: then blocks of that size come from the heap, and each
-    thread that has checked a password keeps the 16 MiB of scrypt there (mallopt(3), M_MMAP_THRESHOLD)."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)       # not every C library has it
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 def _end_broken(root: Path) -> None:
