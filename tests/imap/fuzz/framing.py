@@ -12,9 +12,11 @@ from imap.commandreader import CommandReader
 from imap.settings import Settings
 from imap.wire.framer import Frame
 from store.net.linestates import KEPT
+from store.net.running import INPUT
 from store.net.stream import StreamFactory
 from tests.support.conversations.wire import Wire
 
+IDLE = 1800.0           # seconds that a client may take until its next command
 _LITERAL = re.compile(rb"\{([0-9]+)(\+?)\}$")
 _ONLY_DIGITS = re.compile(rb"[0-9]{%d}\+\}$" % (KEPT - 2))
 _TAG_CHARS = rb"[^\x00-\x20\x7f-\xff(){%*\"\\+]+"
@@ -113,10 +115,11 @@ class Reference:
 
 
 class Heard:
-    """A session that only reads, and keeps what it has read."""
+    """A session that only reads, as `imap.session` does for who has logged in, and keeps what it has read."""
 
     def __init__(self, stream, limits, clock):
         self.stream = stream
+        self.clock = clock
         self.seen = []
         self.reading = CommandReader(stream, Settings(), clock)
         self.reading.framer.limits = limits
@@ -124,7 +127,13 @@ class Heard:
     async def run(self):
         """Read commands until it cannot be known where the next one begins."""
         while True:
-            step = await self.reading.command(self._message)
+            deadline = self.clock.seconds() + IDLE
+            if self.stream.await_input(deadline):
+                await INPUT
+            line = self.stream.line_at_once(self.reading.framer.limits.line)
+            step = None if line is None else self.reading.framer.line(line)
+            if not isinstance(step, Frame):
+                step = await self.reading.command(self._message, step, deadline)
             if isinstance(step, Frame):
                 self.seen.append(step)
                 continue

@@ -70,7 +70,7 @@ def sound(value, length):
         return all(sound(getattr(value, one.name), length) for one in attrs.fields(type(value)))
     if isinstance(value, tuple | frozenset):
         return len(value) <= 2 * length + 20 and all(sound(one, length) for one in value)
-    if isinstance(value, bool | Enum | datetime.date | Secret | BuiltinFunctionType | None):
+    if isinstance(value, bool | Enum | datetime.date | Secret | BuiltinFunctionType | type | None):
         return True
     if isinstance(value, int):
         return -253402300800 <= value <= MAX_NUMBER64
