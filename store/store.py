@@ -94,6 +94,10 @@ class Store:
         partition = self.partitions.get(entry.partition)
         return self.read_only or (partition is not None and partition.read_only)
 
+    def is_put_off(self, entry: MailboxEntry) -> bool:
+        """Whether changes in that mailbox wait while others can be changed."""
+        return not self.read_only and self.is_read_only(entry)
+
     def require_writable(self) -> None:
         """What changes on all partitions begins on none while one takes no changes. Raises StoreError READ_ONLY."""
         if len(self.writable) < len(self.partitions):

@@ -162,7 +162,7 @@ class Rounds:
             log.error("expire: nothing is expired: %s", complaint)
         self._save(store)
         for entry in after(store, record.position):
-            if not store.is_read_only(entry):
+            if not store.is_put_off(entry):
                 yield entry.id
             while self._more:
                 yield entry.id

@@ -228,10 +228,10 @@ def _restore(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray 
 
 
 def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
-    """Those mailboxes, but on partitions that are only read."""
+    """Those mailboxes, but for those on a partition that alone is only read."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
     return [entry.id for when, entry in store.mailboxes.deleted.all()
-            if when <= until and not store.is_read_only(entry)]
+            if when <= until and not store.is_put_off(entry)]
 
 
 @problems()
