@@ -9,6 +9,7 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
 from tests.support.faults.volume import Volume
+from tests.support.processes import wait
 from tests.support.readers import trace
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
@@ -41,7 +42,7 @@ def test_below_the_reserve_new_mail_is_put_off(volume: Volume) -> None:
                 imap.ok("EXPUNGE")                  # making room must be possible
             with Pop3(server.pop3, "bob", PASSWORD) as pop3:
                 assert trace.below(pop3.message(1), SENDER) == first
-            assert server.staged == []
+            wait.until(lambda: server.staged == [], "messages have their places", pid=server.pid, limit=30)
             server.check()
             volume.release()
             replies = lmtp.deliver(SENDER, ["alice", "bob"], second)

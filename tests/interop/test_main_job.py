@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from attrs import define, field
 
+from tests.support.processes import wait
 from tests.support.readers import readers, trace
 from tests.support.servers.postfix import DOMAIN, Postfix
 from tests.support.servers.server import PASSWORD, Server
@@ -121,5 +122,5 @@ def test_each_message_is_there_once(job: Job) -> None:
         assert trace.below(octets, sender(number), relayed=True) == job.sent[number]
         numbers.add(number)
     assert len(numbers) == HOW_MANY
-    assert job.server.staged == []
+    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=30)
     job.server.check()

@@ -15,6 +15,7 @@ from attrs import define, field
 from mboxlist.names import MailboxName
 from store.opening import open_store
 from store.settings import Settings
+from tests.support.processes import wait
 from tests.support.readers import trace
 from tests.support.servers.relay import DOMAIN, memory
 from tests.support.servers.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_policy
@@ -105,5 +106,5 @@ def test_everything_arrives_as_it_was_sent_and_is_stored_once(job: Job, relay_fo
         assert Counter(numbers) == Counter(number for number, crowd in crowds.items() if user in crowd), user
         for number, octets in zip(numbers, found, strict=True):
             assert trace.below(octets, sender(number), relayed=True) == sent[number], f"{user}: {number} has changed"
-    assert job.server.staged == []
+    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=30)
     job.server.check()

@@ -24,6 +24,7 @@ from tools.exits import Failure
 UNPACKED = Path(sys.prefix) / "unpacked/dovecot/usr/lib/dovecot"
 PACKAGES = {Path("/usr/lib/dovecot/imap"): "dovecot-imapd", UNPACKED / "lmtp": "dovecot-lmtpd",
             UNPACKED / "pop3": "dovecot-pop3d"}
+TRIES = 20                  # until all mailboxes are there
 QUOTA = 1 << 20             # KiB of each user
 MODE = 0o644                # of what its processes read as users of their own
 
@@ -69,12 +70,16 @@ def dovecot(place: Path, users: int, style: Style) -> Iterator[Target]:
 
 
 def _make_inboxes(place: Path, users: int) -> None:
-    """All at once: two first deliveries to one user at the same time can fail over making it. Raises Failure."""
-    found = _said(shutil.which("doveadm") or "doveadm", "-c", str(place / "dovecot.conf"), "mailbox", "status", "-A",
-                  "messages", "INBOX")
-    if len(found.splitlines()) != users:
-        raise Failure(f"Dovecot did not make all mailboxes: {privatefiles.read_text(place / 'log', 'replace')[-500:]}",
-                      1)
+    """All at once: two first deliveries to one user at the same time can fail over making it. Dovecot answers on its
+    ports before all of it has started, so it is asked again. Raises Failure."""
+    command = (shutil.which("doveadm") or "doveadm", "-c", str(place / "dovecot.conf"), "mailbox", "status", "-A",
+               "messages", "INBOX")
+    for _ in range(TRIES):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if len(done.stdout.splitlines()) == users:
+            return
+    raise Failure(f"Dovecot did not make all mailboxes: {done.stderr[-500:]}"
+                  f"{privatefiles.read_text(place / 'log', 'replace')[-500:]}", 1)
 
 
 def _said(*words: str) -> str:
