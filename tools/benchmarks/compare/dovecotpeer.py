@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ from tools.exits import Failure
 UNPACKED = Path(sys.prefix) / "unpacked/dovecot/usr/lib/dovecot"
 PACKAGES = {Path("/usr/lib/dovecot/imap"): "dovecot-imapd", UNPACKED / "lmtp": "dovecot-lmtpd",
             UNPACKED / "pop3": "dovecot-pop3d"}
-TRIES = 20                  # until all mailboxes are there
+STARTING = 60.0             # seconds in which all of it has started
+AGAIN = 0.2                 # seconds until it is asked again
 QUOTA = 1 << 20             # KiB of each user
 MODE = 0o644                # of what its processes read as users of their own
 
@@ -74,12 +76,15 @@ def _make_inboxes(place: Path, users: int) -> None:
     ports before all of it has started, so it is asked again. Raises Failure."""
     command = (shutil.which("doveadm") or "doveadm", "-c", str(place / "dovecot.conf"), "mailbox", "status", "-A",
                "messages", "INBOX")
-    for _ in range(TRIES):
+    until = time.monotonic() + STARTING
+    while True:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if len(done.stdout.splitlines()) == users:
             return
-    raise Failure(f"Dovecot did not make all mailboxes: {done.stderr[-500:]}"
-                  f"{privatefiles.read_text(place / 'log', 'replace')[-500:]}", 1)
+        if time.monotonic() > until:
+            raise Failure(f"Dovecot did not make all mailboxes: {done.stderr[-500:]}"
+                          f"{privatefiles.read_text(place / 'log', 'replace')[-500:]}", 1)
+        time.sleep(AGAIN)
 
 
 def _said(*words: str) -> str:
