@@ -134,8 +134,7 @@ async def _take(session: Session, arriving: Arriving, staged: Staged, data: byte
     try:
         if header is not None and not header.is_ascii(data):
             raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
-        staged.write(data)
-        if staged.full:
+        if staged.write(data):
             await durable.spill(session.store, staged)
     except Exception as error:          # of whatever kind: `append` raises it when the command is complete
         arriving.failure = error
