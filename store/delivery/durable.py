@@ -269,10 +269,13 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
         if partition.files is not staged.files:
             copy = await _copy(store, staged, partition)
         outcomes = await _committed(store, durability, partition, copy, targets, received)
+        refused = False
         for target, outcome in zip(targets, outcomes, strict=True):
-            if target.appended and isinstance(outcome, Delivered):
+            if isinstance(outcome, StoreError):
+                refused = True
+            elif target.appended and isinstance(outcome, Delivered):
                 after_commit(stored_lately(store).note, store, target, copy)
-        if alone and copy.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
+        if alone and copy.concealed and not refused:
             copy.left = True                # there is no other try
         await _on_disk(store, durability, partition, (copy,))
         return outcomes

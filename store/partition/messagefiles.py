@@ -239,12 +239,16 @@ class MessageFiles:
 
     def will_need(self, digest: bytes) -> None:
         """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
-        with suppress(OSError):
+        try:
             handle = privatefiles.open_handle(self.path(digest))
-            try:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(handle)
+        except OSError:
+            return
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
         """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
