@@ -40,8 +40,8 @@ COUNTS = {
     "UID SEARCH UNSEEN": 53,
     "SELECT": 93,
     "STATUS": 121,
-    "APPEND": 413,
-    "LMTP": 240,
+    "APPEND": 354,
+    "LMTP": 198,
     "RETR": 68,
 }
 
