@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from mboxlist.engine.kv import Failure as DatabaseFailure
+from mboxlist.engine.transact import Failure as DatabaseFailure
 from store.errors import StoreError
 from store.filelock import temporary
 from store.settings import Settings
