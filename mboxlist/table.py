@@ -14,7 +14,8 @@ from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import WriteFreeze, read_only_error
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mboxlist.engine.kv import Commits, Unflushed
+from mboxlist.engine.transact import Commits, Unflushed
 from pop3 import languages, replies, wire
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage

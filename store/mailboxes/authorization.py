@@ -10,7 +10,7 @@ from attrs import evolve
 from mboxlist import acl
 from mboxlist.annotations import LAST_USE
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName

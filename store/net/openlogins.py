@@ -26,7 +26,7 @@ from functools import partial
 
 from attrs import define, evolve, field
 
-from mboxlist.engine.kv import Failure
+from mboxlist.engine.transact import Failure
 from store import changes
 from store.accounts.base import Account, Status, delivery_problem
 from store.errors import NotAtOnce, Problem, StoreError

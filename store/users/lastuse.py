@@ -12,7 +12,7 @@ from attrs import frozen
 
 from mboxlist.annotations import LAST_LOGIN, LAST_READ, Annotations
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.backup.archive import Archive, Scope

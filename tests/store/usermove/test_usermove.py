@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store import hosting, offload
 from store.accounts.builtin import BuiltinDirectory

@@ -5,7 +5,7 @@ import shutil
 
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
 from store.accounts.builtin import User
