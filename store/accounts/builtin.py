@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Deadlock, transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxNames
 from store.accounts.aliases import Aliases, legal_aliases

@@ -6,7 +6,7 @@ INBOX comes last: who has one is no new user, and gets nothing more. So what a c
 import logging
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName

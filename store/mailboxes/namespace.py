@@ -7,7 +7,7 @@ from contextlib import suppress
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Failure, Unflushed, transact
+from mboxlist.engine.transact import Failure, Unflushed, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem, legal_path, new_name

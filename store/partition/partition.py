@@ -22,8 +22,9 @@ from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
-from mboxlist.engine.kv import Deadlock, Env, transact
+from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import last_write
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
@@ -299,7 +300,7 @@ class Partition:
     # Writing
 
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
-        """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
+        """The result of `work`, committed but not flushed; it may run more than once. `seconds`: see `engine.transact`.
 
         Raises what `work` raises, and StoreError BUSY (also NotAtOnce), DISK_FULL, UNAVAILABLE.
         """

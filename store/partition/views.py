@@ -10,7 +10,8 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.engine.kv import Deadlock, Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf, Step

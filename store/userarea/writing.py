@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
