@@ -156,7 +156,7 @@ def test_in_a_large_mailbox_a_command_calls_no_more_functions(sends, command, si
 
 
 def least_calls(send) -> int:
-    """How many functions are called when the command is sent again and again: the first ones fill what is remembered."""
+    """How many functions are called when the command is sent again and again: the first fill what is remembered."""
     least = 1 << 30
     for number in range(6):
         with Counted() as counted:

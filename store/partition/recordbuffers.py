@@ -246,7 +246,7 @@ class Shelf:
             return seen
 
     def stepped(self, mailbox: int, known: Records | Mailbox, steps: Sequence[Step], figures: MailboxState) -> Records:
-        """The records after these changes of single records, the last of all that there were, one after another; `known`
+        """The records after these changes of single records, the last ones that there were, in turn; `known`
         has only some of them, or none. In an array that nobody holds, when there is one as new as the first of them:
         what it costs does not depend on the size of the mailbox."""
         first, copy = steps[0].before, None

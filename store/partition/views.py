@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env

@@ -155,7 +155,7 @@ def address(view):
 
 
 def test_a_change_is_not_a_copy(store, faults):
-    """Two sessions, one changes a flag, both look: two or three arrays serve for ever, and nobody reads what was written.
+    """Two sessions, one changes a flag, both look: two or three arrays serve for ever, and nobody reads what is stored.
     """
     entry = big(store)
     one, two = store.open_mailbox(entry), store.open_mailbox(entry)
