@@ -112,7 +112,7 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
         return (figures, rows,
                 list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
 
-    read = transact(partition.env, work)
+    read = transact(partition.env, work, reads=True)
     if read is None:
         return None
     state, rows, readers, uidls = read
