@@ -36,7 +36,7 @@ from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
-from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
+from store.partition.views import LOCK_SECONDS, MailboxViews
 from store.problems import REFUSED, refusal, refused
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
@@ -336,9 +336,8 @@ class Partition:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
             unwritten.add(mailbox)
-        if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, figures, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, figures, uid, record))
+        if txn.step is not None and len(changed) == 1:
+            self.views.step(changed[0], txn.step)
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())
