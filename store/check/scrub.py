@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.setaside import stands_in_the_way
 from store.check.filecheck import is_file, repair_of_strangers
 from store.check.layout import REPAIR

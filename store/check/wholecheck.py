@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from attrs import evolve
 
-from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from store import hosting, offload

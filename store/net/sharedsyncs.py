@@ -16,8 +16,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from mboxlist.engine.kv import Unflushed
 from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durability import Durability, place_all
 from store.errors import StoreError

@@ -23,8 +23,9 @@ from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import read_mark, shown
-from mboxlist.engine.kv import Deadlock, Env, transact
+from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import last_write
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import Change, News, partition_number
@@ -36,7 +37,7 @@ from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
-from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
+from store.partition.views import LOCK_SECONDS, MailboxViews
 from store.problems import REFUSED, refusal, refused
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
@@ -313,7 +314,7 @@ class Partition:
     # Writing
 
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
-        """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
+        """The result of `work`, committed but not flushed; it may run more than once. `seconds`: see `engine.transact`.
 
         Raises what `work` raises, and StoreError BUSY (also NotAtOnce), DISK_FULL, UNAVAILABLE.
         """
@@ -349,9 +350,8 @@ class Partition:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
             unwritten.add(mailbox)
-        if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, figures, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, figures, uid, record))
+        if txn.step is not None and len(changed) == 1:
+            self.views.step(changed[0], txn.step)
         if changed:
             self._news.tell(changed, [Change(self._number, *each) for each in changes]
                             if len(changes) <= TOLD_TOGETHER else ())

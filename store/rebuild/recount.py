@@ -10,7 +10,7 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition

@@ -7,7 +7,7 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.generations import generation
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
@@ -341,20 +341,25 @@ class _Round:
     def _tidy(self, mailbox: int, names: set[MailboxName]) -> None:
         """Take away the files that the mailbox has under other names, when its own is where it belongs."""
         try:
-            with Locks(self._partition) as locks:
-                if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
-                    self._unwritten.changed.add(mailbox)
-                    return
-                found = self._store.known(mailbox)
-                here = found is not None and found[0].partition == self._partition.name
-                now = right_place(self._partition, *found) if found is not None and here else None
-                places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
-                for old in places - {now}:
-                    remove_file(self._partition, old, mailbox)
+            if any(old.exists() for old in self._elsewhere(mailbox, names)):
+                with Locks(self._partition) as locks:
+                    if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
+                        self._unwritten.changed.add(mailbox)
+                        return
+                    for old in self._elsewhere(mailbox, names):
+                        remove_file(self._partition, old, mailbox)
         except (OSError, StoreError, Failure) as error:
             self._unwritten.failed(mailbox, str(error))
         else:
             self._unwritten.tidied(mailbox, names)
+
+    def _elsewhere(self, mailbox: int, names: set[MailboxName]) -> set[Path]:
+        """Where a file of the mailbox may be that does not belong there."""
+        found = self._store.known(mailbox)
+        here = found is not None and found[0].partition == self._partition.name
+        now = right_place(self._partition, *found) if found is not None and here else None
+        places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
+        return places - {now} if now is not None else places
 
     def _is_right(self, mailbox: int) -> bool:
         """Whether the mailbox is no more, or has its file where it belongs, here or on another partition."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import INBOX, MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
