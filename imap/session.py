@@ -24,7 +24,7 @@ from imap.wire.commands import BadCommand, Head, State
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
-from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import TROUBLES
 from store import offload
 from store.accounts import refusallines

@@ -22,7 +22,7 @@ from lmtp.refusals import refusal
 from lmtp.replies import Reply
 from lmtp.settings import Settings
 from lmtp.wire import Mail, Rcpt
-from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import offload

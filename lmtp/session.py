@@ -35,7 +35,7 @@ from lmtp.wire import (
     parse_bdat,
     verb,
 )
-from mboxlist.engine.kv import Commits, Unflushed
+from mboxlist.engine.transact import Commits, Unflushed
 from store.accounts import refusallines
 from store.errors import StoreError, disk_problem
 from store.net.authentication import Authenticator

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mboxlist.engine.kv import Commits, Unflushed
+from mboxlist.engine.transact import Commits, Unflushed
 from pop3 import languages, replies, wire
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage
@@ -258,6 +258,8 @@ class Session:
             await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
         self._stream.acts["read"] += 1
+        if self._held is not None:
+            self._held.has_read = True
 
     async def _top(self, command: wire.Top) -> None:
         row = self._drop.row(command.number)

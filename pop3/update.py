@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 
-from mboxlist.engine.kv import Commits, Unflushed, unless_committed
+from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from mboxlist.engine.disk import is_disk_full
 from mboxlist.engine.freezegate import Quiesced
-from mboxlist.engine.kv import COMMITS, Deadlock, Failure, Unflushed
+from mboxlist.engine.transact import COMMITS, Deadlock, Failure, Unflushed
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 

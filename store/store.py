@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.freezegate import WriteFreeze
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList

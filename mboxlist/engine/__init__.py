@@ -4,7 +4,7 @@ Nothing else imports berkeleydb, and this room imports nothing of ours. Front do
 engine would be a second room beside this one.
 
 Commits do not sync. Whoever must answer for a change calls `Env.flush` once for all that was committed so far. A
-deadlock makes Berkeley DB choose a victim, and `kv.transact` runs it again, up to 50 times.
+deadlock makes Berkeley DB choose a victim, and `engine.transact` runs it again, up to 50 times.
 
 Shared memory. Berkeley DB's shared memory is mapped from files with holes in them, and touching a hole on a full disk
 kills the process. So `regions.reserve` has disk blocks for all of it from the start. After an untouched clean end the

@@ -1,9 +1,8 @@
-"""Berkeley DB behind a small boundary: environments and transactions; tables are in `btree`.
+"""Berkeley DB behind a small boundary: environments; tables are in `btree`, transactions in `transact`.
 
 A commit hands its part of the log to the system, or fails and has done nothing; it does not sync. Whoever must answer
 for a change calls `Env.flush` once for all that was committed so far. Locks
-are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
-function that met it is run again (`transact`).
+are Berkeley DB's own, so that any number of processes share an environment.
 
 Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
 """
@@ -11,16 +10,12 @@ Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transaction
 import contextlib
 import ctypes
 import errno
-import itertools
 import os
-import random
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from berkeleydb import db
 
@@ -47,13 +42,8 @@ from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import Marks
 from mboxlist.engine.logfiles import LogFiles, LogFlush, Unsynced, read_from_disk
 from mboxlist.engine.statistics import Statistics
+from mboxlist.engine.transact import Deadlock, Unflushed, transact
 
-Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
-Failure = db.DBError
-
-TRIES = 50                  # how often a transaction that met a deadlock is run
-PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
-LONGEST_PAUSE = 0.05        # up to this
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
@@ -64,8 +54,6 @@ LOG_NAMES = 1 << 20         # octets of memory for the names of tables
 LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
 
 _PARTS = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
-
-T = TypeVar("T")
 
 
 class NeedsRecovery(Exception):
@@ -90,29 +78,6 @@ class OlderTables(Damaged):
 
 class OlderEnvironment(Damaged):
     """All of it is of an earlier time than what was there last."""
-
-
-class Unflushed(OSError):
-    """What has been committed may not be on disk, and nobody can say whether it will be. Who asked for it can be told
-    neither that it is done nor that it is not: a session ends without an answer."""
-
-
-class Commits(threading.local):
-    """How many transactions that may have changed something have been committed: by this thread, and in all. Who meets
-    an error that nobody expects can know by them that nothing has been done."""
-
-    total = 0
-    here = 0
-
-
-COMMITS = Commits()
-
-
-def unless_committed(before: int, error: Exception) -> None:
-    """Raises Unflushed if something has been committed since `Commits.total` was `before`: what failed then has done
-    something, or another has; to say that nothing is done could be untrue."""
-    if Commits.total != before:
-        raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
 
 
 class Env:
@@ -485,44 +450,3 @@ class AtRest(Env):
 
 def _unflushed(error: OSError) -> Unflushed:
     return Unflushed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
-
-
-def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
-    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
-
-    It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
-    `reads`: it changes nothing, and goes on during a write freeze.
-    Raises one of `Deadlock` when it does not get them, Quiesced in an event loop.
-    """
-    deadline = None if seconds is None else time.monotonic() + seconds
-    pause = PAUSE
-    for tried in itertools.count(1):
-        txn = env.begin(wait=seconds is None, reads=reads)
-        try:
-            result = work(txn)
-        except Deadlock:
-            txn.abort()
-            if tried == TRIES if deadline is None else tried > 1 and time.monotonic() + pause > deadline:
-                raise
-            time.sleep(random.uniform(0, pause))        # or the same ones meet again
-            if deadline is not None:
-                pause = min(2 * pause, LONGEST_PAUSE)
-        except db.DBRunRecoveryError:
-            env._break()
-            raise
-        except BaseException as error:
-            if isinstance(error, db.DBError):
-                env.met(error)
-            txn.abort()
-            raise
-        else:
-            try:
-                txn.commit()
-            except db.DBError as error:
-                env.met(error)
-                raise
-            if not reads:
-                COMMITS.here += 1
-                Commits.total += 1
-            return result
-    raise AssertionError("unreachable")

@@ -8,7 +8,7 @@ from typing import Any
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import Quiesced
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.table import MailboxNames
 from store.accounts.base import NO_USER_ID
 from store.addresses import canonical_domain

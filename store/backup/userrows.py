@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import NameProblem, legal_owner
 from store.accounts.builtin import BuiltinDirectory, User
 from store.backup.archive import SMALL_OCTETS

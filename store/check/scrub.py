@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.setaside import stands_in_the_way
 from store.check.filecheck import is_file, repair_of_strangers
 from store.check.layout import REPAIR
@@ -176,7 +176,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             os.unlink(path)
         return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
 
-    return transact(partition.env, work)
+    return transact(partition.env, work, reads=not sweep)
 
 
 @frozen

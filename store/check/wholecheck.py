@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store
@@ -25,7 +25,7 @@ def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
         suspects = {finding.where for finding in _look(store, partition, None, None)}
         if suspects:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
-                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects])
+                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects], reads=True)
     if first:
         findings += [finding for finding in (*listcheck.look(store), *idxcheck.look(store)) if finding in first]
     return findings

@@ -115,7 +115,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
     """Deliver; an outcome for each target, in their order. Not flushed yet; after that `staged.place` is due.
 
     A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone, and so is one
-    that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `kv.transact`. Raises
+    that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `engine.transact`. Raises
     NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
     """
     seen = None if staged.on_disk else partition.refs.glance(staged.digest)

@@ -3,7 +3,7 @@ to it: the same message, sent again by whoever has it in hand."""
 
 import logging
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.staged import Staged

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
 from store.errors import Problem, StoreError

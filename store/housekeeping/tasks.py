@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.expiry.rounds import Rounds

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName

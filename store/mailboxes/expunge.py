@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.partition import Partition
 from store.partition.transactions import EXPUNGE_UNITS, WriteTxn, in_slices, places, slices, sorted_uids

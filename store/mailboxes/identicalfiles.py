@@ -20,7 +20,7 @@ from attrs import define, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.partition.filecontent import likely_digests
 from store.partition.messagefiles import SPARE
 from store.partition.partition import Partition

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from mboxlist import acl
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem

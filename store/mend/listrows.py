@@ -12,7 +12,7 @@ from attrs import define, evolve, field
 
 from mboxlist.acl import RIGHTS
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.usermoves import Phase

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.mailboxes import namespace
 from store.mend.idxfiles import contents_of, desired_of, skip_ahead

@@ -21,7 +21,7 @@ from attrs import frozen
 from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError

@@ -7,7 +7,7 @@ that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be th
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.transactions import WriteTxn
 from store.problems import problems

@@ -16,8 +16,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from mboxlist.engine.kv import Unflushed
 from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durability import Durability, place_all
 from store.errors import StoreError
@@ -291,7 +291,7 @@ class SharedSyncs(Durability):
     def discard(self, staged: Staged) -> None:
         """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
         whether the content was there."""
-        if staged.concealed and staged.on_disk:
+        if staged.concealed and staged.on_disk and not staged.needed:
             staged.left = True
             staged.place()
         staged.abort()

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.engine.kv import Env, Unflushed, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
 from store.message.cacherecord import CachedMessage

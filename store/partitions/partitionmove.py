@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.delivery.batch import NotCopied, SideBySide, one_by_one, write_chunks

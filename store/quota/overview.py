@@ -13,7 +13,8 @@ from attrs import frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
-from mboxlist.engine.kv import AtRest, Env, Failure, NeedsRecovery
+from mboxlist.engine.kv import AtRest, Env, NeedsRecovery
+from mboxlist.engine.transact import Failure
 from mboxlist.entry import MailboxEntry
 from mboxlist.table import MailboxNames
 from store.accounts.builtin import BuiltinDirectory

@@ -14,7 +14,8 @@ from pathlib import Path
 from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.btree import salvage
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Deadlock, Failure, transact
 from store.partition.processes import ProcessRegistry
 from store.tables.counters import charge_of
 from store.tables.quotatable import DOMAIN, QuotaUse, root_key

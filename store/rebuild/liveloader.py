@@ -20,7 +20,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.table import MailboxList
 from store.delivery.batch import NotCopied, refer

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.bulk import Load
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxId
 from mboxlist.table import MailboxList
 from store.message.cacherecord import CachedMessage

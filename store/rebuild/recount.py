@@ -10,7 +10,7 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
@@ -324,7 +324,7 @@ def recount_quota(partition: Partition, wanted: Callable[[str], bool] = lambda r
                                    f"quota root {root}"))
         return done
 
-    return transact(partition.env, work)
+    return transact(partition.env, work, reads=not change)
 
 
 def _wrong_uses(partition: Partition, txn: Txn) -> Iterator[tuple[str, int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mboxlist.engine.btree import salvage
-from mboxlist.engine.kv import Failure
+from mboxlist.engine.transact import Failure
 from store.accounts.base import Account, Status
 from store.accounts.builtin import NO_PASSWORD, BuiltinDirectory, User
 from store.errors import StoreError

@@ -29,7 +29,8 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import Failure, NeedsRecovery, transact
+from mboxlist.engine.kv import NeedsRecovery
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError, disk_problem

@@ -18,7 +18,8 @@ from attrs import define, evolve, field
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import Failure, NeedsRecovery, transact
+from mboxlist.engine.kv import NeedsRecovery
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.table import MailboxList

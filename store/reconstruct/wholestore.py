@@ -13,7 +13,7 @@ account, and whom the caller does not bring (`salvage_users`), has an entry with
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError, disk_problem
 from store.mend.orphans import take_in_lost

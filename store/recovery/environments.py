@@ -29,7 +29,8 @@ from attrs import asdict, define, field
 from mboxlist import privatefiles
 from mboxlist.engine import damagemarks
 from mboxlist.engine.disk import replace_file, sync_folder
-from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut, OlderEnvironment, OlderTables
+from mboxlist.engine.kv import BadPages, Damaged, LogCut, OlderEnvironment, OlderTables
+from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
 from store.rebuild.emptying import stamp

@@ -5,7 +5,7 @@ import logging
 import time
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion

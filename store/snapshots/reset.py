@@ -28,8 +28,9 @@ from mboxlist import privatefiles
 from mboxlist.engine.btree import Table, Txn, salvage
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
-from mboxlist.engine.kv import Env, Failure, transact
+from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import KEPT_LOG
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList

@@ -35,7 +35,8 @@ from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
-from mboxlist.engine.kv import Env, Failure
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Failure
 from store import VERSION
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, scratch

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from mboxlist.usermoves import Move, Phase, Planned

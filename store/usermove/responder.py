@@ -15,7 +15,7 @@ import numpy as np
 from attrs import define, field
 
 from mboxlist import acl, names
-from mboxlist.engine.kv import Failure
+from mboxlist.engine.transact import Failure
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.messagefiles import MID_OCTETS

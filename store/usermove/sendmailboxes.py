@@ -12,7 +12,7 @@ import numpy as np
 from attrs import asdict, define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting

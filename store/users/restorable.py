@@ -16,7 +16,7 @@ from attrs import asdict, evolve, field, frozen
 
 from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User

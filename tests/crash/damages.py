@@ -28,7 +28,7 @@ from typing import Any
 
 from attrs import asdict, define, field
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.recovery import environments

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 
-from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.transact import Unflushed
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.opening import open_store

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mboxlist.engine import damagemarks, kv, regions
-from mboxlist.engine.kv import Failure
+from mboxlist.engine.transact import Failure
 from store.errors import StoreError
 from store.partition import processes
 from store.recovery import environmentrebuild as recovery

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from mboxlist.engine.kv import Failure
+from mboxlist.engine.transact import Failure
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace, subscribing

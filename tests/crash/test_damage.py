@@ -19,8 +19,8 @@ import pytest
 from berkeleydb import db
 
 from mboxlist.engine import damage
-from mboxlist.engine.kv import Failure
 from mboxlist.engine.pages import bad_pages
+from mboxlist.engine.transact import Failure
 from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Deadlock, Failure, Unflushed
 from store.housekeeping import interrupted
 from store.mailboxes import subscribing
 from tests.support.faults.planted import Faults

@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.accounts import domainrows as domains_module
 from tests.support.conversations.scripts import content
 from tests.support.faults.held import holding

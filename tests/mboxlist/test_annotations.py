@@ -3,7 +3,7 @@
 import pytest
 
 from mboxlist.annotations import MAX_ENTRIES, MAX_NAME, MAX_VALUE, is_legal
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.table import MailboxList
 
 

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.engine.kv import Deadlock, Env, Failure, Unflushed
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Deadlock, Failure, Unflushed
 from mboxlist.names import MailboxName
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory

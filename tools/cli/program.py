@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from attrs import evolve
 
-import mboxlist.engine.kv
+import mboxlist.engine.transact
 from mboxlist import privatefiles
 from store import VERSION
 from store.errors import StoreError, in_words
@@ -263,7 +263,7 @@ def _guarded(work: Callable[[], int]) -> int:
         return 128 + signal.SIGINT
     except OSError as error:
         return _complain(in_words(error), 1, error)
-    except mboxlist.engine.kv.Failure as error:
+    except mboxlist.engine.transact.Failure as error:
         return _complain(str(error), 1, error)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from twisted.internet.defer import ensureDeferred
 
-from mboxlist.engine import kv
+from mboxlist.engine import transact
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
@@ -77,7 +77,7 @@ def _leave(opened: Store) -> None:
     """Leave the store; where its volume takes no writes any more, as one that is killed does."""
     try:
         opened.close(within=LEAVING)
-    except (OSError, StoreError, kv.Failure):
+    except (OSError, StoreError, transact.Failure):
         why = volumestate.why_not_writable(opened.root)
         if not why:
             raise
@@ -120,6 +120,10 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    if not opened.read_only:
+        logins = OpenLogins.of(opened)
+        more = [*more, logins.use_task()]
+        opened.at_close(logins.note_uses)
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
         more = [*more, _saving(former)]

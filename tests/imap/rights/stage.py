@@ -7,7 +7,7 @@ from imap.protocol import factory
 from imap.settings import Settings
 from lmtp.protocol import factory as lmtp_factory
 from lmtp.settings import Settings as LmtpSettings
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, firstuse, namespace, subscribing

@@ -16,8 +16,9 @@ from berkeleydb import db
 
 from mboxlist.engine import btree, bulk, damagemarks, kv
 from mboxlist.engine.bulk import Load
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
 from mboxlist.engine.pages import bad_pages
+from mboxlist.engine.transact import transact
 from tests.support.faults.volume import Volume
 
 pytestmark = pytest.mark.long

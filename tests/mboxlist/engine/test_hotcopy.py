@@ -10,7 +10,8 @@ import pytest
 from mboxlist.engine import hotcopy, kv
 from mboxlist.engine.btree import salvage
 from mboxlist.engine.hotcopy import Copying, add_logs, fill, log_name
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 
 ROUNDS = int(os.environ.get("HOT_COPIES", "2"))
 

@@ -14,7 +14,8 @@ from berkeleydb import db
 from mboxlist.engine import kv
 from mboxlist.engine.btree import Table
 from mboxlist.engine.damage import look_through
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Deadlock, Failure, transact
 from tests.support import ROOT
 from tests.support.faults.volume import Volume
 

@@ -8,7 +8,8 @@ import pytest
 
 from mboxlist.engine import kv
 from mboxlist.engine.damagemarks import SECTOR, was_cut
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 from tests.support.faults.recorder import Recorder
 
 SIZE = 256 << 10

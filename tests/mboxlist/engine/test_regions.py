@@ -8,7 +8,8 @@ from berkeleydb import db
 
 from mboxlist.engine import regions
 from mboxlist.engine.damagemarks import mark_clean
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 
 
 def opened(folder, cache=1 << 20):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
 from mboxlist.engine.statistics import Statistics
+from mboxlist.engine.transact import transact
 from tools.server.control.figures import ENOUGH, UNIT, proposed
 
 

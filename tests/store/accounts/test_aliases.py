@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.accounts.aliases import MOST
 from store.accounts.base import Account
 from store.accounts.builtin import User

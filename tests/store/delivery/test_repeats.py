@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 
 import lmtp.protocol
 from lmtp.settings import Settings
-from mboxlist.engine.kv import Env, Unflushed
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Unflushed
 from mboxlist.names import MailboxName
 from store import offload
 from store.delivery import durable

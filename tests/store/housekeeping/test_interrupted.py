@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import Env, Unflushed, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Unflushed, transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered

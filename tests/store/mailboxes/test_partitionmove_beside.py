@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mboxlist.engine.kv import Deadlock
+from mboxlist.engine.transact import Deadlock
 from mboxlist.names import MailboxName
 from store import offload
 from store.check.wholecheck import check

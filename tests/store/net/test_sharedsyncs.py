@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from mboxlist.engine.damagemarks import Flushed
-from mboxlist.engine.kv import Unflushed
+from mboxlist.engine.transact import Unflushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target

@@ -4,7 +4,7 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import Deadlock
+from mboxlist.engine.transact import Deadlock
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check

@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from berkeleydb import db
 
-from mboxlist.engine.kv import Deadlock
+from mboxlist.engine.transact import Deadlock
 from mboxlist.names import MailboxName
 from store import offload
 from store.check.wholecheck import check

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password

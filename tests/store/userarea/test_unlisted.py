@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import INBOX, MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError

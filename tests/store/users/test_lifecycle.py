@@ -5,7 +5,7 @@ import time
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.opening import open_store
 from store.partition.partition import Partition
 from store.settings import Settings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.backup.archive import Archive, Scope

@@ -5,7 +5,8 @@ import errno
 
 import pytest
 
-from mboxlist.engine.kv import Env, Failure
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Failure
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.finishing.cutoperations import Finishing

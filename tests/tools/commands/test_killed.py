@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.mailboxes import namespace, subscribing
 from store.mailboxes.authorization import set_acl

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.mailboxes import firstuse, namespace
 from store.mailboxes.authorization import set_acl

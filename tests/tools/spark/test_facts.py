@@ -19,6 +19,7 @@ from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.snapshots import taking
+from tests.support.faults.spark_faults import Planter
 from tests.support.stores.messages import make
 from tests.support.stores.stores import deliver
 from tests.tools.spark.conftest import QUIET, in_order, tell
@@ -244,6 +245,33 @@ def test_the_command(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert program.main(["facts", "export", str(tmp_path / "out"), "--root", str(copy), "--name", "other"]) == 2
     assert "the facts of " in capsys.readouterr().err
     assert program.main(["facts", "export", str(tmp_path / "o"), "--root", str(copy), "--snapshot", "none"]) == 1
+
+
+@pytest.mark.usefixtures("quiet_options")
+def test_a_chunk_that_cannot_be_read(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named, as check names it, and all else is there; when it has been mended the next export has all again."""
+    out = tmp_path / "out"
+    whole = without(said(copy)["references"], "references")
+    store = open_store(copy, QUIET)
+    planter = Planter(store, 5)
+    planter.boxes[:] = [store.entry(MailboxName.parse("user/bob/INBOX")).id]
+    try:
+        where = planter.plant("index-chunk").where
+    finally:
+        store.close()
+    for _ in range(2):          # a second one is not content with the files of the first
+        assert program.main(["facts", "export", str(out), "--root", str(copy), "--name", "mail1"]) == 1
+        assert f"{where}: index chunk cannot be read: 0 (repair: onecopy reconstruct" in capsys.readouterr().out
+    finding, = json.loads((out / MANIFEST).read_text())["findings"]
+    assert (finding["where"], finding["range"].split("/")[0]) == (where, "mailboxes") == ("user/bob/INBOX", "mailboxes")
+    assert {row["name"]: row["damage"] for row in rows(out, "mailboxes") if row["damage"]} == {where: finding["what"]}
+    assert references(out) == [row for row in whole if row["name"] != where]
+    before = {path: (out / path).read_bytes() for path in names(out)}
+    assert program.main(["reconstruct", "bob", "--root", str(copy)]) == 0
+    assert program.main(["facts", "export", str(out), "--root", str(copy), "--name", "mail1"]) == 0
+    assert references(out) == without(said(copy)["references"], "references") and len(references(out)) == len(whole)
+    assert {path: octets for path, octets in before.items() if path in names(out)}.items() <= {
+        path: (out / path).read_bytes() for path in names(out)}.items()
 
 
 @pytest.mark.usefixtures("quiet_options")

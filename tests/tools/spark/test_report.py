@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.mailboxes import namespace
 from store.mailboxes.expunge import remove

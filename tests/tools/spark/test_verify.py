@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.mailboxes import namespace

@@ -4,17 +4,21 @@ it was.
 Mailboxes are taken by ranges of their ids, message files by the beginnings of their digests. A mailbox's figures change
 with whatever happens in it, and a row of the list with its name, rights or special use: so nothing is read of a range
 of mailboxes whose figures and rows are the same.
+
+Of a mailbox with chunks of the index that cannot be read the other records are rows; `Range.damaged` names it, and so
+does the column `damage`.
 """
 
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mboxlist import acl
@@ -22,18 +26,19 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import PUBLIC
 from store.accounts.base import NO_USER_ID
 from store.accounts.builtin import User
-from store.errors import Problem, StoreError
 from store.message import envelopes
 from store.message.cacherecord import CachedMessage
 from store.partition.serials import META_KEY
+from store.rebuild.salvage import readable
 from store.settings import Settings
 from store.tables.expunged import ExpungedMessages
-from store.tables.index import Rows, chunk_key, is_whole, join
+from store.tables.index import Rows, chunk_key
 from store.tables.quotatable import DEFAULT, DOMAIN, QuotaTable, QuotaUse, domain_of
 from store.tables.references import STORED, MessageRecord, References
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import NAME
 from store.userarea.paths import DELETED
+from store.values import Finding
 from tools.spark.facts.factschema import VERSION, fact_schema
 from tools.spark.facts.snapshottables import ListTables, PartitionTables, opened_list, opened_partition
 from tools.spark.source import arrays
@@ -41,8 +46,10 @@ from tools.spark.source.reading import Task, owner_place
 from tools.spark.source.rows import kind_of, limit_of, of_entries
 
 MAILBOXES = 1024            # ids of mailboxes in a range
-BATCH_ROWS = 16_384         # message files, or records, in memory at a time
+BATCH_ROWS = 16_384         # message files in memory at a time
+BATCH_CHUNKS = 256          # of 64 records each
 _MAILBOX_ROWS = 2048
+_CHUNKS = 5                 # of one mailbox that cannot be read, of which the numbers are told
 _ADDRESS = 320              # octets of a sender's address, at most
 _HEX_DIGITS = 64            # of a digest
 
@@ -53,7 +60,8 @@ Row = dict[str, object]
 class Range:
     """A part of the databases: `kind` is "mailboxes" (ids from `first` up to, not including, `last`), "messages"
     (digests with a beginning), "partition" (quotas and what was expunged), "volume" (a folder on its file system) or
-    "users"; `store` is the back end's name and `moment` the time of the snapshot, in microseconds."""
+    "users"; `store` is the back end's name and `moment` the time of the snapshot, in microseconds. Who reads
+    `references` has `damaged` filled: by id of a mailbox what of its records cannot be read."""
 
     kind: str
     store: str
@@ -65,6 +73,7 @@ class Range:
     beginning: str = ""
     moment: int = 0
     volume: str = ""
+    damaged: dict[int, Finding] = field(factory=dict, init=False, eq=False)
 
     @property
     def name(self) -> str:
@@ -123,21 +132,19 @@ def _mailboxes(part: Range) -> Iterator[tuple[PartitionTables, MailboxEntry, int
             yield tables, entry, when, MailboxState.from_bytes(data, tables.epoch)
 
 
-def _records(tables: PartitionTables, mailbox: MailboxId) -> Iterator[Rows]:
-    """The records of a mailbox, so many at a time. Raises StoreError CORRUPT."""
-    waiting: list[bytes] = []
-    octets = 0
-    for _, value in tables.index.scan(chunk_key(mailbox, 0), chunk_key(mailbox + 1, 0)):
-        if not is_whole(value):
-            raise StoreError(Problem.CORRUPT, detail=f"an index chunk of mailbox {mailbox} does not agree with its "
-                             "checksum")
-        waiting.append(value)
-        octets += len(value)
-        if octets >= BATCH_ROWS * 96:
-            yield join(waiting)
-            waiting, octets = [], 0
-    if waiting:
-        yield join(waiting)
+def _records(part: Range, tables: PartitionTables, entry: MailboxEntry, when: int) -> Iterator[Rows]:
+    """The records of a mailbox that can be read, so many at a time."""
+    broken: list[int] = []
+    chunks = iter(tables.index.scan(chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0)))
+    while some := list(islice(chunks, BATCH_CHUNKS)):
+        records, unreadable = readable(entry.id, some)
+        broken += unreadable
+        yield records
+    if broken:
+        numbers = ", ".join(map(str, broken[:_CHUNKS])) + (", ..." if len(broken) > _CHUNKS else "")
+        part.damaged[entry.id] = Finding(
+            f"{'index chunk' if len(broken) == 1 else f'{len(broken)} index chunks'} cannot be read: {numbers}",
+            f"{entry.name} (deleted)" if when else str(entry.name))
 
 
 def references(part: Range) -> Iterator[pa.RecordBatch]:
@@ -145,17 +152,18 @@ def references(part: Range) -> Iterator[pa.RecordBatch]:
     task = Task("references", part.store, part.partition, "", ())
     return of_entries(task, ((entry, bool(when), state.keywords, records)
                              for tables, entry, when, state in _mailboxes(part)
-                             for records in _records(tables, entry.id)))
+                             for records in _records(part, tables, entry, when)))
 
 
 def mailboxes(part: Range) -> Iterator[pa.RecordBatch]:
-    """A row for each mailbox. Subscriptions and identity are not told."""
+    """A row for each mailbox, after `references`. Subscriptions and identity are not told."""
     return _by_rows("mailboxes", part, ({
         "id": entry.id, "name": str(entry.name), "owner": entry.name.owner, "domain": domain_of(entry.name.owner),
         "uidvalidity": state.uidvalidity, "uidnext": state.uidnext, "highestmodseq": state.highestmodseq,
         "epoch": state.epoch, "created": _seconds(entry.created), "removed": _seconds(when),
         "special_use": entry.special_use, "quota_root": state.quota_root, "keywords": list(state.keywords),
-        "records": state.messages, "written": _instant(part), "path": _path(entry, when), "damage": "",
+        "records": state.messages, "written": _instant(part), "path": _path(entry, when),
+        "damage": part.damaged[entry.id].what if entry.id in part.damaged else "",
     } for _, entry, when, state in _mailboxes(part)))
 
 
@@ -299,7 +307,7 @@ def volumes(part: Range) -> Iterator[pa.RecordBatch]:
 
 
 _TABLES: dict[str, dict[str, Callable[[Range], Iterator[pa.RecordBatch]]]] = {
-    "mailboxes": {"mailboxes": mailboxes, "references": references, "rights": rights},
+    "mailboxes": {"references": references, "mailboxes": mailboxes, "rights": rights},
     "messages": {"messages": messages},
     "partition": {"quotas": quotas, "expunged": expunged},
     "volume": {"volumes": volumes},

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from mboxlist.engine.kv import Failure as DatabaseFailure
+from mboxlist.engine.transact import Failure as DatabaseFailure
 from store.errors import StoreError
 from store.filelock import temporary
 from store.settings import Settings
@@ -25,7 +25,7 @@ from tools.spark.sparksession import plain
 
 
 def export(invocation: Invocation) -> int:
-    """onecopy facts export"""
+    """onecopy facts export; exit status 1 when something of the databases cannot be read."""
     arguments = invocation.arguments
     place = arguments.destination
     with session(invocation, "facts export") if is_uri(place) else nullcontext() as spark, plain():
@@ -39,7 +39,9 @@ def export(invocation: Invocation) -> int:
         print_facts({"back end": done.store, "as it was": done.moment, "files written": done.written,
                      "unchanged": done.unchanged, "removed": done.removed, "rows": done.rows,
                      "rows written": done.rows_written})
-    return 0
+        for finding in done.findings:
+            print(f"{finding.where}: {finding.what} (repair: onecopy {finding.repair})")
+    return 1 if done.findings else 0
 
 
 def _exported(invocation: Invocation, to: Any) -> factsexport.Exported:

@@ -25,10 +25,11 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow.parquet as parquet
-from attrs import evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from store.snapshots.taking import Snapshot
+from store.values import Finding
 from tools.exits import Failure
 from tools.spark.facts.destinations import Destination
 from tools.spark.facts.factrows import MAILBOXES, Range, state_of
@@ -45,12 +46,14 @@ _AHEAD = 4                  # ranges for each process that are given out, and no
 
 @frozen
 class Written:
-    """What became of a range: its state, its files with their table, rows and octets, and whether they are new."""
+    """What became of a range: its state, its files with their table, rows and octets, whether they are new, and what of
+    it cannot be read."""
 
     key: str
     state: str
     files: dict[str, tuple[str, int, int]]
     fresh: bool
+    findings: tuple[Finding, ...] = ()
 
 
 _Item = tuple[Range, Written | None]        # a range, and what became of it in the export before
@@ -59,7 +62,7 @@ _Item = tuple[Range, Written | None]        # a range, and what became of it in 
 @frozen
 class Exported:
     """What an export did: files that were written, that stayed as they were, that were removed; rows of all tables;
-    rows that were written."""
+    rows that were written; what could not be read."""
 
     store: str
     moment: str
@@ -68,6 +71,7 @@ class Exported:
     removed: int
     rows: int
     rows_written: int
+    findings: list[Finding] = field(factory=list)
 
 
 def store_name(root: Path) -> str:
@@ -81,7 +85,9 @@ def export(snapshot: Snapshot, folders: Folders, root: Path, to: Destination, *,
     before = read_manifest(to)
     if before and before["store"] != name:
         raise Failure(f"there are the facts of {before['store']} already: each back end needs a folder of its own")
-    known = {key: Written(key, state, {path: (table, rows, octets) for path, table, rows, octets in files}, False)
+    damaged = {each["range"] for each in before.get("findings", ())}     # may have been put right since
+    known = {key: Written(key, "" if key in damaged else state,
+                          {path: (table, rows, octets) for path, table, rows, octets in files}, False)
              for key, (state, files) in before.get("ranges", {}).items()}
     parts = _ranges(snapshot, folders, root, name)
     done = {one.key: one for one in _side_by_side(partial(write, to.work), (
@@ -96,7 +102,8 @@ def export(snapshot: Snapshot, folders: Folders, root: Path, to: Destination, *,
     rows = {fresh: sum(count for one in done.values() if one.fresh >= fresh for _, count, _ in one.files.values())
             for fresh in (False, True)}
     fresh = sum(len(one.files) for one in done.values() if one.fresh)
-    return Exported(name, moment, fresh, len(files) - fresh, len(gone), rows[False], rows[True])
+    return Exported(name, moment, fresh, len(files) - fresh, len(gone), rows[False], rows[True],
+                    [finding for one in done.values() for finding in one.findings])
 
 
 def _is_ours(path: str) -> bool:
@@ -167,13 +174,14 @@ def write(folder: Path, item: _Item) -> Written:
     state = state_of(part)
     if before is not None and state and state == before.state:
         return before
+    name = state if before is None or before.state else ""
     made: dict[str, tuple[str, int, int]] = {}
     for table, rows_of in part.tables.items():
         found = iter(rows_of(part))
         first = next(found, None)
         if first is None:
             continue
-        path = f"{table}/{quote(part.partition, safe='') or 'all'}/{part.name}.{state or part.moment}.parquet"
+        path = f"{table}/{quote(part.partition, safe='') or 'all'}/{part.name}.{name or part.moment}.parquet"
         privatefiles.make_folder((folder / path).parent, parents=True, exist_ok=True)
         rows = 0
         with privatefiles.replacing(folder / path, f".{os.getpid()}.new") as file, parquet.ParquetWriter(
@@ -182,7 +190,7 @@ def write(folder: Path, item: _Item) -> Written:
                 writer.write_batch(batch)
                 rows += batch.num_rows
         made[path] = table, rows, (folder / path).stat().st_size
-    return Written(key_of(part), state, made, True)
+    return Written(key_of(part), state, made, True, tuple(part.damaged.values()))
 
 
 # The manifest
@@ -195,7 +203,9 @@ def _manifest(name: str, moment: str, domain: str, done: Mapping[str, Written]) 
     return json.dumps({
         "format": FORMAT, "version": VERSION, "store": name, "moment": moment, "default_domain": domain, "rows": rows,
         "ranges": {one.key: [one.state, [[path, *figures] for path, figures in sorted(one.files.items())]]
-                   for one in sorted(done.values(), key=lambda one: one.key)}}, indent=0).encode()
+                   for one in sorted(done.values(), key=lambda one: one.key)},
+        "findings": [{"range": one.key, **asdict(finding)} for one in sorted(done.values(), key=lambda one: one.key)
+                     for finding in one.findings]}, indent=0).encode()
 
 
 def read_manifest(to: Destination) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from attrs import define, evolve, field
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.accounts.builtin import User
 from store.opening import open_store
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
-from mboxlist.engine.kv import transact
+from mboxlist.engine.transact import transact
 from store.check.wholecheck import check_all
 from store.mend import correctionrounds, listrows, lostfigures
 from store.partition.partition import Partition

@@ -11,7 +11,8 @@ import pytest
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 from mboxlist.usermoves import Move, Phase
 from store.accounts.base import Status
 from store.accounts.ldap.ldapdirectory import LdapDirectory

@@ -1,0 +1,97 @@
+"""Transactions: run again after a deadlock, and what their end means: see `transact`.
+
+Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
+"""
+
+import errno
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from berkeleydb import db
+
+from mboxlist.engine.btree import Txn
+
+Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
+Failure = db.DBError
+
+TRIES = 50                  # how often a transaction that met a deadlock is run
+PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
+LONGEST_PAUSE = 0.05        # up to this
+
+T = TypeVar("T")
+
+
+class Environment(Protocol):
+    """What a transaction takes: see `kv.Env`."""
+
+    def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
+        """A new transaction."""
+
+    def met(self, error: db.DBError) -> None:
+        """The transaction met this error."""
+
+
+class Unflushed(OSError):
+    """What has been committed may not be on disk, and nobody can say whether it will be. Who asked for it can be told
+    neither that it is done nor that it is not: a session ends without an answer."""
+
+
+class Commits(threading.local):
+    """How many transactions that may have changed something have been committed: by this thread, and in all. Who meets
+    an error that nobody expects can know by them that nothing has been done."""
+
+    total = 0
+    here = 0
+
+
+COMMITS = Commits()
+
+
+def unless_committed(before: int, error: Exception) -> None:
+    """Raises Unflushed if something has been committed since `Commits.total` was `before`: what failed then has done
+    something, or another has; to say that nothing is done could be untrue."""
+    if Commits.total != before:
+        raise Unflushed(getattr(error, "errno", None) or errno.EIO, str(error)) from error
+
+
+def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
+    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
+
+    It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
+    `reads`: it changes nothing, and goes on during a write freeze.
+    Raises one of `Deadlock` when it does not get them, Quiesced in an event loop.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    pause = PAUSE
+    for tried in itertools.count(1):
+        txn = env.begin(wait=seconds is None, reads=reads)
+        try:
+            result = work(txn)
+        except Deadlock:
+            txn.abort()
+            if tried == TRIES if deadline is None else tried > 1 and time.monotonic() + pause > deadline:
+                raise
+            time.sleep(random.uniform(0, pause))        # or the same ones meet again
+            if deadline is not None:
+                pause = min(2 * pause, LONGEST_PAUSE)
+        except BaseException as error:
+            if isinstance(error, db.DBError):
+                env.met(error)
+            if not isinstance(error, db.DBRunRecoveryError):
+                txn.abort()
+            raise
+        else:
+            try:
+                txn.commit()
+            except db.DBError as error:
+                env.met(error)
+                raise
+            if not reads:
+                COMMITS.here += 1
+                Commits.total += 1
+            return result
+    raise AssertionError("unreachable")
