@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
-from mboxlist.engine.transact import Deadlock
-from mboxlist.engine.transact import Unflushed, transact
+from mboxlist.engine.transact import Deadlock, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
 from store.message.cacherecord import CachedMessage
@@ -134,7 +133,7 @@ class Serials:
         written any in a transaction, reads in it, too."""
         cache, wanted = self._cache, list(serials)
         if txn is None and 1 < len(wanted) > wanted[-1] - wanted[0] >> 1 and wanted == sorted(wanted):
-            with contextlib.suppress(Deadlock):     # a cursor steps from page to page, and is not asked again like `get`
+            with contextlib.suppress(Deadlock):     # which `get` asks again after
                 return [_cached(value) for value in cache.pick([_serial_key(serial) for serial in wanted])]
         return [_cached(cache.get(_serial_key(serial), txn)) for serial in wanted]
 
