@@ -133,7 +133,7 @@ class Serials:
         written any in a transaction, reads in it, too."""
         cache, wanted = self._cache, list(serials)
         if txn is None and 1 < len(wanted) > wanted[-1] - wanted[0] >> 1 and wanted == sorted(wanted):
-            with contextlib.suppress(Deadlock):     # which `get` asks again after
+            with contextlib.suppress(*Deadlock):     # which `get` asks again after
                 return [_cached(value) for value in cache.pick([_serial_key(serial) for serial in wanted])]
         return [_cached(cache.get(_serial_key(serial), txn)) for serial in wanted]
 
