@@ -430,6 +430,8 @@ class Partition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is "
                              + ("missing" if path is None else "damaged"))
         trace, size = found
+        if self.read_only:
+            return evolve(record, trace=trace, size=size)
 
         def work(txn: WriteTxn) -> MessageRecord | None:
             now = txn.refs.find_to_change(digest, txn.handle, raw=True)

@@ -115,7 +115,7 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
                 list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn),
                 generation(partition.states, txn))
 
-    read = transact(partition.env, work)
+    read = transact(partition.env, work, reads=True)
     if read is None:
         return None
     state, rows, readers, uidls, there = read
