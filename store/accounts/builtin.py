@@ -109,6 +109,10 @@ class BuiltinDirectory:
         data = self._table.get(user.encode(), txn) if not user.startswith(NO_USER_ID) else None
         return User.from_bytes(user, data) if data is not None else None
 
+    def keeps(self, user: str) -> bool:
+        """Whether what is known of that user is kept here alone."""
+        return not user.startswith(NO_USER_ID)
+
     def find(self, user: str) -> Account | None:
         """The account of that user id."""
         found = self.user(user)

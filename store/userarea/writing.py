@@ -21,7 +21,6 @@ from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
@@ -31,7 +30,7 @@ from store.store import Store
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState, state_key
-from store.userarea import idxfile
+from store.userarea import directoryfile, idxfile
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
 from store.userarea.unlisted import is_ahead
@@ -62,6 +61,8 @@ def _partition(store: Store, entry: MailboxEntry) -> Partition | None:
 
 def note_user(store: Store, user: str) -> None:
     """Something changes that the file of the user's INBOX tells: subscriptions, limits, the account."""
+    for partition in store.writable.values():
+        partition.unwritten.users.add(user)
     entry = store.mailboxes.find(MailboxName(user, INBOX))
     if entry is not None:
         note(store, entry)
@@ -130,7 +131,7 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
 def account_of(store: Store, entry: MailboxEntry, path: Path) -> bytes:
     """The owner's account as the file of an INBOX has it. What the file in that place has stays while the directory has
     lost it, or has what only stands for it."""
-    if not entry.name.is_inbox() or not entry.name.owner or type(store.directory) is not BuiltinDirectory:
+    if not entry.name.is_inbox() or not entry.name.owner or not store.directory.keeps(entry.name.owner):
         return b""
     user = store.directory.user(entry.name.owner)
     return idxfile.read_account(path) if user is None or user.is_lost else user.to_bytes()
@@ -205,7 +206,9 @@ def write_round(store: Store, partition: Partition, *, hurry: bool = False, unti
                 ) -> int:
     """`write_changed` for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`,
     and at that time (of the monotonic clock)."""
-    return _Round(store, partition, hurry=hurry, until=until, batch=batch).run()
+    written = _Round(store, partition, hurry=hurry, until=until, batch=batch).run()
+    directoryfile.write(store, partition)
+    return written
 
 
 @frozen
