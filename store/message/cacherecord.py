@@ -238,7 +238,7 @@ def _address(item: Address) -> bytes:
 
 def structure(part: "Part") -> tuple[bytes, bytes]:
     """BODYSTRUCTURE and BODY of a part; BODY is the same without extension data (RFC 3501 §7.4.2)."""
-    if part.is_multipart:
+    if part.type == b"MULTIPART":
         inside = [structure(child) for child in part.children]
         subtype = string(part.subtype)
         return (b"(%b %b %b %b)" % (b"".join([long for long, _ in inside]), subtype, _params(part.params),
@@ -250,7 +250,7 @@ def structure(part: "Part") -> tuple[bytes, bytes]:
     fields = b"%b %d" % (_short_leaf(*known) if is_short else _leaf(*known), part.end - part.body_start)
     extension = _NO_EXTENSION if (part.md5, part.disposition, part.location, part.language) == _NONE else (
         b"%b %b" % (nstring(part.md5), _extension(part)))
-    if part.is_message:
+    if part.children:                   # the message that MESSAGE/RFC822 has in it
         inner = part.children[0]
         long, short = structure(inner)
         shown = envelope(inner)
