@@ -47,7 +47,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_in_the_wheel(installed: Path) -> None:
-    assert {path.name for path in (installed / "onecopy").glob("*.py")} == {"__init__.py", "spark.py"}
+    assert {str(path.relative_to(installed)) for path in (installed / "onecopy").rglob("*.py")} == {
+        "onecopy/__init__.py", "onecopy/spark/__init__.py"}
     assert not (installed / "tools/onecopy").exists() and not (installed / "tools/benchmarks").exists()
     assert {path.suffix for path in (installed / "tools/spark/report").iterdir()} == {".py", ".html", ".css"}
 
