@@ -281,6 +281,8 @@ class _Fetching:
         if store.status(entry).highestmodseq != self.view.mailbox.state.highestmodseq:
             asked = np.ones(len(rows), np.bool_)
         unseen = np.flatnonzero(lacking)
+        if self.session.login is not None:
+            self.session.login.has_read = True
         if asked.any():
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
             uids = rows["uid"][asked]

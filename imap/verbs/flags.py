@@ -18,7 +18,7 @@ from store.errors import Problem
 from store.mailboxes.flagchanges import Known, Update, update_flags
 from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
-from store.tables.state import DELETED, MailboxState, keyword_bits
+from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
 
 
@@ -51,9 +51,15 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         raise
     await durable.flushed(session.store, entry)
     reply = session.done(f"{name} completed")
-    if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:
-        session.stream.acts["deleted"] += len(update.uids)
-    code, failed, positions = await session.of_many(len(uids), lambda: _told(command, update, uids, positions))
+    if command.action is not FlagAction.REMOVE:
+        system = int(command.flags.system)
+        if system & DELETED:
+            session.stream.acts["deleted"] += len(update.uids)
+        if system & SEEN and session.login is not None:
+            session.login.has_read = True
+    code, failed = b"", positions[:0]
+    if len(update.modified) or len(update.gone):
+        code, failed, positions = await session.of_many(len(uids), lambda: _told(command, update, uids, positions))
     if command.silent:
         state = await session.change(0, lambda: session.store.status(entry))
         belief = await session.of_many(len(uids), lambda: _believed(session, view, positions, command, state))

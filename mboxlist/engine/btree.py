@@ -11,7 +11,8 @@ Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a read that met a deadlock is done
 GENERATION_KEY = b"\0"      # of the row that no reader of the table sees (`generations`); it sorts before all others,
-FIRST_KEY = b"\0\0"         # and this one is not behind any of theirs
+HISTORY_KEY = b"\0\0"       # another one,
+FIRST_KEY = b"\0\0\0"       # and this one is not behind any of theirs
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 

@@ -135,7 +135,6 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
                           ) -> list[int]:
     """One try. Messages that were staged on another partition are copied to this one."""
     here: list[tuple[Staged, Target, InternalDate]] = []
-    before = Commits.total
     try:
         for staged, target, received in arrived:
             if staged.files is not partition.files:
@@ -165,12 +164,6 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             staged.left = staged.concealed
         await _on_disk(store, durability_of(store), partition, files)
         return uids
-    except StoreError:
-        raise
-    except Exception:
-        for staged, _, _ in here:
-            _in_doubt(staged, before)
-        raise
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
@@ -251,14 +244,6 @@ async def _deliver_to_several(store: Store, staged: Staged, targets: dict[int, T
     return outcomes
 
 
-def _in_doubt(staged: Staged, before: int) -> None:
-    """Something has failed. If something has been committed since `before`, perhaps it was this message: its file
-    stays, and the sweep of `staging/` finds out whether it is needed."""
-    if Commits.total != before:
-        staged.close()
-        staged.committed = True
-
-
 async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
                       alone: bool) -> Sequence[Outcome]:
     """One try on the partition of that name; `alone`: on no other. The file stays the caller's business unless it has
@@ -279,10 +264,8 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
     except StoreError as refusal:
         return [refusal] * len(targets)
     except Unflushed:
-        _in_doubt(copy, before)
         raise
     except Exception as error:              # on this partition nothing is done; on another one it may be
-        _in_doubt(copy, before)
         unless_committed(before, error)
         log.exception("a message could not be delivered on partition %s", name)
         return [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(targets)

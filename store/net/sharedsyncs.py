@@ -294,7 +294,7 @@ class SharedSyncs(Durability):
     def discard(self, staged: Staged) -> None:
         """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
         whether the content was there."""
-        if staged.concealed and staged.on_disk:
+        if staged.concealed and staged.on_disk and not staged.needed:
             staged.left = True
             staged.place()
         staged.abort()

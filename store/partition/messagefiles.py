@@ -42,9 +42,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MessageFiles:
-    """The message files of one partition: `messages/` and `staging/`."""
+    """The message files of one partition: `messages/` and `staging/`. `committed` says whether the databases refer to
+    the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
 
-    def __init__(self, partition: Path) -> None:
+    def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
+        self.committed = committed
         self.folder = partition / "messages"
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file

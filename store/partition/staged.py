@@ -38,7 +38,7 @@ class Staged:
         self.on_disk = False
         self.written = False            # some of it, or all
         self.concealed = False          # nobody is to tell by the time whether the content was there
-        self.committed = False          # index records refer to this file
+        self.committed = False          # records refer to this file; see `needed`
         self.left = False               # `place` has the last word; `abort` does nothing any more
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
@@ -155,7 +155,7 @@ class Staged:
         """Its transaction is on disk: if records refer to this file, give it its name; if none will, let it go."""
         if self.committed:
             self.files.place(self.serial, self.digest)
-        elif self.left:
+        elif self.left and not self.needed:
             self.files.let_go(self.serial)
 
     def close(self) -> None:
@@ -164,11 +164,24 @@ class Staged:
             os.close(self._file)
             self._file = -1
 
+    @property
+    def needed(self) -> bool:
+        """Whether records refer to this file. The databases are asked, since a step behind the commit may have failed
+        before whoever brought the message knew; where they do not answer, they may."""
+        if not self.committed and self.digest and (self.written or self.on_disk):
+            try:
+                self.committed = self.files.committed(self.digest, self.serial)
+            except Exception as error:
+                TROUBLES.met("files of messages stay in staging until it is known whether they are needed", str(error))
+                return True
+        return self.committed
+
     def abort(self) -> None:
-        """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
+        """Forget the message, and its file unless that is `needed`: its staged name is what is on disk then, and the
+        sweep of `staging/` gives it its place."""
         if self.left:
             return
-        if self.committed:
+        if self.needed:
             self.close()
         elif self._file >= 0 or self.on_disk or self.written:
             self.close()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.errors import NotAtOnce, Problem, StoreError
+from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
     ROW,
@@ -61,7 +62,7 @@ class WriteTxn:
         self._arrived: list[tuple[MailboxId, int, int]] = []        # as `changed` gives them, one chunk each
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
-        self.patched: tuple[MailboxId, tuple[int, bytes, int, bytes]] | None = None    # what `views.Patch` has
+        self.step: Step | None = None       # if all that it did is to change one record's system flags
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
 
@@ -149,7 +150,7 @@ class WriteTxn:
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._touch(mailbox, number)
-        self.patched = mailbox, (modseq - 1, after, uid, value[at:at + ROW.itemsize])
+        self.step = Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])
         return modseq
 
     def append(self, mailbox: MailboxId, rows: Rows) -> None:

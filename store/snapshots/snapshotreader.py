@@ -61,7 +61,7 @@ class SnapshotPartition:
     """The records of a partition as they were; the files are those of the partition now."""
 
     def __init__(self, folder: Path, files: MessageFiles) -> None:
-        """Raises StoreError UNAVAILABLE, Failure (of `kv`)."""
+        """Raises StoreError UNAVAILABLE, Failure (of `transact`)."""
         self._still = Still(folder, CACHE)
         self.files = files
         self.private_headers = PrivateHeaders(self._still.table("heads.db"))
