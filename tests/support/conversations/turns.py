@@ -10,6 +10,7 @@ noted, too: numpy's arrays, what Berkeley DB reads in bulk, what zlib inflates, 
 
 import sys
 import tracemalloc
+from collections import deque
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,8 @@ from tests.support.conversations.wire import Wire
 
 UNIT = 1e-6                 # seconds of the clock for a call
 EVERY = 50
+WRITTEN = 100               # octets of answers that are as much work as a call
+PIECES = 20
 
 
 class WorkClock(Clock):
@@ -106,13 +109,20 @@ class PausingThreads(Threads):
             super().start(kind, work)
 
 
-class _Pieces(list[bytes]):
-    """What has been written to a transport."""
+class _Pieces(deque[bytes]):
+    """What has been written to a transport: the end of it. To write it is work, too."""
 
-    write = list.append
+    def __init__(self, clock: WorkClock) -> None:
+        super().__init__(maxlen=PIECES)
+        self._clock = clock
+
+    def write(self, octets: bytes) -> None:
+        """More of it."""
+        self.append(octets)
+        self._clock.done += len(octets) // WRITTEN
 
     def getvalue(self) -> bytes:
-        """All of it."""
+        """What there is."""
         return b"".join(self)
 
 
@@ -126,9 +136,9 @@ class WorkWire(Wire):
         self.received()
 
     def received(self) -> bytes:
-        """What the server has sent since the last call. It is kept in pieces: a buffer that grows would be weighed."""
+        """The end of what the server has sent since the last call; all of it would be weighed."""
         data = self.transport.value()
-        self.transport.io = _Pieces()
+        self.transport.io = _Pieces(self.clock)
         return data
 
     def send(self, data: bytes) -> None:
