@@ -43,8 +43,8 @@ COUNTS = {
     "UID SEARCH UNSEEN": 53,
     "SELECT": 89,
     "STATUS": 116,
-    "APPEND": 409,
-    "LMTP": 240,
+    "APPEND": 352,
+    "LMTP": 198,
     "RETR": 68,
 }
 WITHIN_LARGER = {

@@ -137,11 +137,11 @@ class BuiltinDirectory:
         """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
         address or an alias, in any case and any form of its domain."""
         user = self.user_id(address)
-        found = self.find(user)
+        found = self.user(user)
         if found is None:
             owner = self._aliases.owner(user)
-            found = self.find(owner) if owner is not None else None
-        return found
+            found = self.user(owner) if owner is not None else None
+        return found.account if found is not None else None
 
     def at_once(self, address: str) -> Known | None:
         """What `look_up` says, as far as that may be believed without asking anybody; None: it must ask."""

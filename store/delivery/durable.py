@@ -7,7 +7,7 @@ a second; with "none" nothing is waited for.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -41,7 +41,7 @@ PAUSE = 0.05                # seconds between two tries
 
 
 async def spill(store: Store, staged: Staged) -> None:
-    """Write what a message being received holds in memory to its file; call it when `staged.full`."""
+    """Write what a message being received holds in memory to its file; call it when `Staged.write` says so."""
     await run(store, "files", staged.spill)
 
 
@@ -64,12 +64,15 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     try:
         while True:
             try:
-                names = dict.fromkeys([target.entry.partition for target in left.values()])
-                if len(names) == 1:
-                    outcomes.update(zip(left, await _deliver_on(
-                        store, next(iter(names)), staged, tuple(left.values()), received, alone=True), strict=True))
+                places: dict[str, dict[int, Target]] = {}       # what is left, by partition
+                for at, target in left.items():
+                    places.setdefault(target.entry.partition, {})[at] = target
+                if len(places) == 1:
+                    (name, here), = places.items()
+                    outcomes.update(zip(here, await _deliver_on(
+                        store, name, staged, tuple(here.values()), received, alone=True), strict=True))
                 else:
-                    outcomes |= await _deliver_to_several(store, staged, left, received)
+                    outcomes |= await _deliver_to_several(store, staged, places, received)
             except Unflushed:
                 after_commit(unanswered, store, staged, targets)
                 raise
@@ -229,13 +232,10 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
     return await run(store, "changes", lambda: commit_all(partition, messages, seconds=store.patience))
 
 
-async def _deliver_to_several(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
-                              ) -> dict[int, Outcome]:
+async def _deliver_to_several(store: Store, staged: Staged, by_partition: dict[str, dict[int, Target]],
+                              received: InternalDate) -> dict[int, Outcome]:
     """One try on several partitions. The one that the message was staged on comes last: until then its file is there to
     be copied from."""
-    by_partition: dict[str, dict[int, Target]] = {}
-    for at, target in targets.items():
-        by_partition.setdefault(target.entry.partition, {})[at] = target
     own, outcomes = staged.files, dict[int, Outcome]()
     for name in sorted(by_partition, key=lambda name: name in store.partitions and store.partitions[name].files is own):
         places = by_partition[name]
@@ -254,10 +254,13 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
         if partition.files is not staged.files:
             copy = await _copy(store, staged, partition)
         outcomes = await _committed(store, durability, partition, copy, targets, received)
+        refused = False
         for target, outcome in zip(targets, outcomes, strict=True):
-            if target.appended and isinstance(outcome, Delivered):
+            if isinstance(outcome, StoreError):
+                refused = True
+            elif target.appended and isinstance(outcome, Delivered):
                 after_commit(stored_lately(store).note, store, target, copy)
-        if alone and copy.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
+        if alone and copy.concealed and not refused:
             copy.left = True                # there is no other try
         await _on_disk(store, durability, partition, (copy,))
         return outcomes
@@ -324,13 +327,16 @@ async def _committed(store: Store, durability: Durability, partition: Partition,
     return await _commit(store, partition, staged, targets, received)
 
 
-async def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]) -> None:
-    """Return when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
+def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]
+             ) -> Awaitable[None]:
+    """Ends when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
     if partition.files.few_ready:
         after_commit(durability.make_ready, partition)
-    if store.settings.sync != NOTHING:
-        await durability.log(partition, messages)
-    elif len(messages) == 1:
+    return durability.log(partition, messages) if store.settings.sync != NOTHING else _place(store, messages)
+
+
+async def _place(store: Store, messages: Sequence[Staged]) -> None:
+    if len(messages) == 1:
         place_all(messages)
     else:
         after_commit(offload.start, store, "files", partial(place_all, messages))

@@ -28,7 +28,7 @@ from mboxlist.engine.logfiles import last_write
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
-from store.changes import Change, News, partition_number
+from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
@@ -76,7 +76,7 @@ class Partition:
         self.settings = settings
         self.files = MessageFiles(folder, self._is_committed)
         self._news = news
-        self._number = partition_number(self.name)
+        self.number = partition_number(self.name)       # under which its changes are told
         self.databases = databases or folder / "index"
         self._unclean = self.databases / "unclean"
         self.read_only = databases is not None or (folder.parents[1] / READ_ONLY).exists()
@@ -103,8 +103,8 @@ class Partition:
         self._roomy_until = -1.0
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self.views = MailboxViews(self)
-        news.learn(self._number, lambda change: self.views.remember(
-            MailboxId(change.mailbox), change.before, change.chunks))
+        news.learn(self.number, lambda change: self.views.remember(
+            change.mailbox, change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
@@ -195,7 +195,7 @@ class Partition:
     def user_folder(self, user: str) -> Path:
         """The user's own folder; two levels of a hash of the user id keep every folder small."""
         digest = hashlib.blake2b(user.encode(), digest_size=2).hexdigest()
-        return self.folder / "users" / digest[:2] / digest[2:] / user
+        return self.folder.joinpath("users", digest[:2], digest[2:], user)
 
     # Messages coming in
 
@@ -341,11 +341,12 @@ class Partition:
         return result
 
     def _remember(self, txn: WriteTxn) -> None:
-        changes = txn.changed()
+        changes = txn.changes()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
-        for mailbox, before, chunks in changes:
-            self.views.remember(mailbox, before, chunks)
+        for change in changes:
+            mailbox = change.mailbox
+            self.views.remember(mailbox, change.before, change.chunks)
             if mailbox in txn.handed:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
@@ -353,8 +354,7 @@ class Partition:
         if txn.step is not None and len(changed) == 1:
             self.views.step(changed[0], txn.step)
         if changed:
-            self._news.tell(changed, [Change(self._number, *each) for each in changes]
-                            if len(changes) <= TOLD_TOGETHER else ())
+            self._news.tell(changed, changes if len(changes) <= TOLD_TOGETHER else ())
 
     # Reading
 

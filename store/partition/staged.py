@@ -48,7 +48,9 @@ class Staged:
         self._held = len(trace)
         self._file = -1
         self._failed: OSError | None = None             # of a `spill` or `sync`
-        self._cached = cached
+        self.cached: CachedMessage      # its cache record, from `finish` on
+        if cached is not None:
+            self.cached = cached
         files.received(self)
 
     @property
@@ -56,8 +58,11 @@ class Staged:
         """The Return-Path field, which a trace header begins with."""
         return self.header.partition(b"\n")[0]
 
-    def write(self, data: bytes) -> None:
-        """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
+    def write(self, data: bytes) -> bool:
+        """More of the content; whether it is time to `spill` (in a thread: writing may wait for the disk).
+
+        Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE.
+        """
         self.size += len(data)
         if self.size > self._limit:
             raise StoreError(Problem.TOO_BIG)
@@ -68,10 +73,11 @@ class Staged:
         self._held += len(data)
         if self._held > _OVERFULL:
             self.spill()
+        return self._held > SPILL
 
     @property
     def full(self) -> bool:
-        """Whether it is time to `spill` (in a thread: writing may wait for the disk)."""
+        """Whether so much is held that it is a thread that is to write it."""
         return self._held > SPILL
 
     def spill(self) -> None:
@@ -116,13 +122,7 @@ class Staged:
                 return
             message = self._scanner.finish()
             self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
-            self._cached = render(message, self.digest, self.trace)
-
-    @property
-    def cached(self) -> CachedMessage:
-        """Its cache record; `finish` comes first."""
-        assert self._cached is not None
-        return self._cached
+            self.cached = render(message, self.digest, self.trace)
 
     def sync(self) -> None:
         """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
@@ -227,7 +227,7 @@ class Staged:
         Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
         """
         twin = cls(files, serial, b"", source.size)
-        twin.digest, twin.trace, twin._cached = own_digest, trace, cached
+        twin.digest, twin.trace, twin.cached = own_digest, trace, cached
         digest = hashlib.blake2b(digest_size=MID_OCTETS)
         try:
             while data := source.read(twin.size, SPILL):
