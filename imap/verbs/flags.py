@@ -59,7 +59,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
             session.login.has_read = True
     code, failed = b"", positions[:0]
     if len(update.modified) or len(update.gone):
-        code, failed, positions = await session.of_many(len(uids), lambda: _told(command, update, uids, positions))
+        code, failed, positions = await session.of_many(len(uids), lambda: _failing(command, update, uids, positions))
     if command.silent:
         state = await session.change(0, lambda: session.store.status(entry))
         belief = await session.of_many(len(uids), lambda: _believed(session, view, positions, command, state))
@@ -72,7 +72,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     return Reply(f"{name}: some messages were changed meanwhile", code) if code else reply
 
 
-def _told(command: StoreFlags, update: Update, uids: NDArray[np.uint32], positions: Positions
+def _failing(command: StoreFlags, update: Update, uids: NDArray[np.uint32], positions: Positions
           ) -> tuple[bytes, Positions, Positions]:
     """The response code, the places of messages that fail the test of UNCHANGEDSINCE, and of those that were changed.
     """
