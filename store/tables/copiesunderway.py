@@ -1,6 +1,6 @@
 """A COPY of many messages is made some at a time, and still of all or none (RFC 3501 §6.4.7): until it has come to its
-end, it is on record what of it is there. What is on record when the store is opened was cut off, and goes again; so does,
-by housekeeping, what a full disk kept from being undone at once.
+end, it is on record what of it is there. What is on record when the store is opened was cut off, and goes
+again; so does, by housekeeping, what a full disk kept from being undone at once.
 
 `state.db`: four zero octets, mailbox id, a serial that no other has -> ranges of the UIDs that are there. These rows
 come before those of mailboxes; who goes through those does not see them.
