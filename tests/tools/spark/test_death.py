@@ -5,7 +5,6 @@ tables than these can be put in their place: messages in both.)
 """
 
 import shutil
-from functools import partial
 
 import pytest
 
@@ -18,7 +17,7 @@ from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.report.reportjob import read
 from tools.spark.source.source import Source, register
-from tools.spark.verify import sparkcompare
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import verify
 
 WHERE = [CLUSTER]
@@ -51,7 +50,7 @@ def test_verification(spark, whole, tmp_path, table):
         finally:
             store.close()
 
-    killed = found(tmp_path / "killed", Dying(spark), compare=partial(sparkcompare.compare, spark))
+    killed = found(tmp_path / "killed", Dying(spark), by=SparkLooking(spark))
     assert killed == found(tmp_path / "quiet", Local())
     assert mark.exists()
 
