@@ -11,7 +11,7 @@ class SnapshotList(MailboxList):
     """`find`, `find_id`, `below`, `all` and `granted` of a list in a folder that nobody writes to; nothing else of
     `MailboxList`.
 
-    Raises Failure (of `kv`).
+    Raises Failure (of `transact`).
     """
 
     def __init__(self, folder: Path, cache: int) -> None:       # not that of MailboxList: there is nothing to write to

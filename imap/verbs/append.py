@@ -10,7 +10,7 @@ from imap.refusals import BROKEN
 from imap.session import Session
 from imap.states import Refused, Reply, why_not
 from imap.wire import responses
-from imap.wire.append import Append, Appended, parse_next_message
+from imap.wire.append import NO_FLAGS, Append, Appended, parse_next_message
 from imap.wire.commands import BadCommand, Head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
@@ -57,6 +57,7 @@ class Arriving:
     """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
+    command: Append                         # as far as its first message
     partition: Partition | None = None      # on which it was when the last one began
     messages: list[Staged] = field(factory=list)
     octets: int = 0                         # of all of them
@@ -134,8 +135,7 @@ async def _take(session: Session, arriving: Arriving, staged: Staged, data: byte
     try:
         if header is not None and not header.is_ascii(data):
             raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
-        staged.write(data)
-        if staged.full:
+        if staged.write(data):
             await durable.spill(session.store, staged)
     except Exception as error:          # of whatever kind: `append` raises it when the command is complete
         arriving.failure = error
@@ -171,7 +171,7 @@ def _first(session: Session, wanted: Message) -> Arriving:
         command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
-    return Arriving(session.target(command.mailbox))
+    return Arriving(session.target(command.mailbox), command)
 
 
 async def append(session: Session, command: Append) -> Reply:
@@ -218,7 +218,9 @@ def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:
 
 def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
     """The mailbox, with those of the message's flags that the user may set there (RFC 4314 §4)."""
-    system, keywords = changeable(session.store, session.user, entry)
-    flags = Flags(message.flags.system & system, message.flags.keywords if keywords else ())
+    flags = message.flags
+    if flags is not NO_FLAGS:
+        system, keywords = changeable(session.store, session.user, entry)
+        flags = Flags(flags.system & system, flags.keywords if keywords else ())
     own = session.store.private_bits(entry, session.user)
     return Target(entry, flags, reader=session.user, own=own, appended=True)

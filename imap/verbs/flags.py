@@ -18,7 +18,7 @@ from store.errors import Problem
 from store.mailboxes.flagchanges import Known, update_flags
 from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
-from store.tables.state import DELETED, MailboxState, keyword_bits
+from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
 
 
@@ -49,8 +49,12 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         raise
     await durable.flushed(session.store, entry)
     reply = session.done(f"{name} completed")
-    if int(command.flags.system) & DELETED and command.action is not FlagAction.REMOVE:
-        session.stream.acts["deleted"] += len(update.uids)
+    if command.action is not FlagAction.REMOVE:
+        system = int(command.flags.system)
+        if system & DELETED:
+            session.stream.acts["deleted"] += len(update.uids)
+        if system & SEEN and session.login is not None:
+            session.login.has_read = True
     failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
     code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""
     if len(update.gone) or len(failed):

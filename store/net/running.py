@@ -26,6 +26,10 @@ class Done(Deferred[None]):
 
     waiting: "Running | None" = None
 
+    def __await__(self) -> Any:
+        """Its own, once: nobody gives it another value than None."""
+        return super().__await__() if self.called else iter((self,))
+
     def end(self, failure: Exception | None = None) -> None:
         """It is done, or has failed."""
         running = self.waiting

@@ -104,13 +104,13 @@ class Stream(Waits):
             raise LineTooLong(line[:limit], line[-KEPT:])
         return line
 
-    def await_input(self, deadline: float) -> bool:
-        """Whether nothing has arrived: then what was written goes out, and the session, which stands between two
-        commands, must `await INPUT` next; that raises as `line` does, when nothing has come by the deadline too. False
-        also when the peer is slow to take what was written: `drain` is due."""
+    def await_input(self, deadline: float, *, idle: bool = True) -> bool:
+        """Whether nothing has arrived: then what was written goes out, and the session must `await INPUT` next; that
+        raises as `line` does, when nothing has come by the deadline too. False also when the peer is slow to take what
+        was written: `drain` is due."""
         if self._input or self._full:
             return False
-        self._begin_waiting(deadline, True)
+        self._begin_waiting(deadline, idle)
         return True
 
     def line_at_once(self, limit: int) -> bytes | None:
@@ -131,7 +131,8 @@ class Stream(Waits):
         """Between 1 and `most` octets of what has arrived. Raises ConnectionLost, TimedOut."""
         deadline = self._clock.seconds() + timeout
         while not self._input:
-            await self._more(deadline)
+            self._begin_waiting(deadline, False)
+            await INPUT
         data = bytes(self._input[:most])
         self._took(len(data))
         return data

@@ -156,8 +156,7 @@ class Arrival:
                 staged.write(head)
             for part in rest:
                 digest.update(part)
-                staged.write(part)
-                if staged.full:
+                if staged.write(part):
                     staged.spill()
             if digest.digest() != own_digest or staged.size != octets:
                 raise StoreError(Problem.CORRUPT, "A message did not come as it was sent",

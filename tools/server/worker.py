@@ -120,6 +120,10 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    if not opened.read_only:
+        logins = OpenLogins.of(opened)
+        more = [*more, logins.use_task()]
+        opened.at_close(logins.note_uses)
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
         more = [*more, _saving(former)]

@@ -1,22 +1,18 @@
 """What there can be more and more of, one thing at a time: for each a store and a server, and all operations on it."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 from attrs import field, frozen
 
-from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
 from store.partitions import volumes
 from store.settings import Settings
-from store.users.newuser import add_user
-from store.values import Secret
 from tools.benchmarks import manymessages
 from tools.benchmarks.compare.growth import costs, idle
 from tools.benchmarks.compare.ourselves import Ourselves, onecopy
-from tools.benchmarks.temporaryserver import PASSWORD, THREADS, USER
+from tools.benchmarks.temporaryserver import USER, fill_with_users
 
 USERS, MESSAGES = 100, 1000         # where the dimension is another
 MAILBOX = b"Large"
@@ -38,16 +34,12 @@ class Dimension:
 
 def make_store(root: Path, users: int, *, messages: int = MESSAGES, partitions: int = 1) -> None:
     """Users, spread over partitions, and a mailbox of the first one. Nothing is synced: nobody loses power here."""
-    password = hash_password(Secret(PASSWORD.encode()))
     store = open_store(root, Settings(sync="none", special_mailboxes=()), who="tools/bench")
     try:
         places = [PRIMARY, *(f"p{number}" for number in range(1, partitions))]
         for name in places[1:]:
             volumes.add(store, name)
-        with ThreadPoolExecutor(THREADS) as threads:
-            for _ in threads.map(lambda number: add_user(store, USER % number, password, places[number % partitions]),
-                                 range(users)):
-                pass
+        fill_with_users(store, users, places)
         manymessages.fill(store, USER % 0, MAILBOX.decode(), messages)
     finally:
         store.close()
