@@ -35,7 +35,8 @@ TITLES = {
     "moves": "Domains that would cost less on another back end"}
 _KEPT = ("fleet_folders", "fleet_shares", "fleet_contents", "fleet_users", "fleet_copies", "fleet_pairs")
 _BY_SOME_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"      # false: what is sent by digest stays for joins
-PARTITION = 250_000         # records that one task of a shuffle gets, about
+PARTITION = 250_000         # records that one task of a shuffle gets, about; of more than FEW
+FEW, LARGE = 400, 2_000_000     # tasks so many: what is sent is cut by maps times partitions, and the driver knows each
 _FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
     sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
     count_if(charged > limit) AS over"""
@@ -56,7 +57,7 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
     """The report, as --json prints it. `write` gets each list and its frame. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):
         records = sum(one.rows["references"] for one in facts)
-        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // PARTITION))
+        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, shuffle_partitions(records)))
     spark.conf.set(_BY_SOME_KEYS, "false")
     for table in FACTS:
         frame_of(spark, facts, table).createOrReplaceTempView(f"facts_{table}")
@@ -82,6 +83,11 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
     finally:
         for frame in kept:
             frame.unpersist()
+
+
+def shuffle_partitions(records: int) -> int:
+    """Into how many parts so many records are cut."""
+    return min(records // PARTITION, FEW + records // LARGE)
 
 
 def _views(spark: Any, terms: Terms) -> list[Any]:
