@@ -69,6 +69,13 @@ def test_users_are_those_of_the_databases(made: dict[str, Any], back_ends: dict[
     assert fleetjob.differences(made) == []
 
 
+def test_last_login_and_last_read(made: dict[str, Any]) -> None:
+    """What the store has on record (issue 25, item 4), as days: alice has read, bob was only logged in."""
+    found = {row["user"]: (row["last_login"], row["last_read"]) for row in made["users"] if row["store"] == "random"}
+    assert (found["alice"], found["bob"]) == (("2023-11-14", "2023-11-14"), ("2023-11-14", None))
+    assert {found[user] for user in found.keys() - {"alice", "bob"}} == {(None, None)}
+
+
 def test_what_is_on_several_back_ends(made: dict[str, Any]) -> None:
     """By hand: the twins have files of 131, 50, 100 and 40 octets each, all doubled; carol's domain would leave nothing
     where it is but hers alone, and bring nothing new."""

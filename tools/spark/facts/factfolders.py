@@ -99,3 +99,12 @@ def frame_of(spark: Any, found: Sequence[Facts], table: str) -> Any:
     form = from_arrow_schema(fact_schema(table))
     paths = [path if is_uri(path) else Path(path).as_uri() for one in found for path in one.files[table]]
     return spark.read.schema(form).parquet(*paths) if paths else spark.createDataFrame([], form)
+
+
+def register(spark: Any, *places: str) -> tuple[str, ...]:
+    """Make a view of each table over the exports of facts in these places; the names of the views. `quotas` has each
+    root once on each partition. Raises Failure where an export is not whole."""
+    found = opened(places, spark)
+    for table in FACTS:
+        frame_of(spark, found, table).createOrReplaceTempView(table)
+    return tuple(FACTS)

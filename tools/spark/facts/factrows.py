@@ -38,6 +38,7 @@ from store.tables.references import STORED, MessageRecord, References
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import NAME
 from store.userarea.paths import DELETED
+from store.users import lastuse
 from store.values import Finding
 from tools.spark.facts.factschema import VERSION, fact_schema
 from tools.spark.facts.snapshottables import ListTables, PartitionTables, opened_list, opened_partition
@@ -117,8 +118,9 @@ def _seen_of_messages(part: Range) -> Iterator[bytes]:
 
 
 def _seen_of_users(part: Range) -> Iterator[bytes]:
-    for user in _accounts(opened_list(part.mailboxes)):
-        yield repr(user.account).encode()
+    names = opened_list(part.mailboxes)
+    for user in _accounts(names):
+        yield repr((user.account, lastuse.of_user(names.names, user.account.user))).encode()
 
 
 # Mailboxes, references, rights
@@ -314,11 +316,17 @@ def _accounts(names: ListTables) -> Iterator[User]:
 
 def users(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each account of the built-in directory; no password."""
+    names = opened_list(part.mailboxes)
     return _by_rows("users", part, ({
         "user": account.user, "domain": domain_of(account.user), "partition": account.partition,
         "status": account.status.value, "host": account.host, "groups": list(account.groups),
-        "aliases": len(account.aliases), "removed": _seconds(account.removed),
-    } for account in (user.account for user in _accounts(opened_list(part.mailboxes)))))
+        "aliases": len(account.aliases), "removed": _seconds(account.removed), **_last_use(names, account.user),
+    } for account in (user.account for user in _accounts(names))))
+
+
+def _last_use(names: ListTables, user: str) -> Row:
+    known = lastuse.of_user(names.names, user)
+    return {"last_login": lastuse.midnight(known.login), "last_read": lastuse.midnight(known.read)}
 
 
 def volumes(part: Range) -> Iterator[pa.RecordBatch]:

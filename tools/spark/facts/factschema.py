@@ -24,6 +24,8 @@ USERS = (
     Column("groups", TEXTS, "groups of the account"),
     Column("aliases", NUMBER, "number of further addresses"),
     Column("removed", TIME, "when the user was removed, null for one who is there"),
+    Column("last_login", TIME, "the day on which the user was last logged in, null when there is no record"),
+    Column("last_read", TIME, "the day on which the user last read a message"),
 )
 
 EXPUNGED = (

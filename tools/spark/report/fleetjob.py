@@ -127,7 +127,8 @@ _LISTS = {
     "users": "SELECT * FROM fleet_users ORDER BY fair_share DESC, store, user LIMIT {rows}",
     "over_quota": """SELECT store, user, charged, limit, 100 * charged div limit AS per_cent FROM fleet_users
         WHERE limit > 0 AND 10 * charged >= 9 * limit ORDER BY per_cent DESC, store, user LIMIT {rows}""",
-    "never_reading": """SELECT store, user, logical, fair_share, freed, newest, newest_read FROM fleet_users
+    "never_reading": """SELECT store, user, logical, fair_share, freed, newest, newest_read, last_read, last_login
+        FROM fleet_users
         WHERE reads_nothing AND logical > 0 ORDER BY freed DESC, store, user LIMIT {rows}""",
     "domains": f"""SELECT domain, {_FIGURES} FROM fleet_users GROUP BY domain
         ORDER BY fair_share DESC, domain LIMIT {{rows}}""",

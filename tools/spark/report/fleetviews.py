@@ -77,7 +77,7 @@ VIEWS = {
                sum(used_octets) AS charged
         FROM facts_quotas JOIN fleet_sites s USING (store) WHERE kind = 'user' GROUP BY s.site, root""",
     "fleet_people": """
-        SELECT s.site, user, array_join(array_sort(groups), ',') AS class
+        SELECT s.site, user, array_join(array_sort(groups), ',') AS class, last_login, last_read
         FROM facts_users JOIN fleet_sites s USING (store) WHERE removed IS NULL""",
     "fleet_users": """
         WITH summed AS (
@@ -91,8 +91,10 @@ VIEWS = {
                coalesce(fair_share, 0) AS fair_share, coalesce(unique, 0) AS unique, coalesce(freed, 0) AS freed,
                date_format(newest, "yyyy-MM-dd'T'HH:mm:ss'Z'") AS newest,
                date_format(newest_read, "yyyy-MM-dd'T'HH:mm:ss'Z'") AS newest_read,
+               date_format(p.last_login, 'yyyy-MM-dd') AS last_login,
+               date_format(p.last_read, 'yyyy-MM-dd') AS last_read,
                coalesce(datediff({now}, newest), 1000000) > {idle} AS idle,
-               coalesce(datediff({now}, newest_read), 1000000) > {idle} AS reads_nothing,
+               coalesce(datediff({now}, greatest(newest_read, p.last_read)), 1000000) > {idle} AS reads_nothing,
                if(l.limits.default_octets, {quota}, l.limits.limit_octets) AS limit, l.charged
         FROM summed FULL OUTER JOIN fleet_people p USING (site, user)
         LEFT JOIN shared USING (site, user) LEFT JOIN fleet_limits l USING (site, user)
