@@ -102,7 +102,7 @@ def _compare(session: Any, store: Store, plan: Plan, folders: Folders) -> Compar
     try:
         result = _compared(found, same)
         _files(result, engine.unused(plan), known, held)
-        if names := _told_by_others(index, boxes):
+        if names := _readable_elsewhere(index, boxes):
             _counts(result, index.where(index.partition.isin(names)), want, known.where(known.partition.isin(names)),
                     held)
         return result
@@ -123,12 +123,12 @@ def _files(result: Compared, unused: Any, known: Any, held: Any) -> None:
         asked.unpersist()
 
 
-def _told_by_others(index: Any, boxes: Any) -> list[str]:
+def _readable_elsewhere(index: Any, boxes: Any) -> list[str]:
     """The partitions with chunks that cannot be read, of all of which store.idx has the records."""
     broken = index.where("size(broken) > 0").select("partition", "id").distinct().join(
-        boxes.select("partition", "id", sql.lit(True).alias("told")), ["partition", "id"], "left")
-    found = broken.groupBy("partition").agg(sql.expr("every(coalesce(told, false))").alias("told"))
-    return [row["partition"] for row in summaries.rows(found) if row["told"]]
+        boxes.select("partition", "id", sql.lit(True).alias("known")), ["partition", "id"], "left")
+    found = broken.groupBy("partition").agg(sql.expr("every(coalesce(known, false))").alias("known"))
+    return [row["partition"] for row in summaries.rows(found) if row["known"]]
 
 
 def _counts(result: Compared, index: Any, want: Any, known: Any, held: Any) -> None:
