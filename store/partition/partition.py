@@ -195,7 +195,7 @@ class Partition:
     def user_folder(self, user: str) -> Path:
         """The user's own folder; two levels of a hash of the user id keep every folder small."""
         digest = hashlib.blake2b(user.encode(), digest_size=2).hexdigest()
-        return self.folder / "users" / digest[:2] / digest[2:] / user
+        return self.folder.joinpath("users", digest[:2], digest[2:], user)
 
     # Messages coming in
 

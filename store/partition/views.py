@@ -87,14 +87,17 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is None:
             return False
-        if state.messages < MANY:
+        if max(state.messages, 0 if known is None else len(known.rows)) < MANY:
             return True
         seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
         if known is None or seen is not None and seen.state.highestmodseq > known.state.highestmodseq:
             known = seen
-        chunks = self._changed_since(entry.id, known.state, state) if known is not None else None
-        return (chunks is not None and len(chunks) <= AT_ONCE
-                or known is not None and known.state.highestmodseq == state.highestmodseq)
+        if known is None:
+            return False
+        chunks = self._changed_since(entry.id, known.state, state)
+        arrived = chunk_number(state.uidnext) - chunk_number(known.state.uidnext)
+        return (chunks is not None and len(chunks) + arrived <= AT_ONCE
+                or known.state.highestmodseq == state.highestmodseq)
 
     def forget(self) -> None:
         """Hold nothing in memory, so that the next view is read from the database."""
@@ -118,7 +121,7 @@ class MailboxViews:
             if mailbox is None:
                 raise NotAtOnce
             return mailbox
-        if not reader and (again := self._again(entry)) is not None:
+        if not reader and (again := self._again(entry, self._partition.glance_state(entry.id))) is not None:
             return again
         if at_once and not self.is_quick(entry, reader):
             return None
@@ -133,9 +136,8 @@ class MailboxViews:
             self._last.put(view)
         return view
 
-    def _again(self, entry: MailboxEntry) -> Mailbox | None:
-        """A view of a mailbox that has not changed since it was read last."""
-        state = self._partition.glance_state(entry.id)
+    def _again(self, entry: MailboxEntry, state: MailboxState | None) -> Mailbox | None:
+        """A view of a mailbox that has not changed since it was read last; `state` is what it is at this moment."""
         if state is None or entry.id in self._partition.damaged:
             return None
         known = self._last.of(entry.id) if state.messages < LARGE else self._shelf.newest(entry.id, "")
@@ -194,8 +196,13 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
+        if not mailbox.reader and (again := self._again(entry, state)) is not None:     # another session has read it
+            chunks = self._changed_since(entry.id, old, again.state)
+            since = None if chunks is None else Since(old, frozenset(chunks))
+            return Mailbox(entry, again.state, again.rows, "", again.uids, since)
         known = Records(old, mailbox.rows, mailbox.uids)
-        if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
+        large = len(mailbox.rows) >= MANY or state is not None and state.messages >= MANY
+        if at_once and large and not self.is_quick(entry, mailbox.reader, known):
             return None
 
         def work(txn: Txn) -> Mailbox:

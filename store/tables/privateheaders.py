@@ -165,6 +165,8 @@ class PrivateHeaders:
 
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as the table has them."""
+        if not rows["head"].any():
+            return {}
         numbers = np.unique(rows["head"])
         numbers = numbers[numbers != 0]
         found = zip(numbers.tolist(), self._table.pick([_NUMBER.pack(number) for number in numbers], txn), strict=True)

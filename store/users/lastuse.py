@@ -41,6 +41,11 @@ def of_inbox(known: Annotations, inbox: MailboxId) -> LastUse:
     return LastUse(*(day_of(known.get(inbox, name)) for name in (LAST_LOGIN, LAST_READ)))
 
 
+def midnight(day: date | None) -> datetime | None:
+    """The beginning of a day."""
+    return None if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
 def day_of(value: bytes | None) -> date | None:
     """The day that an annotation says; None for one that says none."""
     try:

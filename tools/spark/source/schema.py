@@ -79,6 +79,8 @@ MAILBOXES = (
     Column("damage", TEXT, "what of the file is lost, \"\" when it is whole"),
     Column("identity", TEXT, "identity of the list of mailboxes that gave the id"),
     Column("octets", NUMBER, "octets of the file itself"),
+    Column("last_login", TIME, "in an INBOX the day on which its owner was last logged in, null without a record"),
+    Column("last_read", TIME, "the day on which its owner last read a message"),
 )
 
 REFERENCES = (
