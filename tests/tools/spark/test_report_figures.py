@@ -19,7 +19,7 @@ from tools.exits import Failure
 from tools.spark.report import totals
 from tools.spark.report.charts import Bar, bars, columns, shortened
 from tools.spark.report.page import more, number, octets
-from tools.spark.report.reportjob import Read, gone
+from tools.spark.report.reportjob import LOST_FILES, Read, gone
 from tools.spark.report.totals import Live, Terms, differences, earlier, grown, report, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
 from tools.spark.source.schema import schema
@@ -32,8 +32,7 @@ HELD = pa.schema([(name, pa.string()) for name in ("store", "partition", "domain
         "messages", "logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
         "domain_freed", "files", "file_octets", "staged_octets", "staged_files", "missing", "missing_octets",
         "records", "headless")] + [
-    *((name, pa.timestamp("us", "UTC")) for name in ("newest", "newest_read", "last_login", "last_read")),
-    ("lost", pa.list_(pa.struct([("digest", pa.string()), ("size", pa.int64())])))])
+    *((name, pa.timestamp("us", "UTC")) for name in ("newest", "newest_read", "last_login", "last_read"))])
 
 
 def box(user, name, messages, size, *, store="/s", root=None, newest=None, **others):
@@ -44,7 +43,7 @@ def box(user, name, messages, size, *, store="/s", root=None, newest=None, **oth
                            "domain_freed", "file_octets"), size)
     return {"store": store, "partition": "p", "domain": domain, "user": user, "name": f"user/{user}/{name}",
             "quota_root": root or user, "messages": messages, "records": messages, "files": messages, "newest": newest,
-            "lost": [], **alone, **zeros, **others}
+            **alone, **zeros, **others}
 
 
 def limit(root, octets=None, messages=None, *, store="/s", default=False):
@@ -226,10 +225,14 @@ def test_files_that_are_not_there(tmp_path):
     store = str(tmp_path)
     assert gone([(store, "p", there, 5)]) == []             # it came meanwhile
     assert gone([(store, "p", there, 6), (store, "p", other, 5)]) == [(store, "p", there, 6), (store, "p", other, 5)]
-    row = box("a", "INBOX", 2, 10, store=store, missing=2, missing_octets=10,
-              lost=[{"digest": there, "size": 5}, {"digest": other, "size": 5}])
-    assert totals.lost(read([row])) == [
-        f"{store}, partition p: 1 message files of user/a/INBOX are missing or cut off, such as {other}"]
+    lost = pa.Table.from_pylist([{"store": store, "partition": "p", "domain": "example.org", "user": "a", "size": 5,
+                                  "name": "user/a/INBOX", "digest": digest} for digest in (there, other)], LOST_FILES)
+    for missing, said in ((2, 1), (7, 6)):      # of those that are not looked for again none can have come
+        row = box("a", "INBOX", 2, 10, store=store, missing=missing, missing_octets=5 * missing)
+        assert totals.lost(evolve(read([row]), lost=lost)) == [
+            f"{store}, partition p: {said} message files of user/a/INBOX are missing or cut off, such as {other}"]
+    assert totals.lost(evolve(read([row]), lost=lost[:0])) == [
+        f"{store}, partition p: 7 message files of user/a/INBOX are missing or cut off"]
     assert totals.lost(read([], unread=[{"store": "/s", "partition": "p", "path": "users/a0"}])) == [
         "/s, partition p: users/a0 could not be read"]
 

@@ -35,9 +35,9 @@ TITLES = {
     "moves": "Domains that would cost less on another back end"}
 _KEPT = ("fleet_uses", "fleet_contents", "fleet_users", "fleet_copies")
 PARTITION = 250_000         # records that one task of a shuffle gets, about
-_FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
-    sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
-    count_if(charged > limit) AS over"""
+_FIGURES = "count(*) AS users, " + ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in (
+    "messages", "logical", "fair_share", "unique", "freed")) + """,
+    count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing, count_if(charged > limit) AS over"""
 
 
 @frozen
@@ -63,15 +63,12 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
         for name in LISTS if write is not None else ():
             assert write is not None
             write(name, spark.table(f"fleet_{name}"))
-        made: dict[str, Any] = {
-            "version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
-            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
-                                              for one in sorted(facts, key=lambda one: one.store)]}
+        made = heading(facts, terms)
         made |= {name: summaries.rows(spark.sql(query.format(rows=terms.rows))) for name, query in _LISTS.items()}
         made["totals"] = {}
         for query in _TOTALS:
             made["totals"] |= summaries.rows(spark.sql(query))[0]
-        return {**made, "kinds": _kinds(made["ages"])}
+        return {**made, "kinds": kinds_of(made["ages"])}
     finally:
         for frame in kept:
             frame.unpersist()
@@ -91,7 +88,20 @@ def _views(spark: Any, terms: Terms) -> list[Any]:
     return kept
 
 
-def _kinds(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def heading(facts: Sequence[Facts], terms: Terms) -> dict[str, Any]:
+    """What a report begins with."""
+    return {"version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
+            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
+                                              for one in sorted(facts, key=lambda one: one.store)]}
+
+
+def back_ends(made: Mapping[str, Any]) -> str:
+    """How many back ends a report is of, in words."""
+    count = len(made["back_ends"])
+    return "1 back end" if count == 1 else f"{count:,} back ends"
+
+
+def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Kinds of folder, summed over the ages of their messages."""
     found: dict[str, dict[str, Any]] = {}
     for row in ages:
@@ -115,7 +125,7 @@ _LISTS = {
         WHERE limit > 0 AND 10 * charged >= 9 * limit ORDER BY per_cent DESC, store, user LIMIT {rows}""",
     "never_reading": """SELECT store, user, logical, fair_share, freed, newest, newest_read, last_read, last_login
         FROM fleet_users
-        WHERE reads_nothing AND logical > 0 ORDER BY freed DESC, store, user LIMIT {rows}""",
+        WHERE reads_nothing AND logical > 0 AND user <> 'public/' ORDER BY freed DESC, store, user LIMIT {rows}""",
     "domains": f"""SELECT domain, {_FIGURES} FROM fleet_users GROUP BY domain
         ORDER BY fair_share DESC, domain LIMIT {{rows}}""",
     "classes": f"""SELECT class, {_FIGURES} FROM fleet_users GROUP BY class
@@ -126,7 +136,7 @@ _LISTS = {
                max(v.octets) AS volume, max(v.free) AS free
         FROM fleet_contents c LEFT JOIN facts_volumes v USING (store, partition)
         GROUP BY store, partition ORDER BY store, partition LIMIT 10000""",
-    "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox LIMIT {rows}",
+    "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox, partition LIMIT {rows}",
     "messages": """SELECT lower(hex(digest)) AS digest, store, partition, size, n AS records, holders, sender
         FROM fleet_contents ORDER BY size DESC, digest, store, partition LIMIT {rows}""",
     "senders": """SELECT coalesce(sender, '-') AS sender, count(*) AS files, sum(size) AS file_octets,
@@ -175,7 +185,7 @@ _TOTALS = (
 def differences(made: Mapping[str, Any]) -> list[str]:
     """Where fair shares and what waits for the purge are not the octets of the message files, to the octet."""
     totals = made["totals"]
-    off = (totals["fair_share"] or 0) + totals["waiting"] - totals["file_octets"]
+    off = totals["fair_share"] + totals["waiting"] - totals["file_octets"]
     return [f"fair shares and what waits for the purge are {off:+} octets beside the {totals['file_octets']} octets of "
             "message files"] if off else []
 

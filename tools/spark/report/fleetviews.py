@@ -65,7 +65,8 @@ VIEWS = {
                max(newest) AS newest, max(newest_read) AS newest_read
         FROM fleet_shares GROUP BY store, partition, domain, user""",
     "fleet_limits": """
-        SELECT store, root AS user, max_by(struct(limit_octets, default_octets), written) AS limits,
+        SELECT store, root AS user, max_by(struct(limit_octets, default_octets),
+                                           struct(written, NOT default_octets, coalesce(limit_octets, 0))) AS limits,
                sum(used_octets) AS charged FROM facts_quotas WHERE kind = 'user' GROUP BY store, root""",
     "fleet_people": """
         SELECT store, user, if(domain = '', {default}, domain) AS domain, status,

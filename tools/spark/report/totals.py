@@ -359,13 +359,16 @@ def with_default(terms: Terms, default_quota: int | None, charging: str | None) 
 
 def lost(read: Read) -> list[str]:
     """Message files that records refer to and that are not there, and folders that cannot be read."""
-    found = []
+    found, lost = [], dict[tuple[Any, ...], list[Row]]()
+    for row in read.lost.to_pylist():
+        lost.setdefault(tuple(row[name] for name in _IDS), []).append(row)
     for row in read.held.filter(pa.compute.greater(pa.compute.fill_null(read.held["missing"], 0), 0)).to_pylist():
-        files = gone((row["store"], row["partition"], one["digest"], one["size"]) for one in row["lost"])
-        if files:
-            most = f"{row['missing']} " if row["missing"] > len(row["lost"]) else f"{len(files)} "
-            found.append(f"{row['store']}, partition {row['partition']}: {most}message files of {row['name']} are "
-                         f"missing or cut off, such as {files[0][2]}")
+        known = lost.get(tuple(row[name] for name in _IDS), [])
+        files = gone((one["store"], one["partition"], one["digest"], one["size"]) for one in known)
+        if count := row["missing"] - len(known) + len(files):       # what was not looked for again is missing
+            example = f", such as {files[0][2]}" if files else ""
+            found.append(f"{row['store']}, partition {row['partition']}: {count} message files of {row['name']} are "
+                         f"missing or cut off{example}")
     return found + [f"{row['store']}, partition {row['partition']}: {row['path']} could not be read"
                     for row in read.unread.to_pylist()]
 
