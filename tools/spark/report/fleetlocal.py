@@ -29,11 +29,10 @@ RANGE_ROWS = 500_000          # records and message files of a range of digests,
 _RANGES = 1 << 16               # most of them
 _PLACE = ["store", "partition"]
 _FILE = [*_PLACE, "digest"]
-_BOX = [*_PLACE, "mailbox"]
 _USE = [*_FILE, "domain", "user"]
 _READ = {
-    "references": ("store", "partition", "digest", "mailbox", "owner", "domain", "octets", "seen", "internal_date",
-                   "saved"),
+    "references": ("store", "partition", "digest", "name", "owner", "special_use", "domain", "octets", "seen",
+                   "internal_date", "saved", "removed"),
     "messages": ("store", "partition", "digest", "octets", "sender", "unused"),
     "expunged": ("store", "partition", "digest", "expunged")}
 _FIGURES = ("messages", "logical", "fair_share", "unique", "freed")
@@ -42,10 +41,10 @@ _TRUTHS = ("idle", "reads_nothing")
 
 def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table], None] | None = None) -> Row:
     """The report, as --json prints it. `write` gets each list that has all rows."""
-    summed = _Summed(terms, _boxes(facts))
+    summed = _Summed(terms)
     for tables in _ranges(facts):
         summed.add(tables)
-    users = _users(facts, summed.levels, terms)
+    users = _users(facts, summed, terms)
     mailboxes = [_named(row) for row in summed.mailboxes.rows()]
     users.sort(key=lambda row: (-row["fair_share"], row["store"], row["user"]))
     mailboxes.sort(key=lambda row: (-row["logical"], row["store"], row["mailbox"], row["partition"]))
@@ -66,21 +65,15 @@ def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table],
     made["totals"] = {
         **_figures(users), **{name: sum(row[name] for row in partitions) for name in (
             "files", "file_octets", "waiting", "waiting_files", "rubbish")},
-        "doubled": summed.doubled, "doubled_octets": summed.doubled_octets, "mailboxes": len(summed.boxes)}
+        "doubled": summed.doubled, "doubled_octets": summed.doubled_octets, "mailboxes": _mailboxes(facts)}
     return {**made, "kinds": kinds_of(made["ages"])}
 
 
 # What is read
 
-def _boxes(facts: Sequence[Facts]) -> pa.Table:
-    """The mailboxes that are there, and their kinds of folder (RFC 6154: Junk and Trash apart)."""
-    found = table_of(facts, "mailboxes", ("store", "partition", "id", "name", "owner", "special_use", "removed"))
-    found = found.filter(pc.is_null(found["removed"]))
-    special = pc.replace_substring(found["special_use"], "\\", "")
-    other = pc.if_else(pc.equal(found["owner"], ""), "public", pc.if_else(
-        pc.ends_with(found["name"], "/INBOX"), "INBOX", "others"))
-    return found.select([*_PLACE, "id", "name"]).rename_columns([*_BOX, "name"]).append_column(
-        "kind", pc.coalesce(special, other))
+def _mailboxes(facts: Sequence[Facts]) -> int:
+    """How many mailboxes are there."""
+    return int(table_of(facts, "mailboxes", ("removed",))["removed"].null_count)
 
 
 def _ranges(facts: Sequence[Facts]) -> Iterator[dict[str, pa.Table]]:
@@ -108,13 +101,12 @@ def _some(facts: Sequence[Facts], table: str, columns: Sequence[str], chosen: An
 class _Summed:
     """The sums of all ranges that were read."""
 
-    def __init__(self, terms: Terms, boxes: pa.Table) -> None:
-        self.boxes = boxes
+    def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._today = terms.now.astimezone(UTC).date()
-        self.levels = Sums((*_PLACE, "domain", "user"), {
-            "messages": "sum", "logical": "sum", "fair_share": "sum", "unique": "sum", "freed": "sum", "newest": "max",
-            "newest_read": "max"})
+        self.mail = Sums(("store", "user"), {
+            "messages": "sum", "logical": "sum", "newest": "max", "newest_read": "max", "domain": "max"})
+        self.shares = Sums(("store", "user"), {"fair_share": "sum", "unique": "sum", "freed": "sum"})
         self.mailboxes = Sums((*_PLACE, "name", "kind"), {"messages": "sum", "logical": "sum", "newest": "max"})
         self.ages = Sums(("age", "kind"), {"messages": "sum", "logical": "sum", "unread": "sum", "least": "min"})
         self.sizes = Sums(("size_class",), {
@@ -133,9 +125,8 @@ class _Summed:
         """All of a range of digests."""
         records = self._records(tables["references"])
         self._add_records(records)
-        uses = records.group_by(_USE).aggregate([([], "count_all"), ("octets", "sum"), ("newest", "max"), (
-            "newest_read", "max"), ("rubbish", "sum")]).rename_columns(
-            [*_USE, "n", "logical", "newest", "newest_read", "rubbish"])
+        uses = records.group_by(_USE).aggregate([([], "count_all"), ("octets", "sum"), ("rubbish", "sum")]
+                                                ).rename_columns([*_USE, "n", "logical", "rubbish"])
         uses = uses.sort_by([(name, "ascending") for name in _USE])
         contents = self._contents(tables["messages"], uses)
         self._add_contents(contents)
@@ -144,9 +135,9 @@ class _Summed:
         self._add_copies(uses, contents)
 
     def _records(self, references: pa.Table) -> pa.Table:
-        """The records of mailboxes that are there. One is dated by when it came into the mailbox, or else by its
-        internal date."""
-        table = references.join(self.boxes, _BOX, join_type="inner")
+        """The records of mailboxes that are there, with the kind of folder (RFC 6154: Junk and Trash apart). One is
+        dated by when it came into the mailbox, or else by its internal date."""
+        table = references.filter(pc.invert(references["removed"]))
         public = pc.equal(table["owner"], "")
         domain = pc.if_else(pc.equal(pc.fill_null(table["domain"], ""), ""), self._terms.settings.default_domain,
                             table["domain"])
@@ -154,8 +145,10 @@ class _Summed:
         later = pc.fill_null(pc.greater(saved, received), False)
         newest = pc.if_else(later, saved, pc.coalesce(received, saved))
         days = np.maximum(0, self._days(pc.coalesce(saved, received), 0))
-        old = pc.and_(pa.array(days > OLD_DAYS), pc.is_in(table["kind"], pa.array(RUBBISH)))
-        return table.select([*_FILE, "name", "kind", "octets", "seen"]).append_column(
+        kind = pc.coalesce(pc.replace_substring(table["special_use"], "\\", ""), pc.if_else(
+            public, "public", pc.if_else(pc.ends_with(table["name"], "/INBOX"), "INBOX", "others")))
+        old = pc.and_(pa.array(days > OLD_DAYS), pc.is_in(kind, pa.array(RUBBISH)))
+        return table.select([*_FILE, "name", "octets", "seen"]).append_column("kind", kind).append_column(
             "user", pc.if_else(public, PUBLIC, table["owner"])).append_column(
             "domain", pc.if_else(public, PUBLIC, domain)).append_column("newest", newest).append_column(
             "newest_read", pc.if_else(table["seen"], newest, None)).append_column(
@@ -168,7 +161,9 @@ class _Summed:
 
     def _add_records(self, records: pa.Table) -> None:
         ones = pa.array(np.ones(len(records), np.int64))
-        self.mailboxes.add(records.append_column("messages", ones).append_column("logical", records["octets"]))
+        counted = records.append_column("messages", ones).append_column("logical", records["octets"])
+        self.mailboxes.add(counted)
+        self.mail.add(counted)
         days = numbers(records["days"], 0)
         self.ages.add(pa.table({
             "age": _class_of(days, AGES, LONGER), "kind": records["kind"], "messages": ones,
@@ -209,9 +204,8 @@ class _Summed:
         rank = places(starts(shares, _FILE))
         size, holders, logical = (numbers(shares[name], 0) for name in ("size", "holders", "logical"))
         each = np.maximum(holders, 1)
-        self.levels.add(pa.table({
-            **{name: shares[name] for name in (*_PLACE, "domain", "user", "logical", "newest", "newest_read")},
-            "messages": shares["n"], "fair_share": size // each + (rank <= size % each),
+        self.shares.add(pa.table({
+            "store": shares["store"], "user": shares["user"], "fair_share": size // each + (rank <= size % each),
             "unique": logical * (holders == 1), "freed": size * (holders == 1)}))
 
     def _add_waiting(self, contents: pa.Table, expunged: pa.Table) -> None:
@@ -263,12 +257,10 @@ def _class_of(values: Any, bounds: Sequence[tuple[int, str]], rest: str) -> pa.A
 
 # Lists
 
-def _users(facts: Sequence[Facts], levels: Sums, terms: Terms) -> list[Row]:
+def _users(facts: Sequence[Facts], summed: _Summed, terms: Terms) -> list[Row]:
     """All users, with and without mail, as the view `fleet_users` has them."""
-    summed = Sums(("store", "user"), {"domain": "max", **{
-        name: how for name, how in levels.how.items()}})
-    summed.add(levels.table)
-    mail = {(row["store"], row["user"]): row for row in summed.rows()}
+    shares = {(row["store"], row["user"]): row for row in summed.shares.rows()}
+    mail = {key: row | shares.get(key, {}) for row in summed.mail.rows() for key in [(row["store"], row["user"])]}
     people = {(row["store"], row["user"]): row for row in table_of(facts, "users").to_pylist()
               if row["removed"] is None}
     limits = _limits(facts)
