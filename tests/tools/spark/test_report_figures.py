@@ -1,6 +1,7 @@
 """The figures of the quota report without Spark: rules, limits, growth, sums that do not agree."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -321,3 +322,30 @@ def test_numbers():
     assert [octets(value) for value in (None, 0, 1536, -1536)] == ["–", "0 octets", "1.5 KiB", "−1.5 KiB"]
     assert [number(value) for value in (None, 0, 1234567, -1234)] == ["–", "0", "1,234,567", "−1,234"]
     assert [more(value) for value in (0, 1024, -1024)] == ["0 octets", "+1.0 KiB", "−1.0 KiB"]
+
+
+def test_when_a_root_or_a_partition_is_full():
+    """By hand (issue 25, item 4): in 10 days 100 octets more, of which 200 are left: 20 days. What does not grow, or
+    was not there, is never full; what is full already has no day."""
+    before = {"created": "2026-06-21T12:00:00Z", "users": [], "partitions": [
+        {"store": "/s", "partition": "p", "file_octets": 300}], "roots": [
+        {"store": "/s", "root": "a", "charged": 300}, {"store": "/s", "root": "b", "charged": 50},
+        {"store": "/s", "root": "c", "charged": 1}]}
+    now = made(read([box("a", "INBOX", 1, 400), box("b", "INBOX", 1, 50), box("c", "INBOX", 1, 80),
+                     box("d", "INBOX", 1, 5)], [limit("a", 600), limit("b", 100), limit("c", 79), limit("d", 100)]))
+    for row in now["partitions"]:
+        row |= {"file_octets": 400, "volume": 1000, "free": 200}
+    grown(now, before)
+    assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-07-21")]
+    roots = {row["root"]: (row["growth"], row["full_on"]) for row in now["roots"]}
+    assert {root: roots[root] for root in "abcd"} == {
+        "a": (100, "2026-07-21"), "b": (0, None), "c": (79, None), "d": (None, None)}
+
+
+def test_room_on_the_volume(tmp_path):
+    """That of the partition's file system, as `df` has it; nothing where there is no such folder here."""
+    rows = [{"store": str(tmp_path), "partition": "p"}, {"store": "/nowhere", "partition": "p"}]
+    totals.with_room({"partitions": rows})
+    there = os.statvfs(tmp_path)
+    assert rows[0]["volume"] == there.f_blocks * there.f_frsize >= rows[0]["free"] > 0
+    assert (rows[1]["volume"], rows[1]["free"]) == (None, None)

@@ -15,6 +15,7 @@ from store.settings import Settings
 from tools.spark import summaries
 from tools.spark.facts.factfolders import Facts, frame_of
 from tools.spark.facts.factschema import FACTS
+from tools.spark.report import totals
 from tools.spark.report.fleetviews import DOMAIN, LARGER, SIZES, VIEWS, WAITS, classes
 from tools.spark.report.reportjob import SHUFFLE
 
@@ -211,16 +212,8 @@ def full_on(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     on like that; null where they do not grow, and without a report."""
     known = {} if before is None else {(row["store"], row["partition"]): row["file_octets"]
                                        for row in before["partitions"]}
-    days = 0.0 if before is None else (_moment(now) - _moment(before)).total_seconds() / 86_400
     for row in now["partitions"]:
         old = known.get((row["store"], row["partition"]))
         row["growth"] = None if old is None else row["file_octets"] - old
-        row["full_on"] = None
-        if row["growth"] and row["growth"] > 0 and days > 0 and row["free"] is not None:
-            left = row["free"] * days / row["growth"]
-            row["full_on"] = datetime.fromtimestamp(_moment(now).timestamp() + min(left, 36_500) * 86_400,
-                                                    UTC).date().isoformat()
-
-
-def _moment(made: Mapping[str, Any]) -> datetime:
-    return datetime.fromisoformat(str(made["created"]).replace("Z", "+00:00"))
+        row["full_on"] = None if old is None or before is None else totals.full_on(
+            now["created"], before["created"], row["growth"], row["free"])
