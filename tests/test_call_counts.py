@@ -36,22 +36,22 @@ MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-I
 
 COUNTS = {
     "NOOP": 25,
-    "UID STORE": 127,
-    "UID STORE of a keyword": 230,
+    "UID STORE": 124,
+    "UID STORE of a keyword": 229,
     "UID FETCH BODY.PEEK[]": 54,
     "UID FETCH (FLAGS ENVELOPE)": 56,
     "UID SEARCH UNSEEN": 53,
     "SELECT": 89,
     "STATUS": 116,
-    "APPEND": 352,
+    "APPEND": 306,
     "LMTP": 198,
     "RETR": 68,
 }
 WITHIN_LARGER = {
-    "UID STORE": 131,
+    "UID STORE": 128,
     "UID FETCH BODY.PEEK[]": 54,
     "SELECT": 91,
-    "APPEND": 423,
+    "APPEND": 311,
 }
 
 
