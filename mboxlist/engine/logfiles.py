@@ -18,7 +18,7 @@ from mboxlist.engine.damagemarks import Flushed, is_begun, log_files, logs
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
-PIECE = bytes(16 << 10)     # that is written beforehand at a time: whenever a part of it is written the kernel counts
+ZEROS = bytes(16 << 10)     # that is written beforehand at a time: whenever a part of it is written the kernel counts
                             # all of it (/proc/PID/io)
 SYNCED = 1 << 20            # octets after which that is synced: others wait for the disk
 TRIES = 9                   # of giving it the next name, while Berkeley DB makes files itself
@@ -239,7 +239,7 @@ class LogAhead:
             end = min(self._size, at + SYNCED)
             try:
                 while at < end:
-                    at += os.pwrite(handle, PIECE[:end - at], at)
+                    at += os.pwrite(handle, ZEROS[:end - at], at)
             except OSError:
                 break
             os.fdatasync(handle)
