@@ -39,6 +39,7 @@ from store.progress import Abandoned, Progress
 from store.store import Store
 
 log = logging.getLogger(__name__)
+_ONE_MESSAGE = b"", b""     # behind the first text of an APPEND: a message that went elsewhere, and no more
 
 QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND", b"CREATE", b"DELETE", b"RENAME",
@@ -156,7 +157,10 @@ class Session(Selection):
         if self.state not in head.entry.states:
             raise BadCommand(head.tag, SyntaxProblem(why_not(head.entry, self.state)))
         try:
-            command = head.value(self.reading.framer.limits, utf8=self.utf8)
+            if self.arriving is not None and frame[1:] == _ONE_MESSAGE:
+                command = self.arriving.command         # it has been read where the message began
+            else:
+                command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()

@@ -73,8 +73,7 @@ class Incoming:
         """Write them, or drop them. `received`: how many came over the wire."""
         if self.staged is not None:
             try:
-                self.staged.write(octets)
-                if self.staged.full:
+                if self.staged.write(octets):
                     await durable.spill(self.store, self.staged)
             except Exception as error:
                 self.refused = failure("a message could not be received", error)

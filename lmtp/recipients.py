@@ -12,7 +12,7 @@ from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store import hosting, offload
-from store.accounts.base import Account, delivery_problem
+from store.accounts.base import Account, Status, delivery_problem
 from store.addresses import canonical
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
@@ -41,13 +41,13 @@ class Recipients:
         """
         account = await hosting.look_up(self.store, address.plain)
         if account is not None:
-            return await self._inbox(account) if self._is_here(_open(account, ignore_quota)) else None
+            return await self._inbox(account) if self._takes(account, ignore_quota) else None
         divided = address.divided(self.settings.separator)
         if divided is not None:
             user, mailbox = divided
             account = await hosting.look_up(self.store, user.plain)
             if account is not None:
-                if not self._is_here(_open(account, ignore_quota)):
+                if not self._takes(account, ignore_quota):
                     return None
                 return await self._named(account, mailbox) or await self._inbox(account)
             if self._is_public(user):
@@ -61,7 +61,7 @@ class Recipients:
         """
         partition, root = self.store.quota_of(entry)
         partition.check_room()
-        if not ignore_quota:
+        if not (ignore_quota or roots.fits(self.store, partition, root, octets or 1)):
             await self._admit(partition, root, octets)
         return partition
 
@@ -83,9 +83,15 @@ class Recipients:
         divided = address.divided(self.settings.separator)
         return divided is not None and self._is_public(divided[0])
 
-    def _is_here(self, account: Account) -> bool:
+    def _takes(self, account: Account, ignore_quota: bool) -> bool:
         """Whether this back end keeps the account's mail. Whoever asks hears that it takes mail; whether there is
-        room, only the right one knows. Whoever brings mail has come to the wrong one. Raises StoreError ELSEWHERE."""
+        room, only the right one knows. Whoever brings mail has come to the wrong one.
+
+        Raises StoreError with what the account's status says, ELSEWHERE.
+        """
+        problem = delivery_problem(account.status) if account.status is not Status.ACTIVE else None
+        if problem is not None and not (ignore_quota and problem is Problem.OVER_QUOTA):
+            raise StoreError(problem)
         if hosting.is_here(self.store, account):
             return True
         if not self.asking:
@@ -93,7 +99,7 @@ class Recipients:
         return False
 
     async def _inbox(self, account: Account) -> MailboxEntry | None:
-        entry = self._find(MailboxName(account.user, INBOX))
+        entry = self.store.mailboxes.find(MailboxName(account.user, INBOX))
         if entry is None and self.asking:
             self._without_inbox = account
         elif entry is None:             # its first use: making it syncs
@@ -157,22 +163,6 @@ class Recipients:
 
     def _find_path(self, owner: str, path: str) -> MailboxEntry | None:
         try:
-            return self._find(MailboxName(owner, legal_path(path)))
+            return self.store.mailboxes.find(MailboxName(owner, legal_path(path)))
         except NameProblem:
             return None
-
-    def _find(self, name: MailboxName) -> MailboxEntry | None:
-        try:
-            return self.store.entry(name)
-        except StoreError as error:
-            if error.problem is Problem.NO_MAILBOX:
-                return None
-            raise
-
-
-def _open(account: Account, ignore_quota: bool) -> Account:
-    """The account, if it takes mail. Raises StoreError with what its status says."""
-    problem = delivery_problem(account.status)
-    if problem is not None and not (ignore_quota and problem is Problem.OVER_QUOTA):
-        raise StoreError(problem)
-    return account

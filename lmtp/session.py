@@ -42,11 +42,13 @@ from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
+from store.net.running import INPUT
 from store.net.stream import Stream
 from store.problems import tell_refusal
 from store.store import Store
 
 _RELAYS = Trust.RELAY, Trust.TRUSTED
+_BETWEEN = State.READY, State.STRANGER
 UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
 
 log = logging.getLogger(__name__)
@@ -96,9 +98,17 @@ class Session:
             self._stream.admit()
             await self._greet()
             while self._open:
-                await self._command()
-                if self._stream.input_waiting:
-                    await self._stream.breathe()
+                line = self._stream.line_at_once(self._settings.command_limit)
+                if line is None:
+                    seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
+                    deadline = self._listener.clock() + seconds
+                    if self._stream.await_input(deadline, idle=self._state in _BETWEEN):
+                        await INPUT             # here, where few functions must be entered again
+                    line = self._stream.line_at_once(self._settings.command_limit)
+                    if line is None:
+                        line = await self._rest_of_line(deadline)
+                if line is not None:
+                    await self._command(line)
         except LimitReached as limit:
             turned = Authenticator.of(self._listener.store).turned
             turned.at_admission("lmtp", self._stream.peer, self._user or limit.user, limit.public)
@@ -146,15 +156,19 @@ class Session:
             self._found_trust = trust
         return self._found_trust
 
-    async def _command(self) -> None:
-        """Read one command and answer it."""
-        idle = self._state in (State.STRANGER, State.READY)
+    async def _rest_of_line(self, deadline: float) -> bytes | None:
+        """A line of which some has come, or that others are let in before; None when it was too long, and has been
+        refused."""
+        await self._stream.breathe()
         try:
-            seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
-            line = await self._stream.line(self._settings.command_limit, seconds, idle=idle)
+            left = max(0.0, deadline - self._listener.clock())
+            return await self._stream.line(self._settings.command_limit, left, idle=self._state in _BETWEEN)
         except LineTooLong:
             self._refuse(replies.LINE_TOO_LONG)
-            return
+            return None
+
+    async def _command(self, line: bytes) -> None:
+        """Carry out one command and answer it."""
         name, argument = verb(line)
         entry = COMMANDS.get(name)
         if entry is None:

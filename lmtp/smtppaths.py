@@ -38,7 +38,8 @@ class Address:
 
     local: str
     domain: str | None = None
-    text: str = field(init=False, repr=False, eq=False)         # as it is written
+    text: str = field(init=False, repr=False, eq=False)         # as it is written,
+    plain: str = field(init=False, repr=False, eq=False)        # and as a directory knows it, without quotes
 
     @text.default
     def _written(self) -> str:
@@ -47,6 +48,10 @@ class Address:
             local = f'"{_TO_QUOTE.sub(_escaped, local)}"'
         return local if self.domain is None else f"{local}@{self.domain}"
 
+    @plain.default
+    def _unquoted(self) -> str:
+        return self.local if self.domain is None else f"{self.local}@{self.domain}"
+
     def __str__(self) -> str:
         return self.text
 
@@ -54,11 +59,6 @@ class Address:
     def is_ascii(self) -> bool:
         """Whether it can be written without SMTPUTF8."""
         return self.text.isascii()
-
-    @property
-    def plain(self) -> str:
-        """As a directory knows it: the local part without quotes."""
-        return self.local if self.domain is None else f"{self.local}@{self.domain}"
 
     def divided(self, separator: str) -> tuple["Address", str] | None:
         """The user and the mailbox of user+mailbox@domain (RFC 5233 §1); None when this is no such address."""

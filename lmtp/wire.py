@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import field, frozen
 
 from lmtp import replies
 from lmtp.replies import Farewell, SyntaxProblem
@@ -63,10 +63,10 @@ class Rcpt:
     recipient: Address
     ignore_quota: bool = False
     limits: tuple[int, int | None] | None = None
+    privileged: bool = field(init=False, repr=False, eq=False)      # whether it needs to be trusted
 
-    @property
-    def privileged(self) -> bool:
-        """Whether it needs to be trusted."""
+    @privileged.default
+    def _by_its_parameters(self) -> bool:
         return self.ignore_quota or self.limits is not None
 
 
@@ -135,6 +135,7 @@ Command = Lhlo | Mail | Rcpt | Data | Bdat | Auth | Xclient | Rset | Noop | Vrfy
 Parser = Callable[[bytes], Command]
 
 
+@lru_cache(maxsize=REMEMBERED)
 def verb(line: bytes) -> tuple[bytes, bytes]:
     """The verb in capitals, and its argument; trailing blanks are tolerated (RFC 5321 §4.1.1)."""
     word, _, argument = line.partition(b" ")

@@ -1,4 +1,8 @@
-"""Annotations of mailboxes (RFC 5464): entry names such as /shared/comment, each with a value."""
+"""Annotations of mailboxes (RFC 5464): entry names such as /shared/comment, each with a value.
+
+An INBOX also has those of `LAST_USE`, which only the store sets and only administrators see: no name of RFC 5464 begins
+like them, so that no client can ask for one.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +16,9 @@ if TYPE_CHECKING:                   # who only wants to know the limits needs no
 
 SHARED = "/shared/"
 PRIVATE = "/private/"
+LAST_LOGIN = "/onecopy/last-login"
+LAST_READ = "/onecopy/last-read"
+LAST_USE = frozenset((LAST_LOGIN, LAST_READ))
 MAX_NAME = 255              # octets
 MAX_VALUE = 64 << 10        # octets
 MAX_ENTRIES = 1000          # of one mailbox
@@ -33,7 +40,7 @@ class Annotations:
         if value is None:
             self._table.delete(_key(mailbox, name, user), txn)
             return
-        if not is_legal(name, private=bool(user)):
+        if not is_legal(name, private=bool(user)) and (user or name not in LAST_USE):
             raise ValueError("Not the name of an annotation")
         if len(value) > MAX_VALUE:
             raise ValueError("The annotation is too long")

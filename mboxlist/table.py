@@ -40,6 +40,7 @@ class MailboxNames:
         self.users = env.table("users.db", page=4096, glances=True)
         self.aliases = env.table("aliases.db", page=4096)              # of the users
         self._mailboxes = env.table("mailboxes.db", page=4096)
+        self.annotations = Annotations(env.table("annotations.db", page=4096))
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
@@ -81,7 +82,6 @@ class MailboxList(MailboxNames):
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self.granted = Granted(self.env.table("rights.db", page=4096))
-        self.annotations = Annotations(self.env.table("annotations.db", page=4096))
         self.pending = Pending(self.env.table("pending.db", page=4096))
         self.moves = Moves(self.env.table("moves.db", page=4096))
         self.former = Former(self.env.table("former.db", page=4096))

@@ -258,6 +258,8 @@ class Session:
             await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
         self._stream.acts["read"] += 1
+        if self._held is not None:
+            self._held.has_read = True
 
     async def _top(self, command: wire.Top) -> None:
         row = self._drop.row(command.number)

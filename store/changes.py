@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from attrs import frozen
 
 from mboxlist.engine.troubles import after_commit
+from mboxlist.entry import MailboxId
 
 Callback = Callable[[], None]
 _ACCOUNTS = 1 << 31         # no mailbox has so high an id
@@ -24,7 +25,7 @@ class Change:
     one more since, and changed these chunks of its index. Who has read the mailbox need not look at the others."""
 
     partition: int              # `partition_number`
-    mailbox: int
+    mailbox: MailboxId
     before: int
     chunks: frozenset[int] | None      # None: many
 
@@ -78,7 +79,7 @@ class News:
         far as that is said. Nothing about this turns what was done into a refusal."""
         if self._call is not None and threading.get_ident() != self._thread:
             after_commit(self._call, self.hear, mailboxes)
-        else:
+        elif self._listeners:
             self.hear(mailboxes)
         after_commit(self.forward, mailboxes, changes)
 

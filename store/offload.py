@@ -85,10 +85,15 @@ def at_once(store: Store, work: Callable[[], T]) -> T:
 
 async def change(store: Store, work: Callable[[], T], user: str = "", kind: str = "held") -> T:
     """The result of `work`: `at_once`, or else from a thread of that kind, and the event loop goes on meanwhile."""
+    freeze = store.write_freeze
+    freeze.hurried = True               # as in `at_once`, which every message would call three times
     try:
-        return at_once(store, work)
+        return work()
     except NotAtOnce:
-        return await run(store, kind, work, user=user)
+        pass
+    finally:
+        freeze.hurried = False
+    return await run(store, kind, work, user=user)
 
 
 def sometime(store: Store, work: Callable[[], object]) -> None:

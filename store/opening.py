@@ -142,7 +142,7 @@ class _Opening:
             partition.domains = store.domains
         mailboxes.noticed = lambda entry: writing.note(store, entry)
         users.noticed = lambda user: self._changed(store, user)
-        users.domains.noticed = lambda domain: self.news.tell([account(f"@{domain}")])
+        users.domains.noticed = lambda domain: self._changed(store, f"@{domain}")
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:

@@ -38,7 +38,7 @@ from store.settings import Settings
 from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
 from store.tables.index import Rows
-from store.tables.state import Mailbox, MailboxState, charged_root, is_here, state_key
+from store.tables.state import Mailbox, MailboxState, is_here, root_if_here, state_key
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -238,8 +238,8 @@ class Store:
         partition = self.partitions.get(entry.partition)
         if partition is not None:
             data = partition.states.glance(state_key(entry.id))
-            if data is not None and is_here(data):
-                return partition, charged_root(data)
+            if data is not None and (root := root_if_here(data)) is not None:
+                return partition, root
         partition = self.partition_of(entry)
         return partition, partition.quota_root(entry.id)
 

@@ -4,8 +4,6 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.support.faults.planted import Faults
 from tests.support.processes import quick
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
+from tests.support.stores.folders import disk_folder, remove_empty_folders
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
@@ -71,19 +70,11 @@ def tmp_path() -> Iterator[Path]:
         remove_empty_folders(Path(folder))
 
 
-def remove_empty_folders(folder: Path) -> None:
-    """Those of the stores in it, as far as they hold nothing: whoever removes a store looks into each."""
-    for messages in folder.glob("*/partitions/*/messages"):
-        for each in glob(f"{messages}/?/??"):
-            with suppress(OSError):
-                os.rmdir(each)
-
-
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
     """The same on a disk."""
-    with tempfile.TemporaryDirectory(prefix="onecopy-", dir="/var/tmp") as folder:
-        yield Path(folder)
+    with disk_folder() as folder:
+        yield folder
 
 
 @define

@@ -78,6 +78,7 @@ tools/spark
 tools/spark/facts
 tools/spark/rebuild tools/spark/report tools/spark/generate
 tools/spark/verify
+tools/onecopy
 tools/commands
 tools/demo tools/benchmarks
 tools/benchmarks/powercut tools/benchmarks/load

@@ -10,7 +10,7 @@ from imap.refusals import BROKEN
 from imap.session import Session
 from imap.states import Refused, Reply, why_not
 from imap.wire import responses
-from imap.wire.append import Append, Appended, parse_next_message
+from imap.wire.append import NO_FLAGS, Append, Appended, parse_next_message
 from imap.wire.commands import BadCommand, Head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
@@ -57,6 +57,7 @@ class Arriving:
     """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
+    command: Append                         # as far as its first message
     partition: Partition | None = None      # on which it was when the last one began
     messages: list[Staged] = field(factory=list)
     octets: int = 0                         # of all of them
@@ -134,8 +135,7 @@ async def _take(session: Session, arriving: Arriving, staged: Staged, data: byte
     try:
         if header is not None and not header.is_ascii(data):
             raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
-        staged.write(data)
-        if staged.full:
+        if staged.write(data):
             await durable.spill(session.store, staged)
     except Exception as error:          # of whatever kind: `append` raises it when the command is complete
         arriving.failure = error
@@ -165,13 +165,12 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
 def _first(session: Session, wanted: Message) -> Arriving:
     try:
         head = Head(wanted.frame)
-        reason = why_not(head.entry, session.state)
-        if reason:
-            raise SyntaxProblem(reason)
+        if session.state not in head.entry.states:
+            raise SyntaxProblem(why_not(head.entry, session.state))
         command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
-    return Arriving(session.target(command.mailbox))
+    return Arriving(session.target(command.mailbox), command)
 
 
 async def append(session: Session, command: Append) -> Reply:
@@ -183,14 +182,16 @@ async def append(session: Session, command: Append) -> Reply:
         if arriving.failure is not None:
             raise arriving.failure
         entry = _as_shared_now(session, arriving.entry)
-        targets = [_target(session, entry, one) for one in command.messages]
-        if len(targets) == 1:
-            outcome, = await durable.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
+        if len(command.messages) == 1:
+            message, = command.messages
+            target = _target(session, entry, message)
+            outcome, = await durable.deliver(session.store, arriving.messages[0], (target,), message.date)
             if isinstance(outcome, StoreError):
                 raise outcome
             assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
             uids = [outcome.uid]
         else:
+            targets = [_target(session, entry, one) for one in command.messages]
             dates = [one.date for one in command.messages]
             uids = await session.patiently(durable.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
@@ -218,7 +219,9 @@ def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:
 
 def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
     """The mailbox, with those of the message's flags that the user may set there (RFC 4314 §4)."""
-    system, keywords = changeable(session.store, session.user, entry)
-    flags = Flags(message.flags.system & system, message.flags.keywords if keywords else ())
+    flags = message.flags
+    if flags is not NO_FLAGS:
+        system, keywords = changeable(session.store, session.user, entry)
+        flags = Flags(flags.system & system, flags.keywords if keywords else ())
     own = session.store.private_bits(entry, session.user)
     return Target(entry, flags, reader=session.user, own=own, appended=True)

@@ -171,7 +171,10 @@ class _Fetching:
         session, rows = self.session, take(self.view.rows, positions)
         newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self.sets_seen else _NOTHING
         cached = await self._records(rows) if self.plan.needs_cache else None
-        if self.plan.sections:
+        listed = self._listed(cached) if self.plan.sections and not len(newly) else None
+        if listed is not None:
+            session.stream.write(self._lines(positions, rows, cached, listed))
+        elif self.plan.sections:
             await self._send_sections(positions, rows, cached, newly)
         elif cached is None or None not in cached:
             session.stream.write(self._lines(positions, rows, cached))
@@ -215,8 +218,20 @@ class _Fetching:
     def _structures(self, structures: list[bytes]) -> list[bytes]:
         return structures if self.session.utf8 else [without_global(one) for one in structures]
 
-    def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
+    def _listed(self, cached: _Records | None) -> list[list[bytes]] | None:
+        """The sections of these messages, one after another, if they are header fields that all cache records have."""
+        quick = self.plan.quick
+        if quick is None or not quick.takes or cached is None or None in cached:
+            return None
+        kept = [record.fields for record in cached if record is not None]
+        return [list(map(take, kept)) for take in quick.takes] if all(kept) else None
+
+    def _lines(self, positions: Positions, rows: Rows, cached: _Records | None, listed: Sequence[list[bytes]] = ()
+               ) -> bytes:
         forms, columns = self._columns(rows, cached or (), self.plan.items)
+        for one, sections in zip(self.plan.sections, listed, strict=False):
+            forms.append(one.label.replace(b"%", b"%%") + b" {%d}\r\n%b")
+            columns += list(map(len, sections)), list(map(without_nul, sections))
         form = b"* %d FETCH (" + b" ".join(forms) + b")\r\n"
         return format_lines(form, ((positions + 1).tolist(), *columns))
 
@@ -281,6 +296,8 @@ class _Fetching:
         if store.status(entry).highestmodseq != self.view.mailbox.state.highestmodseq:
             asked = np.ones(len(rows), np.bool_)
         unseen = np.flatnonzero(lacking)
+        if self.session.login is not None:
+            self.session.login.has_read = True
         if asked.any():
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
             uids = rows["uid"][asked]

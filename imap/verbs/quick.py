@@ -34,6 +34,7 @@ class Quick:
 
     renders: tuple[_Render, ...]
     of_record: tuple[Callable[[bytes], bytes], ...]     # when cache records have all of it
+    takes: tuple[Callable[[bytes], bytes], ...]         # the same, without label; () if only a part of it is asked for
     headers_only: bool
     to_end_of_header: bool
 
@@ -53,7 +54,10 @@ class Quick:
             headers_only = headers_only and one.part in _HEADERS
             to_end_of_header |= one.part is not Part.ALL
         of_record = tuple([_of_record(one) for one in sections if isinstance(one, Section)]) if listed else ()
-        return cls(tuple(renders), of_record, headers_only, to_end_of_header)
+        takes: tuple[Callable[[bytes], bytes], ...] = ()
+        if of_record and not any(one.partial for one in sections):
+            takes = tuple([lister(one.fields) for one in sections if isinstance(one, Section)])
+        return cls(tuple(renders), of_record, takes, headers_only, to_end_of_header)
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
                 ) -> Iterator[bytes | None]:

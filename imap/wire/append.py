@@ -7,12 +7,14 @@ from attrs import frozen
 from imap.wire.dates import date_time
 from imap.wire.flags import flag_list
 from imap.wire.framer import Frame
-from imap.wire.grammar import TAG, SyntaxProblem
+from imap.wire.grammar import ASTRING_READ, TAG, SyntaxProblem
 from imap.wire.scanner import Scanner
 from store.values import Flags, InternalDate
 
 _APPEND = re.compile(TAG.pattern + rb" APPEND ", re.IGNORECASE)
+_TO_ATOM = re.compile(_APPEND.pattern + ASTRING_READ.pattern + b" ", re.IGNORECASE)
 _UTF8 = re.compile(rb"UTF8 \(", re.IGNORECASE)
+NO_FLAGS = Flags()
 
 
 @frozen
@@ -62,15 +64,15 @@ def parse_next_message(text: bytes, before: bytes) -> Appended:
 
 def _message(scan: Scanner) -> Appended:
     scan.space()
-    flags = Flags()
-    if scan.looks_at(b"("):
-        flags = flag_list(scan)
-        scan.space()
-    received = None
-    if scan.looks_at(b'"'):
-        received = date_time(scan)
-        scan.space()
-    in_utf8 = scan.match(_UTF8) is not None
+    flags, received, in_utf8 = NO_FLAGS, None, False
+    if scan.text[scan.at:scan.at + 1] not in (b"{", b"~"):
+        if scan.looks_at(b"("):
+            flags = flag_list(scan)
+            scan.space()
+        if scan.looks_at(b'"'):
+            received = date_time(scan)
+            scan.space()
+        in_utf8 = scan.match(_UTF8) is not None
     if in_utf8 and not scan.looks_at(b"~"):
         raise SyntaxProblem("A literal of octets is expected here")
     literal, came = scan.announced()
@@ -84,6 +86,8 @@ def is_message(frame: Frame) -> bool:
 
     It is one if the mailbox is there already, however wrong the rest: then the session finds out before it takes any.
     """
+    if _TO_ATOM.match(frame[0]) is not None:        # nearly all
+        return True
     scan = Scanner(frame, utf8=True)
     if scan.match(_APPEND) is None:
         return False

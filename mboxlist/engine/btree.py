@@ -11,15 +11,17 @@ Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a read that met a deadlock is done
 GENERATION_KEY = b"\0"      # of the row that no reader of the table sees (`generations`); it sorts before all others,
-FIRST_KEY = b"\0\0"         # and this one is not behind any of theirs
+HISTORY_KEY = b"\0\0"       # another one,
+FIRST_KEY = b"\0\0\0"       # and this one is not behind any of theirs
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
 
 class Table:
-    """An ordered table of octet strings."""
+    """An ordered table of octet strings. `put` sets the value under a key in a transaction: it is Berkeley DB's own
+    function, which everything that is written goes through."""
 
-    __slots__ = ("_broken", "_db", "_get", "_put", "glances", "name")
+    __slots__ = ("_broken", "_db", "_get", "glances", "name", "put")
 
     def __init__(self, handle: Any, broken: Callable[[], None], name: str, glances: bool = False) -> None:
         self.name = name
@@ -31,7 +33,7 @@ class Table:
         """Have everything go to this handle from now on."""
         self._db = handle
         self._get = handle.get          # these two are called for every record of everything
-        self._put = handle.put
+        self.put: Callable[[bytes, bytes, Txn], None] = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
         """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait
@@ -73,14 +75,10 @@ class Table:
         value: bytes | None = self._get(key, None, txn, _RMW)
         return value
 
-    def put(self, key: bytes, value: bytes, txn: Txn) -> None:
-        """Set the value under `key`."""
-        self._put(key, value, txn)
-
     def put_part(self, key: bytes, at: int, octets: bytes, txn: Txn) -> None:
         """Set these octets of the value under `key`. The log gets no more than these, where `put` would log all between
         the first octet of the value that is another one and the last."""
-        self._put(key, octets, txn, 0, len(octets), at)
+        self._db.put(key, octets, txn, 0, len(octets), at)
 
     def delete(self, key: bytes, txn: Txn) -> bool:
         """Remove `key`; whether it was there."""

@@ -7,6 +7,10 @@ checkpoint: so after recovery a table with a smaller one is an older copy. One t
 environment, which each start raises, too. The environment's is put outside of it as well (`Marks`), in places that are
 not rolled back with it: an environment that is behind its mark is an older copy.
 
+What an environment has not been through is on record, too: the generations between that of its last state and that of
+the start that found it (`note_start`). What was written of it in one of these is of another course of events, although
+it may have gone on since.
+
 A mark is written when the transaction is on disk, and synced only at a checkpoint: after a kill or a loss of power it
 may be too small, and never too great.
 """
@@ -25,11 +29,13 @@ from berkeleydb import db
 
 from mboxlist import privatefiles
 from mboxlist.engine.btree import GENERATION_KEY as KEY
-from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.btree import HISTORY_KEY, Table, Txn
 from mboxlist.engine.damagemarks import known_tables
 
 MAIN = ("state.db", "mailboxes.db")     # the table that has the environment's generation; else the first by name
 _ROW = struct.Struct("<QQQ")            # the table's, the one before it, the environment's
+_GAP = struct.Struct("<QQ")             # the last generation before a start, and one that is not behind it
+_GAPS = 256                             # that are on record, the newest
 _MARK = 30                              # octets of a mark
 
 
@@ -116,6 +122,27 @@ def _next(rows: Iterable[Generation], least: int) -> int:
 def _main(names: Iterable[str]) -> str:
     there = sorted(names)
     return next((name for name in MAIN if name in there), there[0] if there else "")
+
+
+# What it has not been through
+
+def generation(table: Table, txn: Txn = None) -> int:
+    """That of an environment, as its main table has it."""
+    row = Generation.from_bytes(table.get(KEY, txn))
+    return max(row.table, row.environment)
+
+
+def note_start(table: Table, txn: Txn) -> None:
+    """The environment with that main table begins anew, from the state that it is in."""
+    last = generation(table, txn)
+    if last:
+        gaps = (table.get(HISTORY_KEY, txn) or b"") + _GAP.pack(last, max(int(time.time() * 1e6), last + 1))
+        table.put(HISTORY_KEY, gaps[-_GAPS * _GAP.size:], txn)
+
+
+def gaps(table: Table) -> list[tuple[int, int]]:
+    """Between which generations it was not there."""
+    return list(_GAP.iter_unpack(table.get(HISTORY_KEY) or b""))
 
 
 # Looking at tables that are at rest

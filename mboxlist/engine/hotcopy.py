@@ -208,7 +208,7 @@ def _begins(longer: Path, start: Path) -> bool:
 
 def recover(folder: Path, until: int | None = None) -> None:
     """Make a copy consistent, by catastrophic recovery: all that its log has, or what was committed up to that Unix
-    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure (of `kv`)."""
+    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure."""
     env = db.DBEnv()
     try:
         env.set_cachesize(0, RECOVERY_CACHE, 1)
@@ -241,7 +241,7 @@ class Still:
     """The databases of an environment that nobody writes to any more, in a folder after `recover`, for reading: without
     transactions, locks or logs, and without a file of its own in the folder. Any number of processes may read.
 
-    `cache` is octets of memory. Raises Failure (of `kv`).
+    `cache` is octets of memory. Raises Failure (of `transact`).
     """
 
     def __init__(self, folder: Path, cache: int) -> None:

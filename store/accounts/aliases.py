@@ -25,10 +25,14 @@ class Aliases:
 
     def add(self, alias: str, user: str, txn: Txn) -> None:
         """Make it an alias of that user. Raises StoreError USER_EXISTS."""
+        self.require_free(alias, user, txn)
+        self._table.put(alias.encode(), user.encode(), txn)
+
+    def require_free(self, alias: str, user: str, txn: Txn) -> None:
+        """It may become an alias of that user. Raises StoreError USER_EXISTS."""
         other = self._table.get_to_change(alias.encode(), txn)
         if other is not None and other.decode() != user:
             raise StoreError(Problem.USER_EXISTS, f"{alias} is an alias of {other.decode()}")
-        self._table.put(alias.encode(), user.encode(), txn)
 
     def remove(self, alias: str, user: str, txn: Txn) -> None:
         """Make it no alias of that user."""

@@ -1,7 +1,7 @@
 """The built-in directory: a table of users in the environment of the mailbox list."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 
 from attrs import evolve, frozen
@@ -109,6 +109,10 @@ class BuiltinDirectory:
         data = self._table.get(user.encode(), txn) if not user.startswith(NO_USER_ID) else None
         return User.from_bytes(user, data) if data is not None else None
 
+    def keeps(self, user: str) -> bool:
+        """Whether what is known of that user is kept here alone."""
+        return not user.startswith(NO_USER_ID)
+
     def find(self, user: str) -> Account | None:
         """The account of that user id."""
         found = self.user(user)
@@ -133,11 +137,11 @@ class BuiltinDirectory:
         """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
         address or an alias, in any case and any form of its domain."""
         user = self.user_id(address)
-        found = self.find(user)
+        found = self.user(user)
         if found is None:
             owner = self._aliases.owner(user)
-            found = self.find(owner) if owner is not None else None
-        return found
+            found = self.user(owner) if owner is not None else None
+        return found.account if found is not None else None
 
     def at_once(self, address: str) -> Known | None:
         """What `look_up` says, as far as that may be believed without asking anybody; None: it must ask."""
@@ -220,23 +224,46 @@ class BuiltinDirectory:
     def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = (),
             host: str = "") -> Account:
         """A new user. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT."""
-        account = Account(self.user_id(address), partition, aliases=self._legal_aliases(aliases), host=host)
+        account = self.account(address, partition, aliases, host)
         self.insert(User(account, password_hash))
         return account
 
+    def account(self, address: str, partition: str, aliases: Iterable[str] = (), host: str = "") -> Account:
+        """That of a user who is to be added. Raises StoreError BAD_NAME, LIMIT."""
+        return Account(self.user_id(address), partition, aliases=self._legal_aliases(aliases), host=host)
+
     def insert(self, user: User) -> None:
         """A new user, with all that its row says. Raises StoreError USER_EXISTS, BAD_NAME."""
+        self._change(user.account.user, partial(self._insert, user))
+
+    @problems()
+    def insert_all(self, users: Sequence[User]) -> dict[str, StoreError]:
+        """New users, in one transaction; by user id why some were refused: USER_EXISTS, BAD_NAME."""
+        refused: dict[str, StoreError] = {}
+
+        def work(txn: Txn) -> None:
+            refused.clear()
+            for user in users:
+                try:
+                    self._insert(user, txn)
+                except StoreError as refusal:
+                    refused[user.account.user] = refusal
+
+        transact(self._env, work)
+        self._env.flush()
+        for user in users:
+            if user.account.user not in refused:
+                self.noticed(user.account.user)
+        return refused
+
+    def _insert(self, user: User, txn: Txn) -> None:
         try:
             legal_owner(user.account.user)
         except NameProblem as error:
             raise StoreError(Problem.BAD_NAME, str(error)) from error
-
-        def work(txn: Txn) -> None:
-            if self._table.get_to_change(user.account.user.encode(), txn) is not None:
-                raise StoreError(Problem.USER_EXISTS)
-            self.write(user, txn)
-
-        self._change(user.account.user, work)
+        if self._table.get_to_change(user.account.user.encode(), txn) is not None:
+            raise StoreError(Problem.USER_EXISTS)
+        self.write(user, txn)
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
                groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None,
@@ -317,16 +344,20 @@ class BuiltinDirectory:
         return self._table.delete(user.encode(), txn)
 
     def write(self, user: User, txn: Txn) -> None:
-        """Set a row. Raises StoreError USER_EXISTS when the user's name, or a new alias, is taken already."""
+        """Set a row. Raises StoreError USER_EXISTS when the user's name, or a new alias, is taken already; then nothing
+        has been set."""
         name, after = user.account.user, user.account.aliases
         before = self._aliases_of(name, txn)
         if before is None and (other := self._aliases.owner(name, txn)) is not None:
             raise StoreError(Problem.USER_EXISTS, f"{name} is an alias of {other}")
-        for alias in set(before or ()).difference(after):
-            self._aliases.remove(alias, name, txn)
-        for alias in sorted(set(after).difference(before or ())):
+        new = sorted(set(after).difference(before or ()))
+        for alias in new:
             if alias == name or self._table.get(alias.encode(), txn) is not None:
                 raise StoreError(Problem.USER_EXISTS, f"{alias} is a user")
+            self._aliases.require_free(alias, name, txn)
+        for alias in set(before or ()).difference(after):
+            self._aliases.remove(alias, name, txn)
+        for alias in new:
             self._aliases.add(alias, name, txn)
         self._table.put(name.encode(), user.to_bytes(), txn)
         self._verified.forget(name, unless=user.password if user.account.status.may_log_in else "")

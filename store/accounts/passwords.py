@@ -14,6 +14,7 @@ from store.values import Secret
 
 _LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
 _MEMORY = 64 << 20
+DIGEST_OCTETS = 32
 _OUTSIDE = "outside$"
 
 
@@ -29,13 +30,27 @@ def hash_password(password: Secret, keys: Iterable[str] = ()) -> str:
 def verify_password(password: Secret, stored: str) -> bool:
     """Whether the password is the one that was hashed; a hash that cannot be read fits no password."""
     try:
-        kind, log_n, r, p, salt, digest = stored.partition(" ")[0].split("$")
-        if kind != "scrypt" or not 10 <= int(log_n) <= 20 or not 1 <= int(r) <= 16 or not 1 <= int(p) <= 4:
-            return False
-        found = _scrypt(password.reveal(), base64.b64decode(salt), int(log_n), int(r), int(p))
-        return hmac.compare_digest(found, base64.b64decode(digest))
+        cost, salt, digest = _parsed(stored)
+        return hmac.compare_digest(_scrypt(password.reveal(), salt, *cost), digest)
     except ValueError:
         return False
+
+
+def is_hash(stored: str) -> bool:
+    """Whether it is of the form of a hash, which some password fits."""
+    try:
+        return len(_parsed(stored)[2]) == DIGEST_OCTETS and all(
+            Keys.from_text(word) is not None for word in stored.split(" ")[1:])
+    except ValueError:
+        return False
+
+
+def _parsed(stored: str) -> tuple[tuple[int, int, int], bytes, bytes]:
+    """What a hash costs, its salt, and what comes of the password with these. Raises ValueError."""
+    kind, log_n, r, p, salt, digest = stored.partition(" ")[0].split("$")
+    if kind != "scrypt" or not 10 <= int(log_n) <= 20 or not 1 <= int(r) <= 16 or not 1 <= int(p) <= 4:
+        raise ValueError("not a hash of a password, or one that costs too much")
+    return (int(log_n), int(r), int(p)), base64.b64decode(salt), base64.b64decode(digest)
 
 
 def kept_keys(stored: str) -> tuple[str, ...]:
@@ -72,11 +87,11 @@ def outside(mark: str) -> str:
 
 #: What a password is compared with when there is no such user, so that the answer takes as long.
 NOBODY = "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), base64.b64encode(bytes(16)).decode(),
-                   base64.b64encode(bytes(32)).decode()])
+                   base64.b64encode(bytes(DIGEST_OCTETS)).decode()])
 
 
 def _scrypt(password: bytes, salt: bytes, log_n: int, r: int, p: int) -> bytes:
-    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=32)
+    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=DIGEST_OCTETS)
 
 
 def _text(octets: bytes) -> str:

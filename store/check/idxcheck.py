@@ -70,4 +70,4 @@ def comparable(head: Head, epoch: int) -> Head:
     behind = epoch - head.epoch
     limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
     return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
-                  highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)
+                  generation=0, highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)

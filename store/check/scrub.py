@@ -176,7 +176,7 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
             os.unlink(path)
         return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, repair)
 
-    return transact(partition.env, work)
+    return transact(partition.env, work, reads=not sweep)
 
 
 @frozen

@@ -25,7 +25,7 @@ def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
         suspects = {finding.where for finding in _look(store, partition, None, None)}
         if suspects:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
-                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects])
+                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects], reads=True)
     if first:
         findings += [finding for finding in (*listcheck.look(store), *idxcheck.look(store)) if finding in first]
     return findings

@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -126,7 +126,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
                              seconds=seconds) if left else ())
         return [Duplicate(target.entry, repeated=True) if target.entry.id in again else next(others)
                 for target in targets]
-    own = _own_trace(partition, seen, staged)
+    own = _own_trace(partition, seen, staged) if seen is not None else b""
     for _ in range(TRIES):
         try:
             return _commit(partition, staged, targets, received, seen, own, seconds=seconds)
@@ -152,11 +152,14 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
         nonlocal asked
         asked = -1
         outcomes: list[Outcome | None] = [None] * len(targets)
-        known = _usable(txn, txn.refs.glance(staged.digest), staged)
+        known = txn.refs.glance(staged.digest)
+        if known is not None:
+            known = _usable(txn, known, staged)
         if known is None and not staged.on_disk:
             raise NotOnDisk
         if staged.on_disk or (known and known.serial) != (seen and seen.serial):    # its file may have come now
-            if (needed := _own_trace(partition, known, staged)) != own:
+            needed = _own_trace(partition, known, staged) if known is not None else b""
+            if needed != own:
                 raise _ShownOtherwise(known, needed)
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
         forms = _for_targets(record, staged, received, numbers, len(own))
@@ -188,7 +191,8 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
             if isinstance(outcome, Delivered):
                 made.append((outcome.entry.id, outcome.uid))
         if made:
-            _reference(txn, staged, known, len(made), mark(*made[0]) if len(made) == 1 else sum_of_marks(made))
+            check = mark(*made[0]) if len(made) == 1 else sum_of_marks(made)
+            _reference(txn, staged, known, record, len(made), check)
         return outcomes, bool(made) and known is None
 
     try:
@@ -198,7 +202,9 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
             raise Locked(asked) from refusal
         raise
     staged.committed |= new
-    return cast("list[Outcome]", found)
+    given: Any = found
+    outcomes: list[Outcome] = given         # none is None: each target has one, or the transaction has failed
+    return outcomes
 
 
 def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
@@ -212,19 +218,22 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
         first.setdefault(staged.digest, staged)
 
     def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
-        known = {digest: _usable(txn, txn.refs.glance(digest), staged) for digest, staged in first.items()}
+        found = {digest: txn.refs.glance(digest) for digest in first}
+        known = {digest: None if record is None else _usable(txn, record, first[digest])
+                 for digest, record in found.items()}
         if not all(known[digest] or staged.on_disk for digest, staged in first.items()):
             raise NotOnDisk
+        records = {digest: known[digest] or MessageRecord(one.serial, 0, one.size, one.trace)
+                   for digest, one in first.items()}
         uids: list[int] = []
         made: dict[bytes, list[tuple[MailboxId, int]]] = {digest: [] for digest in first}
         for staged, target, received in messages:
-            one = first[staged.digest]
-            record = known[staged.digest] or MessageRecord(one.serial, 0, one.size, one.trace)
-            arrival, = _for_targets(record, staged, received, _PLAIN, 0).values()
+            arrival, = _for_targets(records[staged.digest], staged, received, _PLAIN, 0).values()
             uids.append(_arrive(txn, target, arrival).uid)
             made[staged.digest].append((target.entry.id, uids[-1]))
         for digest in sorted(made):                # in one order, so that no two wait for each other
-            _reference(txn, first[digest], known[digest], len(made[digest]), sum_of_marks(made[digest]))
+            _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
+                       sum_of_marks(made[digest]))
         return uids, [staged for digest, staged in first.items() if known[digest] is None]
 
     uids, new = partition.transact(work, seconds=seconds)
@@ -253,13 +262,13 @@ def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Tar
     return [outcomes[at] for at in range(len(targets))]
 
 
-def _usable(txn: WriteTxn, record: MessageRecord | None, staged: Staged) -> MessageRecord | None:
+def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageRecord | None:
     """The record, unless its file went in a purge that was cut off before its end.
 
     A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
     NotOnDisk; StoreError CORRUPT when it cannot.
     """
-    if record is None or txn.partition.files.is_whole(staged.digest, record.serial, record.size):
+    if txn.partition.files.is_whole(staged.digest, record.serial, record.size):
         return record
     if not record.references:
         return None
@@ -269,10 +278,10 @@ def _usable(txn: WriteTxn, record: MessageRecord | None, staged: Staged) -> Mess
     return txn.refs.find(staged.digest, txn.handle)        # of a file that nobody had looked at it says more now
 
 
-def _own_trace(partition: Partition, record: MessageRecord | None, staged: Staged) -> bytes:
+def _own_trace(partition: Partition, record: MessageRecord, staged: Staged) -> bytes:
     """The trace fields that this delivery's records must have for themselves: those of its own, unless they are in the
     file to which that record belongs. b"" too for what came without any."""
-    if record is None or not staged.trace or record.serial == staged.serial:
+    if not staged.trace or record.serial == staged.serial:
         return b""
     if record.trace == staged.trace:                    # a file that was lost, and came again, has them
         with suppress(StoreError), partition.files.open(staged.digest, record.serial, 0, record.trace) as file:
@@ -294,7 +303,7 @@ def _numbers(partition: Partition, headers: set[bytes], staged: Staged, own: byt
     numbers = {b"": 0}
     if not own:                     # what is a delivery's own has no number yet
         numbers |= {octets: number for octets in texts.values()
-                    if (number := private_headers.number(octets)) is not None}
+                    if (number := private_headers.number(octets, lasting=True)) is not None}
     if new := sorted(set(texts.values()) - numbers.keys()):
         numbers |= partition.transact(lambda txn: private_headers.numbers(new, txn.handle, message), seconds=seconds)
     return {header: (numbers[octets], len(octets)) for header, octets in texts.items()}
@@ -346,14 +355,16 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
     set_own(txn, target.entry.id, target.reader, row, target.own, modseq)
 
 
-def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
-    """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
+def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: MessageRecord, count: int, check: int
+               ) -> None:
+    """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other. It is
+    `new` unless the file is `known`."""
     stored = txn.refs.find_to_change(staged.digest, txn.handle)
-    record = _usable(txn, stored, staged)
+    record = None if stored is None else _usable(txn, stored, staged)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
-        released = stored.released if stored else 0     # the list of those that wait for the purge may have it still
-        record = MessageRecord(staged.serial, 0, staged.size, staged.trace, released)
+        # The list of those that wait for the purge may have it still.
+        record = new if stored is None else evolve(new, released=stored.released)
         txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
     txn.refs.write_with(staged.digest, record, count, check, txn.handle)

@@ -7,7 +7,7 @@ a second; with "none" nothing is waited for.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -41,7 +41,7 @@ PAUSE = 0.05                # seconds between two tries
 
 
 async def spill(store: Store, staged: Staged) -> None:
-    """Write what a message being received holds in memory to its file; call it when `staged.full`."""
+    """Write what a message being received holds in memory to its file; call it when `Staged.write` says so."""
     await run(store, "files", staged.spill)
 
 
@@ -64,12 +64,15 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     try:
         while True:
             try:
-                names = dict.fromkeys([target.entry.partition for target in left.values()])
-                if len(names) == 1:
-                    outcomes.update(zip(left, await _deliver_on(
-                        store, next(iter(names)), staged, tuple(left.values()), received, alone=True), strict=True))
+                places: dict[str, dict[int, Target]] = {}       # what is left, by partition
+                for at, target in left.items():
+                    places.setdefault(target.entry.partition, {})[at] = target
+                if len(places) == 1:
+                    (name, here), = places.items()
+                    outcomes.update(zip(here, await _deliver_on(
+                        store, name, staged, tuple(here.values()), received, alone=True), strict=True))
                 else:
-                    outcomes |= await _deliver_to_several(store, staged, left, received)
+                    outcomes |= await _deliver_to_several(store, staged, places, received)
             except Unflushed:
                 after_commit(unanswered, store, staged, targets)
                 raise
@@ -135,7 +138,6 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
                           ) -> list[int]:
     """One try. Messages that were staged on another partition are copied to this one."""
     here: list[tuple[Staged, Target, InternalDate]] = []
-    before = Commits.total
     try:
         for staged, target, received in arrived:
             if staged.files is not partition.files:
@@ -165,12 +167,6 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
             staged.left = staged.concealed
         await _on_disk(store, durability_of(store), partition, files)
         return uids
-    except StoreError:
-        raise
-    except Exception:
-        for staged, _, _ in here:
-            _in_doubt(staged, before)
-        raise
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
@@ -236,27 +232,16 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
     return await run(store, "changes", lambda: commit_all(partition, messages, seconds=store.patience))
 
 
-async def _deliver_to_several(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
-                              ) -> dict[int, Outcome]:
+async def _deliver_to_several(store: Store, staged: Staged, by_partition: dict[str, dict[int, Target]],
+                              received: InternalDate) -> dict[int, Outcome]:
     """One try on several partitions. The one that the message was staged on comes last: until then its file is there to
     be copied from."""
-    by_partition: dict[str, dict[int, Target]] = {}
-    for at, target in targets.items():
-        by_partition.setdefault(target.entry.partition, {})[at] = target
     own, outcomes = staged.files, dict[int, Outcome]()
     for name in sorted(by_partition, key=lambda name: name in store.partitions and store.partitions[name].files is own):
         places = by_partition[name]
         found = await _deliver_on(store, name, staged, tuple(places.values()), received, alone=False)
         outcomes.update(zip(places, found, strict=True))
     return outcomes
-
-
-def _in_doubt(staged: Staged, before: int) -> None:
-    """Something has failed. If something has been committed since `before`, perhaps it was this message: its file
-    stays, and the sweep of `staging/` finds out whether it is needed."""
-    if Commits.total != before:
-        staged.close()
-        staged.committed = True
 
 
 async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
@@ -269,20 +254,21 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
         if partition.files is not staged.files:
             copy = await _copy(store, staged, partition)
         outcomes = await _committed(store, durability, partition, copy, targets, received)
+        refused = False
         for target, outcome in zip(targets, outcomes, strict=True):
-            if target.appended and isinstance(outcome, Delivered):
+            if isinstance(outcome, StoreError):
+                refused = True
+            elif target.appended and isinstance(outcome, Delivered):
                 after_commit(stored_lately(store).note, store, target, copy)
-        if alone and copy.concealed and not any(isinstance(outcome, StoreError) for outcome in outcomes):
+        if alone and copy.concealed and not refused:
             copy.left = True                # there is no other try
         await _on_disk(store, durability, partition, (copy,))
         return outcomes
     except StoreError as refusal:
         return [refusal] * len(targets)
     except Unflushed:
-        _in_doubt(copy, before)
         raise
     except Exception as error:              # on this partition nothing is done; on another one it may be
-        _in_doubt(copy, before)
         unless_committed(before, error)
         log.exception("a message could not be delivered on partition %s", name)
         return [StoreError(Problem.UNAVAILABLE, detail=str(error))] * len(targets)
@@ -341,13 +327,16 @@ async def _committed(store: Store, durability: Durability, partition: Partition,
     return await _commit(store, partition, staged, targets, received)
 
 
-async def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]) -> None:
-    """Return when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
+def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]
+             ) -> Awaitable[None]:
+    """Ends when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
     if partition.files.few_ready:
         after_commit(durability.make_ready, partition)
-    if store.settings.sync != NOTHING:
-        await durability.log(partition, messages)
-    elif len(messages) == 1:
+    return durability.log(partition, messages) if store.settings.sync != NOTHING else _place(store, messages)
+
+
+async def _place(store: Store, messages: Sequence[Staged]) -> None:
+    if len(messages) == 1:
         place_all(messages)
     else:
         after_commit(offload.start, store, "files", partial(place_all, messages))

@@ -108,12 +108,12 @@ def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
     if not partition.transact(claim):
         return 0
     partition.flush()
-    _deliver(store.partition_of(entry), Target(entry, ignore_quota=True), octets, when)
+    deliver(store.partition_of(entry), Target(entry, ignore_quota=True), octets, when)
     log.info("%s was told that its quota is %s", root, use.describe(store.settings))
     return 1
 
 
-def _deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:
+def deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:
     """What `durable.deliver` does, in this thread."""
     staged = partition.stage(TRACE)
     try:

@@ -4,6 +4,7 @@ INBOX comes last: who has one is no new user, and gets nothing more. So what a c
 """
 
 import logging
+from collections.abc import Sequence
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
@@ -42,6 +43,30 @@ def inbox(store: Store, account: Account) -> MailboxEntry:
         return store.entry(name)
 
 
+@problems()
+def inboxes(store: Store, accounts: Sequence[Account]) -> None:
+    """What `inbox` makes, for several users at the same time. Raises StoreError LIMIT, DISK_FULL, UNAVAILABLE, BUSY."""
+    wanted = store.settings.special_names
+    new = [each for each in accounts if len(wanted) < store.settings.mailbox_limit and _has_nothing(store, each.user)]
+    try:
+        namespace.insert_mailboxes(store, [namespace.Wanted(MailboxName(each.user, path), each.partition, use)
+                                           for each in new for use, path in wanted.items()])
+        _subscribe(store, [each.user for each in new], wanted)
+        namespace.insert_mailboxes(store, [namespace.Wanted(MailboxName(each.user, INBOX), each.partition)
+                                           for each in new])
+    except StoreError as refusal:
+        if refusal.problem is not Problem.MAILBOX_EXISTS:       # one of them is used for the first time just now
+            raise
+    for each in accounts:
+        inbox(store, each)
+
+
+def _has_nothing(store: Store, user: str) -> bool:
+    """Whether there is no mailbox of that user, nor a file that speaks of one."""
+    return not store.names(user) and not any(
+        partition.user_folder(user).exists() for partition in store.partitions.values())
+
+
 async def find_inbox(store: Store, account: Account) -> MailboxEntry:
     """The account's INBOX; at its first use it is made in a thread, with what else a new user gets.
 
@@ -63,10 +88,16 @@ def _make_special(store: Store, user: str, wanted: dict[str, str]) -> None:
                 log.warning("%s gets no mailbox %s: %s", user, path, refusal)
                 return
 
-    def subscribe(txn: Txn) -> None:
-        for path in (INBOX, *wanted.values()):
-            store.mailboxes.subscriptions.add(user, path, txn)
-
-    transact(store.mailboxes.env, subscribe)
-    store.mailboxes.env.flush()
+    _subscribe(store, [user], wanted)
     after_commit(writing.note_user, store, user)
+
+
+def _subscribe(store: Store, users: Sequence[str], wanted: dict[str, str]) -> None:
+    def work(txn: Txn) -> None:
+        for user in users:
+            for path in (INBOX, *wanted.values()):
+                store.mailboxes.subscriptions.add(user, path, txn)
+
+    if wanted:
+        transact(store.mailboxes.env, work)
+        store.mailboxes.env.flush()

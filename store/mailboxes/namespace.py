@@ -2,20 +2,24 @@
 
 import logging
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import Failure, Unflushed, transact
 from mboxlist.engine.troubles import after_commit
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem, legal_path, new_name
+from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
 from store.partition.partition import Partition
-from store.partition.transactions import PartlyDone
+from store.partition.transactions import PartlyDone, WriteTxn
 from store.problems import nothing_shown, problems
 from store.quota import roots
 from store.store import Store
@@ -23,6 +27,33 @@ from store.tables.state import UNLISTED, MailboxState
 from store.userarea import unlisted
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAILBOXES = 100             # that one transaction makes: some milliseconds
+
+
+@frozen
+class Wanted:
+    """A mailbox that is to be made; `replace`: also where there is one of that name. Without an `acl` it is shared as
+    the one above it is."""
+
+    name: MailboxName
+    partition: str
+    special_use: str | None = None
+    acl: dict[str, str] | None = None
+    replace: bool = False
+
+
+@frozen
+class _Coming:
+    """One that is being made."""
+
+    wanted: Wanted
+    id: MailboxId
+    place: Partition
+    state: MailboxState
+
 
 @problems()
 def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
@@ -49,43 +80,88 @@ def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None =
 
 def insert_mailbox(store: Store, name: MailboxName, partition: str, special_use: str | None, *,
                    replace: bool = False, acl: dict[str, str] | None = None) -> MailboxEntry:
-    """Make a mailbox on that partition; `replace`: also where there is one of that name.
+    """Make a mailbox on that partition; `replace`: also where there is one of that name."""
+    return insert_mailboxes(store, [Wanted(name, partition, special_use, acl, replace)])[0]
+
+
+def insert_mailboxes(store: Store, wanted: Sequence[Wanted]) -> list[MailboxEntry]:
+    """Make mailboxes, some in each transaction, and each step of all of them with one flush.
 
     The figures come first, then the row in the list: what a crash leaves in between is seen by nobody. Nobody writes
-    to the mailbox before its row is on disk, or a crash could leave mail where nobody finds it."""
-    place = store.partition(partition)
+    to a mailbox before its row is on disk, or a crash could leave mail where nobody finds it."""
+    listed, created = store.mailboxes, int(time.time())
+    places = {name: store.partition(name) for name in {each.partition for each in wanted}}
     with nothing_shown():
-        mailbox, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
-        store.mailboxes.env.flush()          # an id or UIDVALIDITY that was used must never come again
-    new = MailboxState.new(validity, place.epoch, roots.root_for(place, name), UNLISTED)
-    created = int(time.time())
+        given = [identity for part in _some(wanted)
+                 for identity in transact(listed.env, partial(_identities, listed, len(part)))]
+        listed.env.flush()          # an id or UIDVALIDITY that was used must never come again
+    coming = [_Coming(each, mailbox, places[each.partition], MailboxState.new(
+        validity, places[each.partition].epoch, roots.root_for(places[each.partition], each.name), UNLISTED))
+        for each, (mailbox, validity) in zip(wanted, given, strict=True)]
+    made = list[MailboxEntry]()
+    try:
+        with nothing_shown():
+            _on_partitions(coming, lambda txn, each: txn.set_state(each.id, None, each.state))
+            for place in places.values():
+                place.flush()
+        for part in _some(coming):
+            made += transact(listed.env, partial(_list, store, part, created))
+    except (StoreError, OSError, Failure):
+        with suppress(StoreError, Unflushed), nothing_shown():      # then housekeeping does it
+            for each in coming[len(made):]:
+                deletion.destroy(each.place, each.id, created)
+            _open(store, coming[:len(made)])
+        raise
+    _open(store, coming)
+    return made
 
-    def insert(txn: Txn) -> MailboxEntry:
+
+def _identities(listed: MailboxList, count: int, txn: Txn) -> list[tuple[MailboxId, int]]:
+    return [listed.next_identity(txn) for _ in range(count)]
+
+
+def _open(store: Store, coming: Sequence[_Coming]) -> None:
+    """They are in the list: have that on disk, and let them be written to. Raises Unflushed."""
+    store.mailboxes.env.flush()
+    after_commit(_on_partitions, coming, lambda txn, each: txn.make_writable(each.id, store.mailboxes, each.state))
+    for each in coming:
+        after_commit(_recharge, store, each.place, each.wanted.name, each.state.quota_root)
+
+
+def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as one transaction takes."""
+    for begin in range(0, len(items), MAILBOXES):
+        yield items[begin:begin + MAILBOXES]
+
+
+def _on_partitions(coming: Sequence[_Coming], work: Callable[[WriteTxn, _Coming], None]) -> None:
+    """Do `work` for each, on its partition."""
+    for place in {each.place.name: each.place for each in coming}.values():
+        for part in _some([each for each in coming if each.place is place]):
+            place.transact(partial(_each, part, work))
+
+
+def _each(coming: Sequence[_Coming], work: Callable[[WriteTxn, _Coming], None], txn: WriteTxn) -> None:
+    for each in coming:
+        work(txn, each)
+
+
+def _list(store: Store, coming: Sequence[_Coming], created: int, txn: Txn) -> list[MailboxEntry]:
+    """Their rows in the list. Raises StoreError MAILBOX_EXISTS."""
+    made = list[MailboxEntry]()
+    for each in coming:
+        name, acl = each.wanted.name, each.wanted.acl
         old = store.mailboxes.find(name, txn)
         if old is not None:
-            if not replace:
+            if not each.wanted.replace:
                 raise StoreError(Problem.MAILBOX_EXISTS)
             store.mailboxes.annotations.forget(old.id, txn)
         like = old or authorization.parent(store, name, txn)        # a mailbox is shared as the one above it is
         held = acl if acl is not None else like.acl if like else {}
-        entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, dict(held))
-        store.mailboxes.write(entry, txn)
-        return entry
-
-    try:
-        with nothing_shown():
-            place.transact(lambda txn: txn.set_state(mailbox, None, new))
-            place.flush()
-        entry = transact(store.mailboxes.env, insert)
-    except (StoreError, OSError, Failure):
-        with suppress(StoreError, Unflushed):       # then housekeeping does it
-            with nothing_shown():
-                deletion.destroy(place, mailbox, created)
-        raise
-    store.mailboxes.env.flush()
-    after_commit(place.transact, lambda txn: txn.make_writable(mailbox, store.mailboxes, new))
-    after_commit(_recharge, store, place, name, new.quota_root)
-    return entry
+        made.append(MailboxEntry(each.id, name, each.place.name, each.state.uidvalidity, created,
+                                 each.wanted.special_use, dict(held)))
+        store.mailboxes.write(made[-1], txn)
+    return made
 
 
 def _recharge(store: Store, place: Partition, name: MailboxName, root: str) -> None:

@@ -34,11 +34,9 @@ def _kept(store: Store, entry: MailboxEntry) -> User | None:
 def restore_accounts(store: Store, user: str | None = None) -> Iterator[Correction]:
     """Of all users, or one, whom the directory does not know, or for whom it has what only stands for an account. One
     that cannot be had again, since another one has its name, is left: the check tells it. Raises StoreError."""
-    if type(store.directory) is not BuiltinDirectory:       # what an outside one says is not kept
-        return
     for entry in store.mailboxes.all() if user is None else store.names(user):
-        if not entry.name.is_inbox():
-            continue
+        if not entry.name.is_inbox() or not store.directory.keeps(entry.name.owner):
+            continue            # what an outside one says is not kept
         there = store.directory.user(entry.name.owner)
         if (there is None or there.is_lost) and (kept := _kept(store, entry)) is not None:
             try:

@@ -148,6 +148,9 @@ def lister(names: Iterable[bytes]) -> Callable[[bytes], bytes]:
         form, runs = plan
         ends = (0, *form.unpack_from(kept, len(numbers)))
         octets = kept[len(numbers) + form.size:]
+        if len(runs) == 1:              # as it nearly always is
+            (start, end), = runs
+            return octets[ends[start]:ends[end]] + octets[ends[-1]:]
         return b"".join([octets[ends[start]:ends[end]] for start, end in runs]) + octets[ends[-1]:]
 
     return take

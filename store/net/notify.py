@@ -22,6 +22,7 @@ from typing import Any
 
 from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
+from mboxlist.entry import MailboxId
 from store.changes import Change, News
 
 log = logging.getLogger(__name__)
@@ -231,5 +232,5 @@ def _unpacked(numbers: Sequence[int]) -> list[Change]:
         partition, mailbox, lower, upper, count = numbers[:5]
         chunks, numbers = numbers[5:5 + count], numbers[5 + count:]
         if len(chunks) == count:
-            found.append(Change(partition, mailbox, upper << 32 | lower, frozenset(chunks)))
+            found.append(Change(partition, MailboxId(mailbox), upper << 32 | lower, frozenset(chunks)))
     return found

@@ -2,9 +2,9 @@
 
 The truth is the user's row. A session asks `OpenLogin.require` before each command, which looks at the row when the
 last look is older than LOOK, or there has been news: so no command is carried out with rights that were taken away
-longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that waits
-for its client ends at once. That is a hint, and can be lost: each row is looked at once a minute without one
-(`notify.POLL`).
+longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that
+waits for its client ends at once. That is a hint, and can be lost: as long as there are sessions, the rows of all are
+compared after each second in which the list of mailboxes and users has changed (GLANCE).
 
 A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when the
 account may not log in any more, is gone, has another name, or is on another back end; when its access rules, those of
@@ -12,6 +12,10 @@ its domain or the settings deny the service, or the mechanism is withdrawn. Grou
 
 An outside directory is asked again, by each process, about users who have sessions there (`directory.session_time`),
 and all of them at once after `onecopy directory flush`. When it does not answer, what it said last holds on.
+
+Each process notes once a minute who was logged in and has read something, as far as that is not on record of this day
+(`users.lastuse`): what one that is killed has not noted is lost. A session in which an administrator acts as a user is
+no login of the user's.
 """
 
 import logging
@@ -22,13 +26,16 @@ from functools import partial
 
 from attrs import define, evolve, field
 
+from mboxlist.engine.transact import Failure
 from store import changes
 from store.accounts.base import Account, Status, delivery_problem
 from store.errors import NotAtOnce, Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import Clock
+from store.partition.processes import look
 from store.store import Store
+from store.users import lastuse
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +43,10 @@ LOOK = 0.5              # seconds for which a look at the row is believed
 CUT_OFF = 1.0           # seconds after which a session that is in the middle of a command is cut off
 SPREAD = 500            # logins that are looked at in one turn when all must be,
 TURNS = 0.02            # and seconds between two such turns
+GLANCE = 1.0            # seconds between two looks whether anything has changed of which no news have come
 RETRY = 30.0            # seconds for which a directory is left alone that has not answered
+USE_INTERVAL = 60       # seconds between two looks at who is logged in
+USERS = 200             # users of whom a transaction notes that
 
 _TEXTS = {
     Problem.NO_USER: (Problem.USER_DISABLED, "The account is not there any more"),
@@ -57,6 +67,7 @@ class OpenLogin:
     ended: StoreError | None = field(default=None, init=False)
     trusted_until: float = field(default=-math.inf, init=False)
     """Up to then there is nothing that `require` would look for."""
+    has_read: bool = field(default=False, init=False)       # something since that was noted last: the session says it
     _looked: float = field(default=-math.inf, init=False)
     _heard: bool = field(default=False, init=False)
     _open: bool = field(default=True, init=False)
@@ -99,6 +110,13 @@ class OpenLogin:
         own, account = self.admitted.own.user, self.admitted.account.user
         return (own,) if own == account else (own, account)
 
+    @property
+    def is_use(self) -> bool:
+        """Whether it is a login of the user's own, to read mail."""
+        admitted = self.admitted
+        return admitted.caller.service != "lmtp" and (
+            admitted.own.user == admitted.account.user or Authenticator.of(self._store).is_for_proxy(admitted))
+
     def require(self) -> None:
         """For before each command. Raises StoreError when the login holds no more."""
         if self.ended is None and (
@@ -107,6 +125,11 @@ class OpenLogin:
             self._look()
         if self.ended is not None:
             raise self.ended
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the rows are those that it has looked at."""
+        return all(self._store.directory.is_still(user, row) for user, row in self._rows.items())
 
     def leave(self) -> None:
         """The session has ended, or somebody else is to log in."""
@@ -190,7 +213,12 @@ class OpenLogins:
     _unsubscribe: dict[str, Callable[[], None]] = field(factory=dict, init=False)       # by domain
     _asked: dict[str, float] = field(factory=dict, init=False)      # when, by user; of those who have sessions
     _epoch: bytes = field(default=b"", init=False)
+    _used: dict[str, bool] = field(factory=dict, init=False)    # who has logged in, and whether something was read
+    _noted: dict[str, bool] = field(factory=dict, init=False)   # of the day
+    _day: int = field(default=0, init=False)
     _left_alone_until: float = field(default=-math.inf, init=False)
+    _version: tuple[int, int] = field(default=(0, 0), init=False)       # of the list when it was last glanced at
+    _glancing: bool = field(default=False, init=False)
 
     @classmethod
     def of(cls, store: Store) -> "OpenLogins":
@@ -200,6 +228,11 @@ class OpenLogins:
     def add(self, login: OpenLogin) -> None:
         """One has begun."""
         self._all.add(login)
+        if not self._glancing:
+            self._glancing = True
+            login.clock.callLater(GLANCE, self._glance, login.clock)
+        if login.is_use:
+            self._used.setdefault(login.admitted.account.user, False)
         for domain in map(self.store.directory.domain, login.users):
             if domain not in self._domains:
                 self._domains[domain] = {}
@@ -210,6 +243,8 @@ class OpenLogins:
     def discard(self, login: OpenLogin) -> None:
         """One has ended."""
         self._all.discard(login)
+        if login.has_read and login.is_use:
+            self._used[login.admitted.account.user] = True
         for domain in map(self.store.directory.domain, login.users):
             there = self._domains.get(domain, {})
             if there.pop(login, self) is None and not there:
@@ -223,12 +258,69 @@ class OpenLogins:
     def _domain_changed(self, domain: str) -> None:
         self._look_at(list(self._domains[domain]))
 
+    def _glance(self, clock: Clock) -> None:
+        """Find out what no news have told."""
+        version = self.store.mailboxes.version()
+        if version != self._version:
+            self._version = version
+            self._compare(clock, list(self._all))
+        self._glancing = bool(self._all)
+        if self._glancing:
+            clock.callLater(GLANCE, self._glance, clock)
+
+    def _compare(self, clock: Clock, logins: list[OpenLogin]) -> None:
+        for login in logins[:SPREAD]:
+            if login in self._all and not login.is_current:
+                login.hear()
+        if rest := logins[SPREAD:]:
+            clock.callLater(TURNS, self._compare, clock, rest)
+
     def _look_at(self, logins: list[OpenLogin]) -> None:
         """Have all looked at, some in each turn of the event loop."""
         for login in logins[:SPREAD]:
             login.hear()
         if rest := logins[SPREAD:]:
             rest[0].clock.callLater(TURNS, self._look_at, rest)
+
+    # Who uses the mail
+
+    def use_task(self) -> Task:
+        """What each process has to do so that the last use of each user is on record."""
+        return Task("last use", USE_INTERVAL, lambda store: self._uses(), self._note)
+
+    def note_uses(self) -> None:
+        """Note all that is not on record yet: for the end of the process. Nothing is noted where another process died,
+        whose locks may keep everybody waiting."""
+        try:
+            for some in () if look(self.store.root / "run")[1] else self._uses():
+                self._note(self.store, some)
+        except (StoreError, Failure) as error:
+            log.warning("who was logged in last is not on record: %s", error)
+
+    def _uses(self) -> Iterator[tuple[tuple[str, bool], ...]]:
+        """The users of whom something is to be noted, some at a time, and whether they have read. In a thread."""
+        if (day := int(time.time() // 86400)) != self._day:
+            self._day, self._noted = day, {}
+        found: dict[str, bool] = {}
+        while self._used:
+            user, read = self._used.popitem()
+            found[user] = found.get(user, False) or read
+        for login in tuple(self._all):
+            if login.is_use:
+                user, read, login.has_read = login.admitted.account.user, login.has_read, False
+                found[user] = found.get(user, False) or read
+        news = [(user, read) for user, read in found.items() if read > self._noted.get(user, -1)]
+        for start in range(0, len(news), USERS):
+            yield tuple(news[start:start + USERS])
+
+    def _note(self, store: Store, users: tuple[tuple[str, bool], ...]) -> int:
+        try:
+            lastuse.note(store, dict(users), time.time())
+        except StoreError:
+            self._used |= dict(users)           # then with the next
+            raise
+        self._noted |= dict(users)
+        return len(users)
 
     # What an outside directory says
 

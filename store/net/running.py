@@ -26,6 +26,10 @@ class Done(Deferred[None]):
 
     waiting: "Running | None" = None
 
+    def __await__(self) -> Any:
+        """Its own, once: nobody gives it another value than None."""
+        return super().__await__() if self.called else iter((self,))
+
     def end(self, failure: Exception | None = None) -> None:
         """It is done, or has failed."""
         running = self.waiting
@@ -41,10 +45,12 @@ class Done(Deferred[None]):
 
 @define(eq=False)
 class Running:
-    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch."""
+    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, `ended` is called
+    when it has come to its end."""
 
     coroutine: Coroutine[Any, None, None]
     failed: Callable[[BaseException], None]
+    ended: Callable[[], None] = lambda: None
     _step: Callable[[None], Any] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -55,6 +61,7 @@ class Running:
         try:
             event = self._step(None)
         except StopIteration:
+            self.ended()
             return
         except BaseException as error:
             self.failed(error)
@@ -67,6 +74,7 @@ class Running:
         try:
             event = self.coroutine.throw(reason)
         except StopIteration:
+            self.ended()
             return
         except BaseException as error:
             self.failed(error)

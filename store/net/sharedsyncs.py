@@ -60,7 +60,9 @@ class KernelSyncs:
         self._most = most
         self._under_way = 0
         self._waiting: deque[tuple[int, Ended]] = deque()
-        reactor.addReader(self)
+        once_each = getattr(reactor, "add_signalled", None)     # the server's own: see there
+        self._must_read = once_each is None
+        (once_each or reactor.addReader)(self)
 
     @classmethod
     def of(cls, reactor: Any) -> "KernelSyncs | None":
@@ -75,16 +77,13 @@ class KernelSyncs:
     def sync(self, handle: int, ended: Ended) -> None:
         """Have `ended` called when the open file's octets are on disk, or with the error with which that has failed; it
         must not raise."""
-        if self._under_way < self._most:
-            self._begin(handle, ended)
+        if self._under_way >= self._most:
+            try:
+                self._waiting.append((os.dup(handle), ended))
+            except OSError:             # there are no more descriptors, and a sync that has not begun has not failed
+                self._under_way += 1
+                self._ended(ended, _sync_at_once(handle))
             return
-        try:
-            self._waiting.append((os.dup(handle), ended))
-        except OSError:                 # there are no more descriptors, and a sync that has not begun has not failed
-            self._under_way += 1
-            self._ended(ended, _sync_at_once(handle))
-
-    def _begin(self, handle: int, ended: Ended) -> None:
         operation = linux_aio.Operation.fdsync(handle)
         operation.set_callback(partial(self._ended, ended))
         self._under_way += 1
@@ -114,11 +113,12 @@ class KernelSyncs:
 
     def doRead(self) -> None:
         """Some have ended."""
-        self._context.poll()
-        self._context.process_events()
+        if self._must_read:
+            self._context.poll()
+        self._context.process_events()          # all that have ended: it takes more than SYNCS at a time
         while self._waiting and self._under_way < self._most:
             handle, ended = self._waiting.popleft()
-            self._begin(handle, ended)
+            self.sync(handle, ended)
             os.close(handle)
 
     def connectionLost(self, reason: Failure) -> None:
@@ -294,7 +294,7 @@ class SharedSyncs(Durability):
     def discard(self, staged: Staged) -> None:
         """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
         whether the content was there."""
-        if staged.concealed and staged.on_disk:
+        if staged.concealed and staged.on_disk and not staged.needed:
             staged.left = True
             staged.place()
         staged.abort()

@@ -2,6 +2,7 @@
 
     <partition>/users/epoch         how many unclean ends the partition had: see `MailboxState.from_bytes`
     <partition>/users/incomplete    message files are there whose records were lost: what nothing refers to is not swept
+    <partition>/users/directory     see `store/userarea/directoryfile.py`
     <partition>/index/behind        files of the user area may be older than their mailboxes
     <partition>/users/generation    the newest generation of the partition's environment (`engine/generations.py`),
     <partition>/users/generation.list   and of the list's

@@ -42,14 +42,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class MessageFiles:
-    """The message files of one partition: `messages/` and `staging/`."""
+    """The message files of one partition: `messages/` and `staging/`. `committed` says whether the databases refer to
+    the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
 
-    def __init__(self, partition: Path) -> None:
+    def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
+        self.committed = committed
         self.folder = partition / "messages"
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._placed: deque[int] = deque()
-        self._receiving: weakref.WeakValueDictionary[int, Staged] = weakref.WeakValueDictionary()
+        self._receiving: set[weakref.ref[Staged]] = set()
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
         self._names = -1                # an open descriptor of `staging/`
@@ -239,12 +241,16 @@ class MessageFiles:
 
     def will_need(self, digest: bytes) -> None:
         """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
-        with suppress(OSError):
+        try:
             handle = privatefiles.open_handle(self.path(digest))
-            try:
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(handle)
+        except OSError:
+            return
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+        except OSError:
+            pass
+        finally:
+            os.close(handle)
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
         """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
@@ -321,7 +327,7 @@ class MessageFiles:
 
     def received(self, staged: "Staged") -> None:
         """As long as that object lives its file is not left over."""
-        self._receiving[staged.serial] = staged
+        self._receiving.add(weakref.ref(staged, self._receiving.discard))
 
     def left(self, age: float) -> list[int]:
         """Serials of the files in `staging/` that nothing in this process takes care of; not written to for `age`
@@ -329,8 +335,8 @@ class MessageFiles:
         before = time.time() - age
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
                    and entry.is_file(follow_symlinks=False) and _modified(entry) <= before]
-        known = {*self._placed, *self._ready}
-        return sorted(serial for serial in serials if serial not in self._receiving and serial not in known)
+        receiving = [staged.serial for alive in tuple(self._receiving) if (staged := alive()) is not None]
+        return sorted({*serials} - {*self._placed, *self._ready, *receiving})
 
     def discard(self, serial: int) -> None:
         """Remove a staged file that was not committed."""

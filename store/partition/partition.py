@@ -17,6 +17,7 @@ import numpy as np
 from attrs import evolve
 
 from mboxlist import privatefiles
+from mboxlist.engine import generations
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import sync_folder
@@ -27,7 +28,7 @@ from mboxlist.engine.logfiles import last_write
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
-from store.changes import Change, News, partition_number
+from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
@@ -36,7 +37,7 @@ from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
-from store.partition.views import LOCK_SECONDS, MailboxViews, Patch
+from store.partition.views import LOCK_SECONDS, MailboxViews
 from store.problems import REFUSED, refusal, refused
 from store.settings import Settings
 from store.tables.copiesunderway import CopiesUnderWay
@@ -73,9 +74,9 @@ class Partition:
         self.name = folder.name
         self.folder = folder
         self.settings = settings
-        self.files = MessageFiles(folder)
+        self.files = MessageFiles(folder, self._is_committed)
         self._news = news
-        self._number = partition_number(self.name)
+        self.number = partition_number(self.name)       # under which its changes are told
         self.databases = databases or folder / "index"
         self._unclean = self.databases / "unclean"
         self.read_only = databases is not None or (folder.parents[1] / READ_ONLY).exists()
@@ -102,12 +103,14 @@ class Partition:
         self._roomy_until = -1.0
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self.views = MailboxViews(self)
-        news.learn(self._number, lambda change: self.views.remember(
-            MailboxId(change.mailbox), change.before, change.chunks))
+        news.learn(self.number, lambda change: self.views.remember(
+            change.mailbox, change.before, change.chunks))
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
+        self.merged = dict[MailboxId, int]()        # of these the one that was written then has been taken in
         self.epoch = self._begin(recover)
+        self._gaps = generations.gaps(self.states)
         self.unclean_ends = self.duplicates.ends()      # see `delivery.repeats`
 
     @staticmethod
@@ -131,6 +134,8 @@ class Partition:
             if recover and not self.read_only and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
+            if recover:
+                generations.note_start(self.states, txn)
             return int(epoch)
 
         try:
@@ -182,10 +187,15 @@ class Partition:
             self._unclean.unlink(missing_ok=True)
             sync_folder(self._unclean.parent)
 
+    def went_through(self, generation: int) -> bool:
+        """Whether what was written at that generation of the databases is of the same course of events as they are:
+        they may be an older copy that has gone on."""
+        return not any(last < generation < start for last, start in self._gaps)
+
     def user_folder(self, user: str) -> Path:
         """The user's own folder; two levels of a hash of the user id keep every folder small."""
         digest = hashlib.blake2b(user.encode(), digest_size=2).hexdigest()
-        return self.folder / "users" / digest[:2] / digest[2:] / user
+        return self.folder.joinpath("users", digest[:2], digest[2:], user)
 
     # Messages coming in
 
@@ -252,6 +262,10 @@ class Partition:
     def take_up(self, serial: int) -> None:
         """A file in `staging/` that nothing takes care of any more gets its place if it was committed, else it goes."""
         transact(self.env, lambda txn: self._take_up(serial, txn))
+
+    def _is_committed(self, digest: bytes, serial: int) -> bool:
+        record = self.refs.glance(digest)
+        return record is not None and record.serial == serial
 
     def place_if_committed(self, serial: int) -> None:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
@@ -327,21 +341,20 @@ class Partition:
         return result
 
     def _remember(self, txn: WriteTxn) -> None:
-        changes = txn.changed()
+        changes = txn.changes()
         changed: list[MailboxId] = []
         unwritten = self.unwritten.changed
-        for mailbox, before, chunks in changes:
-            self.views.remember(mailbox, before, chunks)
+        for change in changes:
+            mailbox = change.mailbox
+            self.views.remember(mailbox, change.before, change.chunks)
             if mailbox in txn.handed:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
             unwritten.add(mailbox)
-        if txn.patched is not None and len(changed) == 1:
-            mailbox, (before, figures, uid, record) = txn.patched
-            self.views.patch(mailbox, Patch(before, figures, uid, record))
+        if txn.step is not None and len(changed) == 1:
+            self.views.step(changed[0], txn.step)
         if changed:
-            self._news.tell(changed, [Change(self._number, *each) for each in changes]
-                            if len(changes) <= TOLD_TOGETHER else ())
+            self._news.tell(changed, changes if len(changes) <= TOLD_TOGETHER else ())
 
     # Reading
 
@@ -417,6 +430,8 @@ class Partition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is "
                              + ("missing" if path is None else "damaged"))
         trace, size = found
+        if self.read_only:
+            return evolve(record, trace=trace, size=size)
 
         def work(txn: WriteTxn) -> MessageRecord | None:
             now = txn.refs.find_to_change(digest, txn.handle, raw=True)

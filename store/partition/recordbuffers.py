@@ -35,6 +35,17 @@ class Records:
     uids: NDArray[np.uint32]
 
 
+@frozen(eq=False)
+class Step:
+    """A change of a mailbox that was of one record's system flags: HIGHESTMODSEQ before it (it is one more afterwards),
+    the figures after it and the record, both as they are stored."""
+
+    before: int
+    figures: bytes
+    uid: int
+    record: bytes
+
+
 @define(eq=False)
 class Copy:
     """The records of a mailbox at one MODSEQ, in memory that has room for more.
@@ -73,7 +84,7 @@ class Copy:
         rows.flags.writeable = False
         return Records(self.state, rows, self.uids)
 
-    def fill(self, state: MailboxState, source: Records, pieces: Pieces) -> bool:
+    def fill(self, state: MailboxState, source: Records | Mailbox, pieces: Pieces) -> bool:
         """Let it be `source`, which may be its own, with the records of some chunks put in the place of theirs.
 
         False when there is no room; then it is as it was.
@@ -120,6 +131,17 @@ class Copy:
             self._numbers[:len(uids)] = uids
         self._numbers[len(uids):count] = arrived
         self.uids = self._numbers[:count]
+
+    def catch_up(self, uids: NDArray[np.uint32], steps: Sequence[Step], figures: MailboxState) -> None:
+        """Let it be what it was with these changes of single records, after which the mailbox has those figures. `uids`
+        are its UIDs."""
+        size = ROW.itemsize
+        for step in steps:
+            at = int(uids.searchsorted(np.uint32(step.uid))) * size
+            self.memory[at:at + size] = step.record
+        if uids is not self.uids:
+            self._numbers, self.uids = None, uids
+        self.state = figures
 
     def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
         """Let it be the records of these chunks, as they are stored. False when there is no room."""
@@ -222,6 +244,29 @@ class Shelf:
             if self._octets > self._look_at:
                 self._drop()
             return seen
+
+    def stepped(self, mailbox: int, known: Records | Mailbox, steps: Sequence[Step], figures: MailboxState) -> Records:
+        """The records after these changes of single records, the last ones that there were, in turn; `known`
+        has only some of them, or none. In an array that nobody holds, when there is one as new as the first of them:
+        what it costs does not depend on the size of the mailbox."""
+        first, copy = steps[0].before, None
+        with self._lock:
+            copies = self._copies.get((mailbox, ""), [])
+            for at in range(len(copies) - 1, -1, -1):
+                then = copies[at].state.highestmodseq
+                if then == figures.highestmodseq:
+                    return copies[at].seen()
+                if first <= then < figures.highestmodseq and copies[at]._array() is None:
+                    copy = copies.pop(at)
+                    self._octets -= copy.memory.nbytes
+                    break
+        if copy is None:
+            copy = self.take(mailbox, "", lambda copy: copy.free) or Copy.with_room(known.state, len(known.rows))
+            if not copy.fill(known.state, known, ()):
+                copy = Copy.with_room(known.state, len(known.rows))
+                copy.fill(known.state, known, ())
+        copy.catch_up(known.uids, steps[copy.state.highestmodseq - first:], figures)
+        return self.put(mailbox, "", copy)
 
     def forget(self, mailbox: int, reader: str) -> None:
         """Keep no copy of this one."""

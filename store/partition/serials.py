@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
-from mboxlist.engine.transact import Unflushed, transact
+from mboxlist.engine.transact import Deadlock, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
 from store.message.cacherecord import CachedMessage
@@ -122,7 +122,7 @@ class Serials:
 
     def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
         """Keep the cache record of an arrival."""
-        self._cache.put(_serial_key(serial), cached.to_bytes(), txn)
+        self._cache.put(serial.to_bytes(8, "big"), cached.to_bytes(), txn)
 
     def forget_cached(self, serial: int, txn: Txn) -> None:
         """The message file has been purged."""
@@ -131,8 +131,11 @@ class Serials:
     def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
         """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
         written any in a transaction, reads in it, too."""
-        get = self._cache.get
-        return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
+        cache, wanted = self._cache, list(serials)
+        if txn is None and 1 < len(wanted) > wanted[-1] - wanted[0] >> 1 and wanted == sorted(wanted):
+            with contextlib.suppress(*Deadlock):     # which `get` asks again after
+                return [_cached(value) for value in cache.pick([_serial_key(serial) for serial in wanted])]
+        return [_cached(cache.get(_serial_key(serial), txn)) for serial in wanted]
 
     def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
         """The cache records of arrivals, whose serials ascend, as they are stored."""

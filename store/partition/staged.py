@@ -38,7 +38,7 @@ class Staged:
         self.on_disk = False
         self.written = False            # some of it, or all
         self.concealed = False          # nobody is to tell by the time whether the content was there
-        self.committed = False          # index records refer to this file
+        self.committed = False          # records refer to this file; see `needed`
         self.left = False               # `place` has the last word; `abort` does nothing any more
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
@@ -48,7 +48,9 @@ class Staged:
         self._held = len(trace)
         self._file = -1
         self._failed: OSError | None = None             # of a `spill` or `sync`
-        self._cached = cached
+        self.cached: CachedMessage      # its cache record, from `finish` on
+        if cached is not None:
+            self.cached = cached
         files.received(self)
 
     @property
@@ -56,8 +58,11 @@ class Staged:
         """The Return-Path field, which a trace header begins with."""
         return self.header.partition(b"\n")[0]
 
-    def write(self, data: bytes) -> None:
-        """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
+    def write(self, data: bytes) -> bool:
+        """More of the content; whether it is time to `spill` (in a thread: writing may wait for the disk).
+
+        Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE.
+        """
         self.size += len(data)
         if self.size > self._limit:
             raise StoreError(Problem.TOO_BIG)
@@ -68,10 +73,11 @@ class Staged:
         self._held += len(data)
         if self._held > _OVERFULL:
             self.spill()
+        return self._held > SPILL
 
     @property
     def full(self) -> bool:
-        """Whether it is time to `spill` (in a thread: writing may wait for the disk)."""
+        """Whether so much is held that it is a thread that is to write it."""
         return self._held > SPILL
 
     def spill(self) -> None:
@@ -116,13 +122,7 @@ class Staged:
                 return
             message = self._scanner.finish()
             self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
-            self._cached = render(message, self.digest, self.trace)
-
-    @property
-    def cached(self) -> CachedMessage:
-        """Its cache record; `finish` comes first."""
-        assert self._cached is not None
-        return self._cached
+            self.cached = render(message, self.digest, self.trace)
 
     def sync(self) -> None:
         """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
@@ -155,7 +155,7 @@ class Staged:
         """Its transaction is on disk: if records refer to this file, give it its name; if none will, let it go."""
         if self.committed:
             self.files.place(self.serial, self.digest)
-        elif self.left:
+        elif self.left and not self.needed:
             self.files.let_go(self.serial)
 
     def close(self) -> None:
@@ -164,11 +164,24 @@ class Staged:
             os.close(self._file)
             self._file = -1
 
+    @property
+    def needed(self) -> bool:
+        """Whether records refer to this file. The databases are asked, since a step behind the commit may have failed
+        before whoever brought the message knew; where they do not answer, they may."""
+        if not self.committed and self.digest and (self.written or self.on_disk):
+            try:
+                self.committed = self.files.committed(self.digest, self.serial)
+            except Exception as error:
+                TROUBLES.met("files of messages stay in staging until it is known whether they are needed", str(error))
+                return True
+        return self.committed
+
     def abort(self) -> None:
-        """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
+        """Forget the message, and its file unless that is `needed`: its staged name is what is on disk then, and the
+        sweep of `staging/` gives it its place."""
         if self.left:
             return
-        if self.committed:
+        if self.needed:
             self.close()
         elif self._file >= 0 or self.on_disk or self.written:
             self.close()
@@ -214,7 +227,7 @@ class Staged:
         Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
         """
         twin = cls(files, serial, b"", source.size)
-        twin.digest, twin.trace, twin._cached = own_digest, trace, cached
+        twin.digest, twin.trace, twin.cached = own_digest, trace, cached
         digest = hashlib.blake2b(digest_size=MID_OCTETS)
         try:
             while data := source.read(twin.size, SPILL):

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.changes import Change
 from store.errors import NotAtOnce, Problem, StoreError
+from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
     ROW,
@@ -58,10 +60,10 @@ class WriteTxn:
         self.partition = partition
         self.handle = handle
         self.refs = partition.refs
-        self._arrived: list[tuple[MailboxId, int, int]] = []        # as `changed` gives them, one chunk each
+        self._arrived: list[tuple[MailboxId, int, int]] = []        # mailboxes, HIGHESTMODSEQ before, a chunk of each
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
-        self.patched: tuple[MailboxId, tuple[int, bytes, int, bytes]] | None = None    # what `views.Patch` has
+        self.step: Step | None = None       # if all that it did is to change one record's system flags
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
 
@@ -149,7 +151,7 @@ class WriteTxn:
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._touch(mailbox, number)
-        self.patched = mailbox, (modseq - 1, after, uid, value[at:at + ROW.itemsize])
+        self.step = Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])
         return modseq
 
     def append(self, mailbox: MailboxId, rows: Rows) -> None:
@@ -241,15 +243,15 @@ class WriteTxn:
         if domain is not None:
             self.charged.append((domain, octets, messages))
 
-    def changed(self) -> list[tuple[MailboxId, int, frozenset[int] | None]]:
-        """Each mailbox that was changed, its HIGHESTMODSEQ before, and the chunks (None: many)."""
-        changes: list[tuple[MailboxId, int, frozenset[int] | None]] = []
+    def changes(self) -> list[Change]:
+        """What was changed, in the order of arrivals."""
+        found, partition = [], self.partition.number
         for mailbox, before, number in self._arrived:
-            changes.append((mailbox, before, frozenset((number,))))
+            found.append(Change(partition, mailbox, before, frozenset((number,))))
         for mailbox, before in self._before.items():
             chunks = self._chunks[mailbox]
-            changes.append((mailbox, before, frozenset(chunks) if len(chunks) <= MAX_NAMED else None))
-        return changes
+            found.append(Change(partition, mailbox, before, frozenset(chunks) if len(chunks) <= MAX_NAMED else None))
+        return found
 
     def _touch(self, mailbox: MailboxId, number: int) -> None:
         self._chunks.setdefault(mailbox, set()).add(number)

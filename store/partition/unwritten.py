@@ -15,13 +15,17 @@ log = logging.getLogger(__name__)
 class Unwritten:
     """The mailboxes of a partition that this process changed since their files were written.
 
-    `changed` may be added to at any time, in any thread. `names` are those that mailboxes have or had, where a file may
-    be that has to go; `failing` is why the last try failed. When `stop` is set nothing waits any more.
+    `users` are those of whom something has changed that only `users/directory` may tell, or of a domain;
+    `directory_known`: that file is there. `changed` and `users` may be added to at any time, in any thread. `names` are
+    those that mailboxes have or had, where a file may be that has to go; `failing` is why the last try failed. When
+    `stop` is set nothing waits any more.
     """
 
     changed: set[int] = field(factory=set)
     names: dict[int, set[MailboxName]] = field(factory=dict)
     failing: dict[int, str] = field(factory=dict)
+    users: set[str] = field(factory=set)
+    directory_known: bool = False
     stop: threading.Event = field(factory=threading.Event)
     _lock: threading.Lock = field(factory=threading.Lock)
 
@@ -43,6 +47,13 @@ class Unwritten:
         for _ in range(len(self.changed)):          # one at a time: other threads may add meanwhile
             found.append(self.changed.pop())
         return sorted(found, key=lambda mailbox: (mailbox in self.failing, mailbox))
+
+    def take_users(self) -> set[str]:
+        """Those of `users` until now."""
+        found = set()
+        for _ in range(len(self.users)):
+            found.add(self.users.pop())
+        return found
 
     def names_of(self, mailbox: int) -> set[MailboxName]:
         """The names under which a file of the mailbox may be."""

@@ -7,19 +7,20 @@ from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import NotAtOnce, StoreError
-from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf
+from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf, Step
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
 from store.tables.state import Mailbox, MailboxState, Since, is_unchanged, state_key
 
+STEPS = 8                   # changes of single records that are remembered whole, of one mailbox
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
 LOCK_SECONDS = 0.001        # in which who reads at once gets its locks
@@ -51,29 +52,6 @@ class Source(Protocol):
         """Something of the mailbox is not what was written."""
 
 
-@frozen(eq=False)
-class Patch:
-    """The last change of a mailbox by this process, if it was of one record's system flags: HIGHESTMODSEQ before it,
-    the figures after it and the record, both as they are stored."""
-
-    before: int
-    figures: bytes
-    uid: int
-    record: bytes
-
-    def applied(self, mailbox: Mailbox, epoch: int) -> Mailbox | None:
-        """The view with this change, in that epoch; None when the record is not in it."""
-        at = bisect_left(mailbox.uids, self.uid)
-        if at == len(mailbox.uids) or mailbox.uids[at] != self.uid:
-            return None
-        rows = mailbox.rows.copy()
-        rows[at] = np.frombuffer(self.record, ROW)[0]
-        rows.flags.writeable = False
-        since = Since(mailbox.state, frozenset((chunk_number(self.uid),)), at)
-        return Mailbox(mailbox.entry, MailboxState.from_bytes(self.figures, epoch), rows, mailbox.reader, mailbox.uids,
-                       since)
-
-
 class MailboxViews:
     """Reads mailboxes. Changes that this process makes to a mailbox that it has read are remembered (`remember`)."""
 
@@ -81,7 +59,8 @@ class MailboxViews:
         self._partition = partition
         self._shelf = Shelf()
         self._last = LastViews()
-        self._patches: dict[int, Patch] = {}        # of mailboxes that have a history
+        self._steps: dict[int, tuple[Step, ...]] = {}       # the last changes of mailboxes that have a history, if of
+                                                            # single records, one after another
         self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
 
     def remember(self, mailbox: MailboxId, before: int, chunks: frozenset[int] | None) -> None:
@@ -90,10 +69,12 @@ class MailboxViews:
         if history is not None:
             history.append((before, before + 1, chunks))
 
-    def patch(self, mailbox: MailboxId, change: Patch) -> None:
-        """What a transaction has just changed, and no more: a small mailbox need not be read again for it."""
+    def step(self, mailbox: MailboxId, change: Step) -> None:
+        """What a transaction has just changed, and no more: the mailbox need not be read again for it."""
         if mailbox in self._history:
-            self._patches[mailbox] = change
+            before = self._steps.get(mailbox, ())
+            follows = before and before[-1].before + 1 == change.before
+            self._steps[mailbox] = (*before[1 - STEPS:], change) if follows else (change,)
 
     def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
         """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
@@ -106,25 +87,28 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is None:
             return False
-        if state.messages < MANY:
+        if max(state.messages, 0 if known is None else len(known.rows)) < MANY:
             return True
         seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
         if known is None or seen is not None and seen.state.highestmodseq > known.state.highestmodseq:
             known = seen
-        chunks = self._changed_since(entry.id, known.state, state) if known is not None else None
-        return (chunks is not None and len(chunks) <= AT_ONCE
-                or known is not None and known.state.highestmodseq == state.highestmodseq)
+        if known is None:
+            return False
+        chunks = self._changed_since(entry.id, known.state, state)
+        arrived = chunk_number(state.uidnext) - chunk_number(known.state.uidnext)
+        return (chunks is not None and len(chunks) + arrived <= AT_ONCE
+                or known.state.highestmodseq == state.highestmodseq)
 
     def forget(self) -> None:
         """Hold nothing in memory, so that the next view is read from the database."""
         self._shelf = Shelf()
         self._last = LastViews()
-        self._patches.clear()
+        self._steps.clear()
 
     def forget_changes(self, mailbox: MailboxId) -> None:
         """The mailbox has been deleted: nobody asks for its changes."""
         self._history.pop(mailbox, None)
-        self._patches.pop(mailbox, None)
+        self._steps.pop(mailbox, None)
         self._last.forget(mailbox)
 
     def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
@@ -137,14 +121,14 @@ class MailboxViews:
             if mailbox is None:
                 raise NotAtOnce
             return mailbox
-        if not reader and (again := self._again(entry)) is not None:
+        if not reader and (again := self._again(entry, self._partition.glance_state(entry.id))) is not None:
             return again
         if at_once and not self.is_quick(entry, reader):
             return None
         if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
             self._history[entry.id] = deque(maxlen=REMEMBERED)
             if len(self._history) > MAILBOXES_REMEMBERED:
-                self._patches.pop(self._history.popitem(last=False)[0], None)
+                self._steps.pop(self._history.popitem(last=False)[0], None)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
         view = self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
@@ -152,34 +136,58 @@ class MailboxViews:
             self._last.put(view)
         return view
 
-    def _again(self, entry: MailboxEntry) -> Mailbox | None:
-        """A view of a small mailbox that has not changed since it was read last."""
-        known = self._last.of(entry.id)
-        if known is None or entry.id in self._partition.damaged:
+    def _again(self, entry: MailboxEntry, state: MailboxState | None) -> Mailbox | None:
+        """A view of a mailbox that has not changed since it was read last; `state` is what it is at this moment."""
+        if state is None or entry.id in self._partition.damaged:
             return None
-        state, was = self._partition.glance_state(entry.id), known.state
-        if state is None or (state.highestmodseq, state.uidvalidity, state.uidnext, state.messages) != (
+        known = self._last.of(entry.id) if state.messages < LARGE else self._shelf.newest(entry.id, "")
+        if known is None:
+            return None
+        was = known.state
+        if (state.highestmodseq, state.uidvalidity, state.uidnext, state.messages) != (
                 was.highestmodseq, was.uidvalidity, was.uidnext, was.messages):
             return None
         return Mailbox(entry, state, known.rows, "", known.uids)
 
     def glance(self, mailbox: Mailbox) -> Mailbox | None:
         """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
-        has changed flags of one record of a small mailbox. None otherwise, and when the mailbox is not here."""
+        has changed flags of single records. None otherwise, and when the mailbox is not here."""
         partition, old = self._partition, mailbox.state
         data = partition.states.glance(state_key(mailbox.entry.id))
         if data is None:
             return None
         if is_unchanged(data, partition.epoch, old.highestmodseq):
             return mailbox
-        patch = self._patches.get(mailbox.entry.id)
-        if (patch is None or patch.figures != data or patch.before != old.highestmodseq
-                or len(mailbox.rows) >= LARGE or self._is_own(mailbox.reader)):
+        steps = self._steps.get(mailbox.entry.id)
+        if (steps is None or steps[-1].figures != data or not 0 <= old.highestmodseq - steps[0].before < len(steps)
+                or self._is_own(mailbox.reader)):
             return None
-        patched = patch.applied(mailbox, partition.epoch)
-        if patched is not None:
-            self._last.put(patched)
-        return patched
+        return self._stepped(mailbox, steps)
+
+    def _stepped(self, mailbox: Mailbox, steps: Sequence[Step]) -> Mailbox | None:
+        """The view with those of these changes that it does not have; None when a record is not in it."""
+        old, uids = mailbox.state, mailbox.uids
+        new = steps[old.highestmodseq - steps[0].before:]
+        places: list[int] = []
+        chunks: set[int] = set()
+        for step in new:                # comprehensions would be calls
+            at = bisect_left(uids, step.uid)
+            if at == len(uids) or uids[at] != step.uid:
+                return None
+            places.append(at)
+            chunks.add((step.uid - 1) // CHUNK)
+        since = Since(old, frozenset(chunks), places[0] if len(new) == 1 else None)
+        figures = MailboxState.from_bytes(steps[-1].figures, self._partition.epoch)
+        if len(uids) >= LARGE:
+            seen = self._shelf.stepped(mailbox.entry.id, mailbox, steps, figures)
+            return Mailbox(mailbox.entry, figures, seen.rows, mailbox.reader, seen.uids, since)
+        rows = mailbox.rows.copy()
+        for at, step in zip(places, new, strict=True):
+            rows[at] = np.frombuffer(step.record, ROW)[0]
+        rows.flags.writeable = False
+        view = Mailbox(mailbox.entry, figures, rows, mailbox.reader, uids, since)
+        self._last.put(view)
+        return view
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
@@ -188,8 +196,13 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
+        if not mailbox.reader and (again := self._again(entry, state)) is not None:     # another session has read it
+            chunks = self._changed_since(entry.id, old, again.state)
+            since = None if chunks is None else Since(old, frozenset(chunks))
+            return Mailbox(entry, again.state, again.rows, "", again.uids, since)
         known = Records(old, mailbox.rows, mailbox.uids)
-        if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
+        large = len(mailbox.rows) >= MANY or state is not None and state.messages >= MANY
+        if at_once and large and not self.is_quick(entry, mailbox.reader, known):
             return None
 
         def work(txn: Txn) -> Mailbox:

@@ -324,7 +324,7 @@ def recount_quota(partition: Partition, wanted: Callable[[str], bool] = lambda r
                                    f"quota root {root}"))
         return done
 
-    return transact(partition.env, work)
+    return transact(partition.env, work, reads=not change)
 
 
 def _wrong_uses(partition: Partition, txn: Txn) -> Iterator[tuple[str, int, int]]:

@@ -3,15 +3,18 @@
 import contextlib
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
-from mboxlist.engine.btree import salvage
-from mboxlist.engine.transact import Failure
+from mboxlist.engine.btree import Txn, salvage
+from mboxlist.engine.transact import Failure, transact
+from mboxlist.table import MailboxList
 from store.accounts.base import Account, Status
 from store.accounts.builtin import NO_PASSWORD, BuiltinDirectory, User
 from store.errors import StoreError
 from store.partition.partition import snapshot_time
 from store.rebuild.userareascan import Source
+from store.userarea.directoryfile import DirectoryRows
 from store.userarea.idxfile import read_account
 from store.values import Finding, Repair
 
@@ -63,6 +66,36 @@ def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Itera
                 directory.alter(owner, lambda old, row=row: row)        # type: ignore[misc]  # bound at once
         except StoreError as refusal:
             findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", Repair.ADD_USER.of(owner)))
+
+
+def take_in(mailboxes: MailboxList, directory: BuiltinDirectory, kept: DirectoryRows, found: Iterable[Source], *,
+            replace: bool = False) -> None:
+    """What no `store.idx` has (`userarea.directoryfile`), behind `add_users`: rules of domains, and what is kept of
+    removed users. With `replace` what is there is older: accounts become what they were, and who has been removed since
+    is not there again."""
+    owners = {source.name.owner for source in found if not source.head.removed}
+    for user, row in kept.rows.items() if replace else ():
+        if user not in owners:
+            with contextlib.suppress(StoreError):
+                directory.alter(user, partial(_newer, User.from_bytes(user, row.encode())))
+    for user in kept.gone if replace else ():
+        if user not in owners and directory.user(user) is not None:
+            directory.remove(user)
+    there = dict(directory.domains.all())
+    for domain in {*kept.domains, *(there if replace else ())}:
+        if replace or domain not in there:
+            directory.domains.set_access(domain, kept.domains.get(domain, ""))
+
+    def work(txn: Txn) -> None:
+        for user, row in kept.forgotten.items():
+            if mailboxes.forgotten.get(user.encode(), txn) is None:
+                mailboxes.forgotten.put(user.encode(), row.encode(), txn)
+
+    transact(mailboxes.env, work)
+
+
+def _newer(row: User, old: User) -> User:
+    return row
 
 
 def kept_accounts(root: Path) -> list[User]:

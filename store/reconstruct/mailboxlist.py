@@ -35,12 +35,13 @@ from store.partitions import volumes
 from store.rebuild.desired import acl_of, enlist, listed
 from store.rebuild.emptying import aside_name, refuse_databases
 from store.rebuild.outcome import Outcome
-from store.rebuild.salvagedusers import add_users, kept_accounts
+from store.rebuild.salvagedusers import add_users, kept_accounts, take_in
 from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.request import Refused, Request
 from store.reconstruct.wholestore import accounts
 from store.settings import Settings
 from store.tables.state import MailboxState
+from store.userarea.directoryfile import newest
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT, Finding, Repair
 
@@ -133,7 +134,9 @@ class _ListRebuild:
             validity = max((entry.uidvalidity for _, entry in wanted), default=0)
             transact(mailboxes.env, lambda txn: mailboxes.skip_identities(last, validity, txn))
             directory = BuiltinDirectory(mailboxes, self.settings.default_domain)
-            add_users(directory, [source for source, _ in wanted], users, self.done.findings)
+            kept, found = newest(volumes.with_messages(self.root)), [source for source, _ in wanted]
+            add_users(directory, found, kept.accounts(users), self.done.findings)
+            take_in(mailboxes, directory, kept, found)
             for source, entry in wanted:
                 transact(mailboxes.env, partial(enlist, mailboxes, listed(source, entry)))
             mailboxes.env.flush()

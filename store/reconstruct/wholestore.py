@@ -24,12 +24,13 @@ from store.rebuild.emptying import Adopted, finished, nobody_else, prepare
 from store.rebuild.loader import never_again
 from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
-from store.rebuild.salvagedusers import add_users, kept_accounts, salvage_users
+from store.rebuild.salvagedusers import add_users, kept_accounts, salvage_users, take_in
 from store.rebuild.userareascan import Source, choose, sources
 from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
 from store.userarea import writing
+from store.userarea.directoryfile import newest
 from store.userarea.paths import place_of_deleted, remove_file
 from store.values import Finding
 
@@ -91,7 +92,9 @@ def rebuild(root: Path, settings: Settings, *, users: Iterable[User] = (), progr
 
 def begin_list(store: Store, found: Sequence[Source], users: Iterable[User], findings: list[Finding]) -> None:
     """Put the accounts into an empty list. No id or UIDVALIDITY of these mailboxes will be given out again."""
-    add_users(store.directory, found, users, findings)
+    kept = newest(partition.folder for partition in store.partitions.values())
+    add_users(store.directory, found, kept.accounts(users), findings)
+    take_in(store.mailboxes, store.directory, kept, found)
     never_again(store.mailboxes, max((source.head.id for source in found), default=0),
                 max((source.head.uidvalidity for source in found), default=0))
 

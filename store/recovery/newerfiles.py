@@ -9,9 +9,12 @@ of one message the one with the greater MODSEQ counts. A UID that meant one mess
 now goes: both messages get a new one. The mailbox skips ahead of all UIDs and MODSEQs that the file can have shown.
 """
 
+import contextlib
 import logging
 import os
 import time
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from attrs import evolve, frozen
@@ -21,6 +24,9 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.setaside import ASIDE
+from store.errors import StoreError
+from store.message.cacherecord import CachedMessage
+from store.partition.filecontent import trace_of
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import numbered, own_of
@@ -28,6 +34,7 @@ from store.rebuild.emptying import stamp
 from store.rebuild.recount import recount_references, recount_some
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, joined, split, take
+from store.tables.references import MessageRecord
 from store.tables.state import MAX_KEYWORDS, MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea import idxfile
 from store.userarea.idxfile import Head, Salvaged
@@ -61,6 +68,7 @@ def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:
     if not kept.exists():
         os.link(path, kept)
         sync_folder(folder)
+    _make_known(partition, left.rows)
     rows = numbered(partition, left.rows, left.private_headers)
     buried = {(int(row["uid"]), bytes(row["digest"])) for item in partition.removed.all() if item.mailbox == mailbox
               for row in item.rows}
@@ -68,8 +76,13 @@ def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:
     for correction in recount_some(store, partition, [mailbox])[0] + recount_references(partition):
         log.warning("repaired %s: %s", correction.where, correction.what)
     partition.flush()
+    if left.head is not None:
+        partition.merged[mailbox] = left.head.written
     partition.outdated.discard(mailbox)
     partition.unwritten.changed.add(mailbox)
+    if taken == Taken():
+        kept.unlink(missing_ok=True)
+        return 0
     log.error("%s was older than its store.idx: %d messages came back from it, %d were expunged by it, %d have its "
               "flags; the file is kept as %s", found[0].name, taken.added, taken.expunged, taken.changed, kept)
     return taken.added + taken.expunged + taken.changed
@@ -136,6 +149,24 @@ def _translated(rows: Rows, bits: dict[int, int]) -> Rows:
     for bit, new in bits.items():
         rows["keywords"] |= (old >> np.uint64(bit) & np.uint64(1)) << np.uint64(new)
     return rows
+
+
+def _make_known(partition: Partition, rows: Rows) -> None:
+    """Have records of the message files that are there, and that the databases know nothing of any more."""
+    for digest in {bytes(row["digest"]) for row in rows}:
+        if partition.refs.find(digest, raw=True) is None:
+            with contextlib.suppress(OSError, StoreError):      # the file is missing, too, or damaged
+                found = trace_of(Path(partition.files.path(digest)), digest, ())
+                if found is not None:
+                    record = MessageRecord(partition.serials.next_serial(), 0, found[1], found[0])
+                    cached = partition.serials.render_cached(digest, record)
+                    partition.transact(partial(_know, digest, record, cached))
+
+
+def _know(digest: bytes, record: MessageRecord, cached: CachedMessage, txn: WriteTxn) -> None:
+    if txn.refs.find_to_change(digest, txn.handle, raw=True) is None:
+        txn.refs.write(digest, record, txn.handle)
+        txn.partition.serials.write_cached(record.serial, cached, txn.handle)
 
 
 def _usable(txn: WriteTxn, rows: Rows) -> Rows:

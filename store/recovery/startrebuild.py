@@ -21,7 +21,7 @@ from store.partition.marks import mark_behind
 from store.rebuild.desired import annotations_of, entry_of
 from store.rebuild.outcome import Event
 from store.rebuild.recount import rebuild_rights
-from store.rebuild.salvagedusers import add_users, salvage_users
+from store.rebuild.salvagedusers import add_users, salvage_users, take_in
 from store.rebuild.userareascan import Source, choose, sources
 from store.recovery.knownfiles import SHOWN
 from store.recovery.partitionfill import PartitionFill
@@ -29,6 +29,7 @@ from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store
 from store.tables.state import MailboxState
+from store.userarea.directoryfile import newest
 from store.values import Finding
 
 if TYPE_CHECKING:
@@ -157,7 +158,9 @@ class _StartRebuild:
             for user in salvage_users(place / "users.db") if (place / "users.db").is_file() else ():
                 users.setdefault(user.account.user, user)
         findings: list[Finding] = []
-        add_users(self.store.directory, self.found, users.values(), findings, replace=OLDER in event.found)
+        kept, older = newest(partition.folder for partition in self.store.partitions.values()), OLDER in event.found
+        add_users(self.store.directory, self.found, kept.accounts(users.values()), findings, replace=older)
+        take_in(self.store.mailboxes, self.store.directory, kept, self.found, replace=older)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
     def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: Event) -> None:

@@ -21,7 +21,7 @@ from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.state import MailboxState, state_key
-from store.userarea import idxfile
+from store.userarea import directoryfile, idxfile
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
 from store.userarea.unlisted import is_former
@@ -67,6 +67,7 @@ def take_step(store: Store, step: Step) -> int:
         write_round(store, partition)
         return len(mailboxes)
     drop_lost(partition)
+    directoryfile.write(store, partition, everything=True)
     if sweep(store, partition):
         behind_marker(partition.folder).unlink(missing_ok=True)
         log.info("every store.idx on partition %s has been compared", partition.name)

@@ -14,6 +14,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.opening import open_store
+from store.partition.marks import READ_ONLY
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Snapshot
@@ -66,8 +67,8 @@ def by_user(found: Sequence[Difference]) -> list[dict[str, Any]]:
 
 @contextmanager
 def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) -> Iterator[Store]:
-    """A store with the databases of a snapshot, in a folder for the time being in `scratch` (beside the snapshot);
-    without message files. Raises StoreError, Failure (of `kv`), OSError."""
+    """A store with the databases of a snapshot, which is only read, in a folder for the time being in `scratch` (beside
+    the snapshot); without message files. Raises StoreError, Failure (of `transact`), OSError."""
     with taking.scratch_folder(snapshot, scratch) as place:
         for name in snapshot.manifest.environments:
             target = place / name
@@ -77,6 +78,7 @@ def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) 
                 for part in ("messages", "staging", "users"):
                     privatefiles.make_folder(target.parent / part)
         privatefiles.make_folder(place / "run")
+        privatefiles.write(place / READ_ONLY, str(snapshot.path))       # so no folders for message files are made
         settings = evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None)
         with closing(open_store(place, settings)) as store:
             yield store

@@ -61,7 +61,7 @@ class SnapshotPartition:
     """The records of a partition as they were; the files are those of the partition now."""
 
     def __init__(self, folder: Path, files: MessageFiles) -> None:
-        """Raises StoreError UNAVAILABLE, Failure (of `kv`)."""
+        """Raises StoreError UNAVAILABLE, Failure (of `transact`)."""
         self._still = Still(folder, CACHE)
         self.files = files
         self.private_headers = PrivateHeaders(self._still.table("heads.db"))
@@ -125,7 +125,7 @@ class SnapshotPartition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {digest.hex()}")
         with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             made = render(parse(file.read, file.size), digest, record.trace)
-        if sum(map(len, made[2:])) <= RENDERED_OCTETS:
+        if len(made.to_bytes()) <= RENDERED_OCTETS:
             if len(self._rendered) >= RENDERED_RECORDS:
                 self._rendered.clear()
             self._rendered[digest] = made

@@ -111,7 +111,8 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
      moving) = _STATE.unpack_from(data)
     if then != epoch:
         return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
-    _require(removed, moving)
+    if removed or moving:
+        _require(removed, moving)
     names = data[_STATE.size:]
     after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & SEEN),
                         deleted + (system & DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
@@ -128,7 +129,8 @@ def flagged(data: bytes, epoch: int, unseen: int, deleted: int) -> tuple[int, by
      moving) = _STATE.unpack_from(data)
     if then != epoch:
         return flagged(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, unseen, deleted)
-    _require(removed, moving)
+    if removed or moving:
+        _require(removed, moving)
     after = _STATE.pack(validity, uid, highest + 1, highest + 1, recent, messages, before + unseen, marked + deleted,
                         octets, epoch, log_since, logged, 0, 0)
     return highest + 1, after + data[_STATE.size:]
@@ -157,6 +159,13 @@ def before_skip(data: bytes, epoch: int) -> int | None:
 
 def charged_root(data: bytes) -> str:
     """The quota root in stored figures."""
+    return data[_STATE.size:].partition(b"\n")[0].decode()
+
+
+def root_if_here(data: bytes) -> str | None:
+    """The quota root in stored figures of a mailbox that is here (`is_here`), else None."""
+    if data[_REMOVED:_STATE.size] != _HERE:
+        return None
     return data[_STATE.size:].partition(b"\n")[0].decode()
 
 

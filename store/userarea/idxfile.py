@@ -80,6 +80,7 @@ class Head:
     (`quotatable.DEFAULT` and `quotatable.UNLIMITED` among them): in an INBOX those of its user and of the domain, in a
     public mailbox those of its root. `annotations` maps entry names to users ("" for all) to values in base64.
     `subscriptions` are the owner's, in an INBOX. `account` is the CRC-32 of the section of that name; 0 without one.
+    `generation` is that of the databases when it was written, or 0 (`mboxlist.engine.generations`).
     """
 
     id: int
@@ -105,6 +106,7 @@ class Head:
     written: int = 0
     store: str = ""
     account: int = 0
+    generation: int = 0
 
     def to_bytes(self) -> bytes:
         """The stored form."""

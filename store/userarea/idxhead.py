@@ -60,5 +60,5 @@ FORM = {
     "annotations": lambda value: _ANNOTATIONS(value) and _few(value),
     "keywords": lambda value: _list(_line)(value) and len(value) <= 64,
     "subscriptions": _list(_text), "readers": _list(_text), "records": _U32, "written": _U64, "store": _text,
-    "account": _U32,
+    "account": _U32, "generation": _U64,
 }

@@ -29,12 +29,12 @@ class Unlisted:
     head: Head
 
 
-def is_ahead(there: Head, now: Head) -> bool:
+def is_ahead(there: Head, now: Head, partition: Partition) -> bool:
     """Whether a file knows of changes of its mailbox that the databases, which say `now`, do not have. (UIDNEXT may go
-    down: see `mailboxes.uidskip`.)"""
+    down: see `mailboxes.uidskip`.) Databases that were put back may have gone past its MODSEQ since."""
     behind = max(0, now.epoch - there.epoch)
     return (there.id, there.uidvalidity) == (now.id, now.uidvalidity) and (
-        there.highestmodseq + behind * MODSEQ_SKIP > now.highestmodseq)
+        there.highestmodseq + behind * MODSEQ_SKIP > now.highestmodseq or not partition.went_through(there.generation))
 
 
 def is_former(store: Store, partition: Partition, head: Head) -> bool:

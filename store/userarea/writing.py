@@ -16,11 +16,11 @@ from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.generations import generation
 from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
@@ -30,7 +30,7 @@ from store.store import Store
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState, state_key
-from store.userarea import idxfile
+from store.userarea import directoryfile, idxfile
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
 from store.userarea.unlisted import is_ahead
@@ -61,6 +61,8 @@ def _partition(store: Store, entry: MailboxEntry) -> Partition | None:
 
 def note_user(store: Store, user: str) -> None:
     """Something changes that the file of the user's INBOX tells: subscriptions, limits, the account."""
+    for partition in store.writable.values():
+        partition.unwritten.users.add(user)
     entry = store.mailboxes.find(MailboxName(user, INBOX))
     if entry is not None:
         note(store, entry)
@@ -96,7 +98,7 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
         return None
     entry, removed = found
 
-    def work(txn: Txn) -> tuple[MailboxState, Rows, list[tuple[int, str, "np.ndarray"]], dict[int, bytes]] | None:
+    def work(txn: Txn) -> tuple[MailboxState, Rows, list[tuple[int, str, "np.ndarray"]], dict[int, bytes], int] | None:
         state = partition.states.get(state_key(entry.id), txn)      # while this row is locked the chunks stand still
         if state is None:
             return None
@@ -110,25 +112,26 @@ def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Conten
             partition.found_damage(entry.id)        # its file may be all that has what is lost
             raise StoreError(Problem.CORRUPT, detail=f"it has {len(rows)} records, {figures.messages} by its figures")
         return (figures, rows,
-                list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
+                list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn),
+                generation(partition.states, txn))
 
-    read = transact(partition.env, work)
+    read = transact(partition.env, work, reads=True)
     if read is None:
         return None
-    state, rows, readers, uidls = read
+    state, rows, readers, uidls, there = read
     names: dict[str, int] = {}
     own = [(names.setdefault(reader, len(names)), number, flags) for number, reader, flags in readers]
     head = describe(store, partition, entry, removed, state, records=len(rows), readers=list(names))
     path = right_place(partition, entry, removed)
     account = account_of(store, entry, path)
-    return path, Contents(evolve(head, account=zlib.crc32(account)), rows, np.array(own, OWN),
+    return path, Contents(evolve(head, account=zlib.crc32(account), generation=there), rows, np.array(own, OWN),
                           partition.private_headers.used(rows), uidls, account)
 
 
 def account_of(store: Store, entry: MailboxEntry, path: Path) -> bytes:
     """The owner's account as the file of an INBOX has it. What the file in that place has stays while the directory has
     lost it, or has what only stands for it."""
-    if not entry.name.is_inbox() or not entry.name.owner or type(store.directory) is not BuiltinDirectory:
+    if not entry.name.is_inbox() or not entry.name.owner or not store.directory.keeps(entry.name.owner):
         return b""
     user = store.directory.user(entry.name.owner)
     return idxfile.read_account(path) if user is None or user.is_lost else user.to_bytes()
@@ -203,7 +206,9 @@ def write_round(store: Store, partition: Partition, *, hurry: bool = False, unti
                 ) -> int:
     """`write_changed` for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`,
     and at that time (of the monotonic clock)."""
-    return _Round(store, partition, hurry=hurry, until=until, batch=batch).run()
+    written = _Round(store, partition, hurry=hurry, until=until, batch=batch).run()
+    directoryfile.write(store, partition)
+    return written
 
 
 @frozen
@@ -320,7 +325,7 @@ class _Round:
         """Give a file its name; whether it has it."""
         try:
             if not give_name(self._partition, item.temporary, item.path, item.mailbox,
-                             lambda there: not is_ahead(there, item.head)):
+                             lambda there: self._may_go(there, item.head)):
                 self._partition.outdated.add(MailboxId(item.mailbox))       # housekeeping takes in what is newer
                 self._unwritten.failed(item.mailbox, "the one that is there is newer than the mailbox, and stays")
                 return False
@@ -332,23 +337,32 @@ class _Round:
         self._unwritten.failing.pop(item.mailbox, None)
         return True
 
+    def _may_go(self, there: Head, new: Head) -> bool:
+        return self._partition.merged.get(MailboxId(new.id)) == there.written or not is_ahead(
+            there, new, self._partition)
+
     def _tidy(self, mailbox: int, names: set[MailboxName]) -> None:
         """Take away the files that the mailbox has under other names, when its own is where it belongs."""
         try:
-            with Locks(self._partition) as locks:
-                if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
-                    self._unwritten.changed.add(mailbox)
-                    return
-                found = self._store.known(mailbox)
-                here = found is not None and found[0].partition == self._partition.name
-                now = right_place(self._partition, *found) if found is not None and here else None
-                places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
-                for old in places - {now}:
-                    remove_file(self._partition, old, mailbox)
+            if any(old.exists() for old in self._elsewhere(mailbox, names)):
+                with Locks(self._partition) as locks:
+                    if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
+                        self._unwritten.changed.add(mailbox)
+                        return
+                    for old in self._elsewhere(mailbox, names):
+                        remove_file(self._partition, old, mailbox)
         except (OSError, StoreError, Failure) as error:
             self._unwritten.failed(mailbox, str(error))
         else:
             self._unwritten.tidied(mailbox, names)
+
+    def _elsewhere(self, mailbox: int, names: set[MailboxName]) -> set[Path]:
+        """Where a file of the mailbox may be that does not belong there."""
+        found = self._store.known(mailbox)
+        here = found is not None and found[0].partition == self._partition.name
+        now = right_place(self._partition, *found) if found is not None and here else None
+        places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
+        return places - {now} if now is not None else places
 
     def _is_right(self, mailbox: int) -> bool:
         """Whether the mailbox is no more, or has its file where it belongs, here or on another partition."""

@@ -17,6 +17,7 @@ from attrs import asdict, evolve, field, frozen
 from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
@@ -28,6 +29,7 @@ from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.store import Store
 from store.tables.quotatable import DEFAULT
+from store.userarea import writing
 from store.users.lifecycle import remove_mail, remove_user, restore_user
 
 
@@ -127,6 +129,7 @@ def due(store: Store, now: float | None = None) -> list[str]:
 def drop(store: Store, user: str) -> int:
     """Keep nothing of a user any more; 1."""
     transact(store.mailboxes.env, lambda txn: store.mailboxes.forgotten.delete(user.encode(), txn))
+    after_commit(writing.note_user, store, user)
     return 1
 
 

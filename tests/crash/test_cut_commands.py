@@ -60,6 +60,7 @@ CASES = {
     "user remove *": case(*REMOVE),
     "user undelete": case("user", "undelete", "alice", before=[REMOVE]),
     "user add": case(*ADD),
+    "user add --users": case("user", "add", "--users", HERE + "/users.csv"),
     "user set": case("user", "set", "alice", "--status", "hold"),
     "user scram": case("user", "scram", "--remove"),
     "user domain": case("user", "domain", "example.org", "--access", "+imap:*"),
@@ -176,6 +177,7 @@ def prepared(whole, folder, each):
     place = folder / "prepared"
     with killing.copied(whole, folder) as here:
         (here / "password").write_text("secret")
+        (here / "users.csv").write_text("carol,secret\ndave,secret\n")
         for words in each["before"]:
             done = killing.run(here, words, environment=options(each))
             assert done.status == 0, done.error

@@ -33,20 +33,9 @@ def wire(place, monkeypatch):
     return wire
 
 
-def refused_at_the_second(faults):
-    """The second transaction finds the disk full."""
-    seen = []
-
-    def second(*_, **__):
-        seen.append(1)
-        return len(seen) == 2
-
-    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
-
-
 def test_store_tells_the_flags_that_are_changed(place, wire):
     with Faults() as faults:
-        refused_at_the_second(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL))
         wire.send(b"a STORE 1:* +FLAGS (\\Flagged)\r\n")
     said = wire.received()
     assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
@@ -59,7 +48,7 @@ def test_store_tells_the_flags_that_are_changed(place, wire):
 @pytest.mark.parametrize("command", [b"EXPUNGE", b"UID EXPUNGE 1:*"])
 def test_expunge_tells_which_are_gone(place, wire, command):
     with Faults() as faults:
-        refused_at_the_second(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL))
         wire.send(b"a " + command + b"\r\n")
     said = wire.received()
     assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
@@ -67,22 +56,15 @@ def test_expunge_tells_which_are_gone(place, wire, command):
     assert said.count(b"EXPUNGE\r\n") == MANY - left and 0 < left < MANY
 
 
-def refused_at_the_second_piece(faults):
-    """The second piece of a move finds the disk full."""
-    pieces = []
-
-    def second(*given, **_):
-        if getattr(getattr(given[-1], "func", None), "__name__", "") == "some":
-            pieces.append(1)
-        return len(pieces) == 2
-
-    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
+def moves(*given, **_):
+    """A transaction that moves a piece."""
+    return getattr(getattr(given[-1], "func", None), "__name__", "") == "some"
 
 
 def test_rename_of_inbox_tells_which_have_left_it(place, wire):
     """RFC 3501 §6.3.5: the messages move, and INBOX stays. What has been moved is told by EXPUNGE before the NO."""
     with Faults() as faults:
-        refused_at_the_second_piece(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL), moves)
         wire.send(b"a RENAME INBOX new\r\n")
     said = wire.received()
     assert b"\r\na NO [UNAVAILABLE] Done in part: " in said
@@ -110,6 +92,6 @@ def test_quit_says_that_some_are_not_removed(place, wire):
     for number in range(1, MANY + 1):
         drop.delete(number)
     with Faults() as faults:
-        refused_at_the_second(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL))
         assert offload.now(update(place.store, Settings(), drop, "test")) == -1
     assert 0 < len(place.store.open_mailbox(place.entry("INBOX")).rows) < MANY

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 from attrs import define, field
@@ -15,6 +14,7 @@ from tests.support.readers import readers, trace
 from tests.support.servers.postfix import DOMAIN, Postfix
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
+from tests.support.stores.folders import disk_folder
 
 SEED = 20261120
 HOW_MANY = 500
@@ -68,7 +68,7 @@ def job() -> Iterator[Job]:
             for number, size in enumerate(messages.sizes(SEED, HOW_MANY, 1024, 1024 * 1024))}
     assert len(set(sent.values())) == HOW_MANY
     recipients = plan()
-    with TemporaryDirectory(prefix="onecopy-", dir="/var/tmp") as folder, Server(Path(folder), EVERYBODY) as server:
+    with disk_folder() as folder, Server(folder, EVERYBODY) as server:
         with Postfix(server.lmtp) as postfix:
             def send(first: int) -> None:
                 with postfix.smtp() as smtp:

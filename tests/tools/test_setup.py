@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -136,11 +137,10 @@ def test_the_lists_name_packages_and_commands(name: str) -> None:
 
 def test_what_pip_installs_has_no_benchmarks() -> None:
     root = SCRIPT.parents[1]
-    config = ConfigParser()
-    config.read(root / "setup.cfg")
-    found = config["options.packages.find"]
-    packages = set(find_packages(str(root), include=found["include"].split(), exclude=found["exclude"].split()))
-    assert packages >= {"tools.cli", "tools.commands", "store", "imap.wire"}
+    found = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
+    packages = {package for where in found["where"] for package in find_packages(
+        str(root / where), include=found["include"], exclude=found["exclude"])}
+    assert packages >= {"tools.cli", "tools.commands", "store", "imap.wire", "onecopy"}
     assert not [package for package in packages if "benchmarks" in package or package.startswith("tests")]
     assert "tools.benchmarks" in find_packages(str(root))
 

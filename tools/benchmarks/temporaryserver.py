@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from store import VERSION
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
 from store.settings import Settings
-from store.users.newuser import add_user
+from store.store import Store
+from store.users.newuser import NewUser, add_users
 from store.values import Secret
 from tools.cli.storeaccess import init
 from tools.exits import Failure
@@ -30,19 +30,23 @@ USER, PASSWORD = "bench%04d", "secret"
 START_TIME = 120.0      # seconds until it must answer
 STOP_TIME = 30.0        # seconds until it must have ended
 CHECK = 0.02
-THREADS = 8
 
 
 def make_users(root: Path, count: int) -> None:
-    """Quickly: they share one password hash, as each costs tens of milliseconds, and side by side they share syncs."""
-    password = hash_password(Secret(PASSWORD.encode()))
+    """Quickly: they share one password hash, as each costs tens of milliseconds."""
     store = open_store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
     try:
-        with ThreadPoolExecutor(THREADS) as threads:
-            for _ in threads.map(lambda number: add_user(store, USER % number, password), range(count)):
-                pass
+        fill_with_users(store, count, [PRIMARY])
     finally:
         store.close()
+
+
+def fill_with_users(store: Store, count: int, partitions: Sequence[str], stored: str | None = None) -> None:
+    """So many, spread over the partitions; `stored`: a hash of the password."""
+    secret = Secret((stored or hash_password(Secret(PASSWORD.encode()))).encode())
+    users = [NewUser(USER % number, secret, partitions[number % len(partitions)]) for number in range(count)]
+    for added in add_users(store, users, lambda given: given.reveal().decode()):
+        assert not added.refused
 
 
 def free_ports(count: int) -> list[int]:

@@ -7,23 +7,28 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from attrs import evolve
+
 from mboxlist import privatefiles
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.accounts.passwords import hash_password
+from store.accounts.passwords import hash_password, is_hash
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.store import Store
-from store.users import lifecycle, restorable
-from store.users.newuser import add_user
+from store.users import lifecycle, newuser, restorable
+from store.users.newuser import NewUser
 from store.users.origins import is_outside
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import bar
 from tools.exits import Failure
+from tools.transfer import userfiles
+from tools.transfer.sourcevalues import Unreadable
 
 LONGEST_PASSWORD = 1024
 LONGEST_HOST = 253
@@ -33,7 +38,13 @@ _HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z_.-]*[0-9A-Za-z])?")
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("user add", add_users, "make users; all given here get the same password")
-    made.add_argument("users", nargs="+", metavar="USER", help="name, or name@domain outside the default domain")
+    made.add_argument("users", nargs="*", metavar="USER", help="name, or name@domain outside the default domain")
+    made.add_argument("--users", dest="file", type=Path, metavar="FILE",
+                      help="a CSV file with a line for each user: name, password, partition, back end, and aliases "
+                           "with spaces between them; what is missing is as without it. Who is there already stays as "
+                           "is")
+    made.add_argument("--hashed", action="store_true",
+                      help="the passwords in FILE are hashes as onecopy keeps them: scrypt$14$8$1$SALT$KEY")
     made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
     made.add_argument("--alias", dest="aliases", action="append", default=[], metavar="ADDRESS",
                       help="one more address, to get mail by, not to log in; for one user; can be repeated")
@@ -142,13 +153,61 @@ def _password(line: bytes) -> Secret:
 def add_users(invocation: Invocation) -> int:
     """onecopy user add"""
     arguments = invocation.arguments
+    if bool(arguments.users) == (arguments.file is not None):
+        raise Failure("either USER or --users")
+    if arguments.file is not None:
+        return _add_users_of(invocation, arguments.file)
     if arguments.aliases and len(arguments.users) > 1:
         raise Failure("an alias is an address of one user: add the users one by one")
+    if arguments.hashed:
+        raise Failure("--hashed is about the passwords of --users")
     password = read_password(invocation)
     with invocation.store() as store:
         for user in arguments.users:
             _require_ours(store, user)
         return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
+
+
+def _add_users_of(invocation: Invocation, file: Path) -> int:
+    """Those that a file names, some at a time: when it is cut off what is done stays, and is not done again."""
+    hashed, done, there, refused = invocation.arguments.hashed, 0, 0, 0
+    if invocation.arguments.aliases:
+        raise Failure("an alias is an address of one user: name it in the file")
+    users = _named_in(invocation, file)
+    with invocation.store() as store, bar("users", lambda: len(users)) as tell:
+        for user in users:
+            _require_ours(store, user.address)
+        try:
+            for added in newuser.add_users(store, users, lambda secret: secret.reveal().decode() if hashed
+                                           else _hashed(invocation, secret)):
+                for address, refusal in added.refused.items():
+                    print(f"onecopy: {address}: {refusal.public}", file=sys.stderr)
+                done, there, refused = done + added.added, there + added.there, refused + len(added.refused)
+                tell(done + there + refused)
+        except BaseException as error:
+            left = f"{done + there + refused} of {len(users)} are done: run the command again for the others"
+            error.add_note(left)
+            if isinstance(error, KeyboardInterrupt):
+                print(f"onecopy: {left}", file=sys.stderr)
+            raise
+    print(f"{done} added" + (f", {there} were there already, and are as they were" if there else ""))
+    return int(refused > 0)
+
+
+def _named_in(invocation: Invocation, file: Path) -> list[NewUser]:
+    """The users of a file, each with a password, or a hash of one. Raises Failure."""
+    arguments = invocation.arguments
+    try:
+        found = userfiles.new_users(file, arguments.partition, arguments.host or "")
+    except Unreadable as problem:
+        raise Failure(str(problem)) from None
+    for user in found:
+        if arguments.hashed and not is_hash(user.secret.reveal().decode()):
+            raise Failure(f"{user.address}: that is no hash of a password")
+    if any(not user.secret.reveal() for user in found):
+        shared = read_password(invocation)
+        found = [user if user.secret.reveal() else evolve(user, secret=shared) for user in found]
+    return [evolve(user, secret=_password(user.secret.reveal())) for user in found]
 
 
 def _require_ours(store: Store, address: str) -> None:
@@ -159,7 +218,7 @@ def _require_ours(store: Store, address: str) -> None:
 
 
 def _added(store: Store, user: str, password_hash: str, arguments: argparse.Namespace) -> None:
-    add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
+    newuser.add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:

@@ -3,6 +3,7 @@
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import kept_keys
 from store.quota import roots
+from store.users import lastuse
 from store.users.origins import know, origins
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json
@@ -12,7 +13,7 @@ from tools.commands.user_list import removal
 
 def add(parser: Parsers) -> None:
     """Make the parser."""
-    made = parser("user show", show_user, "show what a user has and may")
+    made = parser("user show", show_user, "show what a user has and may, and when the mail was last used")
     made.add_argument("user", metavar="USER")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
@@ -30,6 +31,8 @@ def show_user(invocation: Invocation) -> int:
             **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
             "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
+        use_of_mail = lastuse.of_user(store.mailboxes, user.user)
+        facts |= {"last_login": use_of_mail.login, "last_read": use_of_mail.read}
         row = store.directory.user(user.user)
         keys = kept_keys(row.password) if row is not None else ()
         login = invocation.config.settings("login", LoginSettings)

@@ -117,10 +117,15 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         former.load(opened.root / formerlogins.FILE)
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
-    others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
+    others, more = (backendlink.of_worker(worker_config.config, opened, called, server.spares)
+                    if worker_config.keeper else (None, []))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
+    if not opened.read_only:
+        logins = OpenLogins.of(opened)
+        more = [*more, logins.use_task()]
+        opened.at_close(logins.note_uses)
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
         more = [*more, _saving(former)]

@@ -1,14 +1,11 @@
 """Mail of several users is imported, one after the other; what is wrong with one stops no other."""
 
-import csv
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from io import TextIOWrapper
 from pathlib import Path
 
 from attrs import field, frozen
 
-from mboxlist import privatefiles
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import placement
@@ -17,6 +14,7 @@ from store.store import Store
 from tools.transfer.importmail import Choices, Imported, MailImport
 from tools.transfer.mailofothers import reading
 from tools.transfer.sourcevalues import Source, Unreadable, Warn
+from tools.transfer.userfiles import lines_of
 
 Progress = Callable[[str, int, int], None]          # a mailbox, how many messages are done, out of how many
 
@@ -40,13 +38,10 @@ class OldUser:
 
 def users_in(path: Path) -> list[OldUser]:
     """The users that a CSV file names. Raises Unreadable."""
-    try:
-        with reading(), privatefiles.open_named(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise Unreadable(f"{path}: {error}") from None
+    with reading():
+        rows = [[cell.strip() for cell in row] for _, row in lines_of(path)]
     found = [OldUser(row[0], row[1] if len(row) > 1 and row[1] else row[0], row[2] if len(row) > 2 else "")
-             for row in rows if row and row[0] and not row[0].startswith("#")]
+             for row in rows]
     if not found:
         raise Unreadable(f"{path}: it names no users")
     return found

@@ -43,6 +43,10 @@ class Mirror(BuiltinDirectory):
         self.here: Callable[[], Here] = Here
         self._moves = mailboxes.moves
 
+    def keeps(self, user: str) -> bool:
+        """See BuiltinDirectory: of local users."""
+        return user in self.local
+
     def drop(self, name: str) -> None:
         """Believe nothing that was said before about that name."""
 

@@ -28,15 +28,14 @@ from imap.wire.writer import Writer
 from store.values import Secret
 from tests.imap.fuzz.framing import Reference, heard
 from tests.support.conversations.scripts import SCRIPTS, octets
-from tests.support.fuzz.steps import counted
+from tests.support.fuzz.parsers import LONGEST, Parsers
 from tests.support.grammar import numbers_of
 from tests.support.grammar import responses as read_responses
 from tests.support.grammar.dates import format_date, format_date_time
 
-LONGEST = 600           # octets of an input
 PLACES = ("/imap/wire/", "/imap/reading", "/store/net/")       # where steps are counted
-SAMPLE = 500            # of so many inputs one has its steps counted
 STEPS = (1500, 60)      # lines that an input may take, and for each of its octets; it is read several times
+KEPT = 10_000           # blocks, for what is remembered of names, flags and days
 SMALL = Limits(line=80, literal=12, literals=4, messages=3, memory=30, swallow=40, depth=4, keys=6, items=5, ranges=6)
 
 WORDS = (
@@ -258,46 +257,20 @@ EXAMINED = (examine_command, examine_stream, examine_command, examine_numbers, e
             examine_flags, examine_written)
 
 
-def examine(data):
-    """The first octet of an input says what gets the rest, the second one how."""
-    if len(data) >= 2:
-        EXAMINED[data[0] % len(EXAMINED)](data[2:], data[1])
+def corpus():
+    """The lines of the scripts, and an input of each kind."""
+    for script in SCRIPTS.glob("*.txt"):
+        said = script.read_text()
+        lines = [octets(rest) if tilde else rest.encode() + b"\r\n"
+                 for tilde, rest in re.findall(r"^C\d?(~?): (.*)$", said, re.MULTILINE)]
+        lines = [line for line in lines if len(line) < LONGEST - 2]
+        yield b"\1\x0e" + b"".join(lines)[:LONGEST - 2]
+        yield from (bytes((number % 2 * 2, number % 4)) + line for number, line in enumerate(lines))
+    for kind, seeds in ((3, (b"1:*", b"*", b"5:2,7", b"$")), (4, (b"Entw&APw-rfe", b"&2D3eAA-", b'"a\\"b"')),
+                        (5, (b"1-Feb-1994", b'" 1-Feb-1994 00:00:00 +0130"')), (6, (b"(\\Seen $Junk x)",)),
+                        (7, (b"a|b", "Entwürfe|{3}\r\nabc".encode(), b'"\\|(x) [y]'))):
+        yield from (bytes((kind, 5)) + seed for seed in seeds)
 
 
-class Target:
-    """See `tests.support.fuzz.driver`."""
-
-    words = WORDS
-    longest = LONGEST
-    kept = 10_000           # blocks, for what is remembered of names, flags and days
-
-    def begin(self):
-        """Nothing to prepare."""
-
-    def corpus(self):
-        """The lines of the scripts, and an input of each kind."""
-        for script in SCRIPTS.glob("*.txt"):
-            said = script.read_text()
-            lines = [octets(rest) if tilde else rest.encode() + b"\r\n"
-                     for tilde, rest in re.findall(r"^C\d?(~?): (.*)$", said, re.MULTILINE)]
-            lines = [line for line in lines if len(line) < LONGEST - 2]
-            yield b"\1\x0e" + b"".join(lines)[:LONGEST - 2]
-            yield from (bytes((number % 2 * 2, number % 4)) + line for number, line in enumerate(lines))
-        for kind, seeds in ((3, (b"1:*", b"*", b"5:2,7", b"$")), (4, (b"Entw&APw-rfe", b"&2D3eAA-", b'"a\\"b"')),
-                            (5, (b"1-Feb-1994", b'" 1-Feb-1994 00:00:00 +0130"')), (6, (b"(\\Seen $Junk x)",)),
-                            (7, (b"a|b", "Entwürfe|{3}\r\nabc".encode(), b'"\\|(x) [y]'))):
-            yield from (bytes((kind, 5)) + seed for seed in seeds)
-
-    def run(self, data, number):
-        """One input."""
-        if number % SAMPLE:
-            examine(data)
-        else:
-            counted(PLACES, STEPS[0] + STEPS[1] * len(data), examine, data)
-
-    def end(self):
-        """What else there is to tell."""
-        return f"{len(set(EXAMINED))} properties"
-
-
-TARGET = Target()
+TARGET = Parsers(EXAMINED, WORDS, corpus, PLACES, STEPS, KEPT)
+examine = TARGET.examine

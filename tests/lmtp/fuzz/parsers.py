@@ -8,12 +8,11 @@ from lmtp.wire import Bdat, Lhlo, Mail, Rcpt, Xclient, verb
 from store.net.dots import DotReader
 from store.net.proxies import proxyheader
 from tests.lmtp.conversation import SCRIPTS, SENDING, read_script, sent
-from tests.support.fuzz.steps import counted
+from tests.support.fuzz.parsers import LONGEST, Parsers
 
-LONGEST = 600           # octets of an input
 PLACES = ("/lmtp/", "/store/net/")     # where steps are counted
-SAMPLE = 500            # of so many inputs one has its steps counted
 STEPS = (400, 30)       # lines that an input may take, and for each of its octets
+KEPT = 500              # blocks, for what is made only once
 
 PROXIES = (
     b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24\r\nLHLO", b"PROXY TCP6 2001:db8::1 ::ffff:192.0.2.1 56324 24\r\n",
@@ -141,44 +140,18 @@ EXAMINED = (examine_line, examine_dots, examine_proxy, examine_path, examine_pol
             examine_address)
 
 
-def examine(data):
-    """The first octet of an input says which parser gets the rest, the second one where it is cut."""
-    if len(data) >= 2:
-        EXAMINED[data[0] % len(EXAMINED)](data[2:], data[1])
+def corpus():
+    """The lines of the scripts, and an input of each kind for each parser."""
+    for script in SCRIPTS.glob("*.txt"):
+        for step in read_script(script.stem):
+            if step.kind in SENDING:
+                yield b"\0\x07" + sent(step)[:LONGEST - 2]
+                yield b"\1\x03" + sent(step)[:LONGEST - 7] + b"\r\n.\r\n"
+    dots = (b"..a\r\n.b\r\n\r\n.\r\nNOOP\r\n",)
+    for kind, seeds in ((1, dots), (2, PROXIES), (4, ASKED), (5, ASKED), (6, ASKED)):
+        yield from (bytes((kind, 5)) + seed for seed in seeds)
+    yield from (b"\3\0<" + text + b"> SIZE=1" for text in (b"@a.example,@b.example:c@d.example", *ASKED[-3:]))
 
 
-class Target:
-    """See `tests.support.fuzz.driver`."""
-
-    words = WORDS
-    longest = LONGEST
-    kept = 500              # blocks, for what is made only once
-
-    def begin(self):
-        """Nothing to prepare."""
-
-    def corpus(self):
-        """The lines of the scripts, and an input of each kind for each parser."""
-        for script in SCRIPTS.glob("*.txt"):
-            for step in read_script(script.stem):
-                if step.kind in SENDING:
-                    yield b"\0\x07" + sent(step)[:LONGEST - 2]
-                    yield b"\1\x03" + sent(step)[:LONGEST - 7] + b"\r\n.\r\n"
-        dots = (b"..a\r\n.b\r\n\r\n.\r\nNOOP\r\n",)
-        for kind, seeds in ((1, dots), (2, PROXIES), (4, ASKED), (5, ASKED), (6, ASKED)):
-            yield from (bytes((kind, 5)) + seed for seed in seeds)
-        yield from (b"\3\0<" + text + b"> SIZE=1" for text in (b"@a.example,@b.example:c@d.example", *ASKED[-3:]))
-
-    def run(self, data, number):
-        """One input."""
-        if number % SAMPLE:
-            examine(data)
-        else:
-            counted(PLACES, STEPS[0] + STEPS[1] * len(data), examine, data)
-
-    def end(self):
-        """What else there is to tell."""
-        return f"{len(EXAMINED)} parsers"
-
-
-TARGET = Target()
+TARGET = Parsers(EXAMINED, WORDS, corpus, PLACES, STEPS, KEPT)
+examine = TARGET.examine

@@ -11,7 +11,7 @@ import threading
 import pytest
 from berkeleydb import db
 
-from mboxlist.engine import kv
+from mboxlist.engine import kv, regions
 from mboxlist.engine.btree import Table
 from mboxlist.engine.damage import look_through
 from mboxlist.engine.kv import Env
@@ -290,17 +290,17 @@ with (folder / "ballast").open("wb", 0) as ballast:
             ballast.write(bytes(4096))
     except OSError:
         pass
-size = (folder / "__db.001").stat().st_size
 who = env._env.lock_id()
 for number in range(locks - 100):
     env._env.lock_get(who, b"page %d" % number, db.DB_LOCK_WRITE)
-print((folder / "__db.001").stat().st_size > size, flush=True)
+print(env._env.lock_stat()["nlocks"] >= locks - 100, flush=True)
 os._exit(0)
 """
 
 
 def test_the_table_of_locks_is_small_and_has_room_to_grow_on_a_full_disk(tmp_path):
-    """Else the process is ended by SIGBUS when it touches a page of it that the disk has no block for."""
+    """Else the process is ended by SIGBUS when it touches a page of it that the disk has no block for. (The file grows,
+    or has holes: Debian 13's library makes it as long as it may become.)"""
     with Volume(tmp_path / "volume", 96 << 20) as volume:
         done = subprocess.run([sys.executable, "-P", "-c", FILL, volume.folder, "100000"], capture_output=True,
                               text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -310,7 +310,7 @@ def test_the_table_of_locks_is_small_and_has_room_to_grow_on_a_full_disk(tmp_pat
 def test_the_table_of_locks_is_not_made_for_all_that_there_may_be(tmp_path):
     (tmp_path / "env").mkdir()
     env = Env(tmp_path / "env", cache=1 << 20, locks=200_000, recover=True, broken=lambda: None)
-    assert (tmp_path / "env" / "__db.001").stat().st_size < 8 << 20
+    assert env._env.lock_stat()["tablesize"] == regions.LOCK_LISTS
     env.close()
 
 

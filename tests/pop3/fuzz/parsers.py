@@ -14,12 +14,11 @@ from store.net.dots import DotWriter
 from store.tables.uidls import is_legal
 from tests.pop3.place import SCRIPTS, said
 from tests.pop3.test_wire import top
-from tests.support.fuzz.steps import counted
+from tests.support.fuzz.parsers import LONGEST, Parsers
 
-LONGEST = 600           # octets of an input
 PLACES = ("/pop3/",)    # where steps are counted
-SAMPLE = 500            # of so many inputs one has its steps counted
 STEPS = (800, 40)       # lines that an input may take, and for each of its octets
+KEPT = 800              # blocks, for what is made only once, and for small caches
 
 WORDS = (*COMMANDS, b"PLAIN", b"\r\n", b"\r\n\r\n", b"\n.\n", b"\r\n.\r\n", b"%08X", b"%u", b"%v", b"\xc3\xa4",
          b"\xff", b"From: ",
@@ -133,40 +132,14 @@ def examine_surrogate(data, cut):
 EXAMINED = (examine_line, examine_text, examine_template, examine_top, examine_surrogate)
 
 
-def examine(data):
-    """The first octet of an input says which parser gets the rest, the second one where it is cut."""
-    if len(data) >= 2:
-        EXAMINED[data[0] % len(EXAMINED)](data[2:], data[1])
+def corpus():
+    """The lines of the scripts, and an input of each kind for each parser."""
+    for script in sorted(SCRIPTS.glob("*.txt")):
+        for line in said(script.read_text()):
+            yield b"\0\x07" + line[:LONGEST - 2]
+    for kind, seeds in ((1, MESSAGES), (2, (*FORMS, *LISTS)), (3, MESSAGES), (4, MESSAGES)):
+        yield from (bytes((kind, 5)) + seed for seed in seeds)
 
 
-class Target:
-    """See `tests.support.fuzz.driver`."""
-
-    words = WORDS
-    longest = LONGEST
-    kept = 800              # blocks, for what is made only once, and for small caches
-
-    def begin(self):
-        """Nothing to prepare."""
-
-    def corpus(self):
-        """The lines of the scripts, and an input of each kind for each parser."""
-        for script in sorted(SCRIPTS.glob("*.txt")):
-            for line in said(script.read_text()):
-                yield b"\0\x07" + line[:LONGEST - 2]
-        for kind, seeds in ((1, MESSAGES), (2, (*FORMS, *LISTS)), (3, MESSAGES), (4, MESSAGES)):
-            yield from (bytes((kind, 5)) + seed for seed in seeds)
-
-    def run(self, data, number):
-        """One input."""
-        if number % SAMPLE:
-            examine(data)
-        else:
-            counted(PLACES, STEPS[0] + STEPS[1] * len(data), examine, data)
-
-    def end(self):
-        """What else there is to tell."""
-        return f"{len(EXAMINED)} parsers"
-
-
-TARGET = Target()
+TARGET = Parsers(EXAMINED, WORDS, corpus, PLACES, STEPS, KEPT)
+examine = TARGET.examine

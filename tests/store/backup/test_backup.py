@@ -32,6 +32,7 @@ from store.quota import roots
 from store.store import Store
 from store.userarea.paths import place
 from store.userarea.writing import view
+from store.users import lastuse
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -81,6 +82,7 @@ def fill(store: Store) -> None:
     change_flags(store, news, [1, 4], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
     partition = store.partitions["primary"]
     partition.transact(lambda txn: partition.uidls.put(inbox.id, {1: b"old-1", 3: b"old-3"}, txn.handle))
+    lastuse.note(store, {"alice": True, "bob": False}, 1_700_000_000)
     transact(store.mailboxes.env, lambda txn: store.mailboxes.annotations.set(news.id, "/shared/comment", b"x\0y", txn))
 
 

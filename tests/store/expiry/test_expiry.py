@@ -59,30 +59,19 @@ def rules(store, text, *words):
     set_mailbox(store, entry(store, *words), text)
 
 
-def refused_at_the_second(faults):
-    """The second transaction finds the disk full."""
-    seen = []
-
-    def second(*_, **__):
-        seen.append(1)
-        return len(seen) == 2
-
-    faults.fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=second)
-
-
 def test_what_is_refused_half_way_is_counted_as_far_as_it_is_done(store):
     """By housekeeping and by the command: counters say what has gone, and a problem that it was not all."""
     fill(store, "user/alice/INBOX", "user/bob/INBOX", ages=(40, 41, 42))
     for user in ("alice", "bob"):
         rules(store, "messagedays: 30\n", user)
     with Faults() as faults:
-        refused_at_the_second(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL))
         record, _ = expire_all(store, [entry(store)], Rulebook(store), Plan(NOW, batch=1), lambda done: None)
     assert record.counters["user:alice:rule"].messages == 1 and len(uids(store)) == 2
     assert list(record.problems) == ["user/alice/INBOX: Done in part: " + StoreError(Problem.DISK_FULL).public]
     clocked = Rounds(clock=lambda: NOW, batch=1)
     with Faults() as faults:
-        refused_at_the_second(faults)
+        faults.fail_second(Partition, "transact", StoreError(Problem.DISK_FULL))
         with pytest.raises(PartlyDone):
             clocked.work(store, entry(store, "bob").id)
     assert clocked._record.counters["user:bob:rule"].messages == 1 and len(uids(store, "bob")) == 2

@@ -9,9 +9,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import MEMORY, remove_empty_folders
+from tests.conftest import MEMORY
 from tests.store.model.acts import NAMES_OF, Seat
 from tests.store.model.expected import USERS
+from tests.support.stores.folders import remove_empty_folders
 from tests.support.stores.stores import make_store
 
 _context = multiprocessing.get_context("fork")

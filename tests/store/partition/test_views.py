@@ -174,3 +174,25 @@ def test_recent_belongs_to_one_session(store):
     assert store.claim_recent(entry) == (3, 3)
     deliver(store, b"z", "user/alice/INBOX")
     assert store.claim_recent(entry) == (3, 4)
+
+
+@pytest.mark.parametrize("what", ["arrive", "flag", "remove"])
+@pytest.mark.parametrize("who", ["this process", "another process"])
+def test_what_several_sessions_look_at_is_read_once(place, monkeypatch, what, who):
+    """Issue 24: 50 sessions in IDLE on a mailbox read each message that arrived 50 times, a transaction for each."""
+    store, other = place
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX")
+    views = [store.open_mailbox(entry) for _ in range(5)]
+    act(store if who == "this process" else other, entry, what, int(views[0].rows["uid"][-1]))
+    partition, begun = store.partition_of(entry), []
+    begin = partition.env.begin
+    monkeypatch.setattr(partition.env, "begin", lambda **how: begun.append(1) or begin(**how))
+    refreshed = [store.refresh(view) for view in views]
+    assert len(begun) <= 1
+    monkeypatch.undo()
+    partition.views.forget()
+    fresh = store.open_mailbox(entry)
+    for old, view in zip(views, refreshed, strict=True):
+        assert (view.rows.tobytes(), view.state.to_bytes()) == (fresh.rows.tobytes(), fresh.state.to_bytes())
+        assert view.since.chunks == refreshed[0].since.chunks and view.since.state is old.state

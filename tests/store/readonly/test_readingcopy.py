@@ -5,15 +5,20 @@ import shutil
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from mboxlist import privatefiles
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.partition import processes
 from store.partition.marks import READ_ONLY
 from store.readonly import place, readingcopy, volumestate
 from store.store import Store
+from store.tables.references import UNSEEN_TRACE
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver
 
@@ -46,6 +51,25 @@ def test_it_shows_what_the_store_had_and_no_skip(store: Store) -> None:
             assert file.read(0, 1000) == MAIL
         copied.close()
         privatefiles.touch(copied.root / "partitions" / "primary" / "index" / "unclean")
+
+
+def test_all_that_only_reads_goes_on(store: Store) -> None:
+    """The check, QRESYNC (RFC 7162 §3.2.5), and a message whose file nobody has looked at since a rebuild."""
+    deliver(store, MAIL, str(INBOX), trace=b"Received: x\r\n")
+    deliver(store, MAIL, str(INBOX))
+    remove(store, store.entry(INBOX), [2])
+    copied = open_store(readingcopy.make(store.root, SMALL.cache), SMALL)
+    assert {(finding.what, finding.where[-9:]) for finding in check(copied, with_layout=False)} == {
+        ("it is missing", "store.idx")}         # no copy has that
+    assert copied.vanished(copied.entry(INBOX), 0).tolist() == [2]
+    partition, = copied.partitions.values()
+    (digest, record), = partition.refs.all(raw=True)
+    unseen = evolve(record, trace=UNSEEN_TRACE, size=0).to_bytes()
+    transact(partition.env, lambda txn: partition.refs.messages.put(digest, unseen, txn), reads=True)
+    assert partition.look_at_file(digest) == record
+    with copied.open_message(copied.entry(INBOX), copied.open_mailbox(copied.entry(INBOX)).rows[0]) as file:
+        assert file.read(0, 1000) == b"Received: x\r\n" + MAIL
+    copied.close()
 
 
 def test_it_goes_where_there_is_room(store: Store, elsewhere: Path, faults: Faults) -> None:

@@ -11,9 +11,11 @@ from attrs import evolve
 from mboxlist.engine.transact import transact
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Status
+from store.accounts.ldap.mirror import Mirror
 from store.accounts.passwords import hash_password
 from store.check.wholecheck import check, check_all
 from store.mend import correctionrounds
+from store.mend.userrecords import restore_accounts
 from store.opening import open_store
 from store.partition.serials import META, META_KEY
 from store.rebuild.outcome import Outcome
@@ -21,8 +23,9 @@ from store.reconstruct.mailboxlist import rebuild_list
 from store.reconstruct.wholestore import rebuild
 from store.recovery import userareacheck
 from store.store import Store
-from store.userarea import idxfile, writing
+from store.userarea import directoryfile, idxfile, writing
 from store.userarea.paths import place
+from store.userarea.writing import note_user
 from store.users import lifecycle, newuser, restorable
 from store.values import RECONSTRUCT, Secret
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -166,4 +169,101 @@ def test_files_of_a_version_without_accounts_are_written_again(tmp_path: Path) -
     store = open_store(root, SMALL)
     userareacheck.reconcile(store)
     assert idxfile.read_account(inbox(store)) == store.directory.user("alice").to_bytes() and check(store) == []
+    store.close()
+
+
+def beside(store: Store) -> dict[str, object]:
+    """What no store.idx tells."""
+    return {"carol": store.directory.user("carol"), "dora": store.directory.user("dora"),
+            "rules": sorted(store.directory.domains.all()),
+            "forgotten": [each.user for each in restorable.everyone(store)]}
+
+
+def with_all(root: Path) -> Store:
+    """carol has no INBOX; a domain has rules."""
+    store = filled(root)
+    store.directory.add("carol", hash_password(Secret(b"carol's")))
+    store.directory.change("carol", groups=["staff"])
+    store.directory.domains.set_access("example.com", "+imap:10.0.0.0/8")
+    writing.write_changed(store, hurry=True)
+    return store
+
+
+def change_all(store: Store) -> None:
+    store.directory.change("carol", password_hash=hash_password(Secret(b"another")))
+    store.directory.add("dora", hash_password(Secret(b"dora's")))
+    store.directory.domains.set_access("example.com", "+pop3:*")
+    store.directory.domains.set_access("example.net", "+imap:*")
+    lifecycle.remove_user(store, "bob")
+    restorable.forget_user(store, "bob")
+
+
+@pytest.mark.parametrize("how", ["list", "all", "start", "older"])
+def test_what_no_mailbox_tells_comes_back(how: str, tmp_path: Path) -> None:
+    """Users without an INBOX and rules of domains; and who was removed is not there again."""
+    root = tmp_path / "store"
+    store = with_all(root)
+    store.close()
+    shutil.copytree(root / "mboxlist", tmp_path / "yesterday")
+    store = open_store(root, SMALL)
+    change_all(store)
+    before = beside(store)
+    store.close()
+    shutil.rmtree(root / "mboxlist")
+    if how == "list":
+        rebuild_list(root, SMALL)
+    elif how == "all":
+        shutil.rmtree(root / "partitions" / "primary" / "index")
+        rebuild(root, SMALL)
+    elif how == "start":
+        (root / "mboxlist").mkdir()
+    else:
+        shutil.copytree(tmp_path / "yesterday", root / "mboxlist")
+    store = open_store(root, SMALL)
+    assert beside(store) == before and before["forgotten"] == ["bob"]
+    assert store.directory.user("bob") is None
+    assert restorable.undelete_user(store, "bob").user == "bob"
+    assert store.directory.user("bob") is not None
+    userareacheck.reconcile(store)
+    writing.write_changed(store, hurry=True)
+    assert check(store) == []
+    store.close()
+
+
+def test_local_users_beside_an_outside_directory(tmp_path: Path) -> None:
+    """What the directory says of others is not kept: the directory has it."""
+    root = tmp_path / "store"
+    filled(root).close()
+    store = open_store(root, SMALL, directory=lambda mailboxes, domain: Mirror(mailboxes, domain, ("bob", "carol")))
+    store.directory.change("bob", password_hash=hash_password(Secret(b"another")))
+    store.directory.add("carol", hash_password(Secret(b"carol's")))
+    note_user(store, "alice")
+    writing.write_changed(store, hurry=True)
+    assert idxfile.read_account(inbox(store, "bob")) == store.directory.user("bob").to_bytes()
+    assert not idxfile.read_account(inbox(store)) and check(store) == []
+    assert list(directoryfile.read(root / "partitions/primary").rows) == ["carol"]
+    lose_rows(store, "bob")
+    assert [each.where for each in restore_accounts(store)] == ["user bob"]
+    store.close()
+
+
+def test_the_file_of_what_no_mailbox_tells(tmp_path: Path) -> None:
+    """0600; not of users who have an INBOX; a file that is damaged is written anew; no hash outlives its account."""
+    store = with_all(tmp_path / "store")
+    path = tmp_path / "store/partitions/primary/users/directory"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    kept = directoryfile.read(path.parents[1])
+    assert list(kept.rows) == ["carol"] and kept.domains == {"example.com": "+imap:10.0.0.0/8"} and not kept.gone
+    path.write_bytes(path.read_bytes().replace(b"staff", b"stuff"))
+    assert directoryfile.read(path.parents[1]) is None
+    change_all(store)
+    writing.write_changed(store, hurry=True)
+    kept = directoryfile.read(path.parents[1])
+    assert list(kept.rows) == ["carol", "dora"] and list(kept.gone) == list(kept.forgotten) == ["bob"]
+    restorable.drop(store, "bob")
+    store.directory.remove("dora")
+    writing.write_changed(store, hurry=True)
+    kept = directoryfile.read(path.parents[1])
+    assert list(kept.rows) == ["carol"] and not kept.forgotten and set(kept.gone) == {"bob", "dora"}
+    assert check(store) == []
     store.close()

@@ -2,6 +2,7 @@
 flags, keywords, readers' own flags, and what was expunged; and what came into it meanwhile stays."""
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,13 +16,14 @@ from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
+from store.partition.marks import generations_of_partition
 from store.partition.transactions import WriteTxn
 from store.store import Store
 from store.tables.index import chunk_key, decode, encode
 from store.tables.state import state_key
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores.stores import deliver
+from tests.support.stores.stores import deliver, reopen
 
 NAME = MailboxName("alice", INBOX)
 Seen = dict[int, tuple[bytes, int, tuple[str, ...]]]        # by UID: subject, system flags, keywords
@@ -274,3 +276,41 @@ def test_readers_own_flags_of_the_newer_file_win(small: Store) -> None:
     take_in(small)
     [(_, reader, flags)] = partition.readers.all(entry.id)
     assert reader == "bob" and flags["flags"][:5].tolist() == [int(Flag.SEEN)] * 4 + [0]
+
+
+def test_older_databases_that_have_gone_past_the_file(store: Store) -> None:
+    """Yesterday's databases were put back with all that says of which time they are, and the mailbox has changed more
+    often since than it had before: its MODSEQ tells nothing."""
+    say(store, 1, 2, 3, 4)
+    age(store)
+    root, entry = store.root, store.entry(NAME)
+    store.close()
+    old = root.parent / "yesterday"
+    places = [root / "partitions/primary/index", *generations_of_partition(root / "partitions/primary")]
+    old.mkdir()
+    for number, place in enumerate(places):
+        (shutil.copytree if place.is_dir() else shutil.copy2)(place, old / str(number))
+    reopen(store)
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.FLAGGED))
+    remove(store, entry, [2])
+    say(store, 5, 6)
+    wanted = seen(store)
+    store.close()
+    shutil.rmtree(places[0])
+    for number, place in enumerate(places):
+        (shutil.copytree if number == 0 else shutil.copy2)(old / str(number), place)
+    reopen(store)
+    assert set(seen(store)) == {1, 2, 3, 4}
+    for _ in range(8):
+        change_flags(store, entry, [3], FlagAction.ADD, Flags(Flag.SEEN))
+        change_flags(store, entry, [3], FlagAction.REMOVE, Flags(Flag.SEEN))
+    say(store, 50)
+    later(store, 5)
+    take_in(store)
+    now = seen(store)
+    assert sorted(text for text, _, _ in now.values()) == [subject(each) for each in (1, 3, 4, 5, 50, 6)]
+    assert now[1] == wanted[1] and now[6] == wanted[6] and 5 not in now
+    for name in ("alice", "bob"):           # once: what is written from now on is of one course of events
+        deliver(store, subject(7), f"user/{name}/INBOX")
+    writing.write_changed(store, hurry=True)
+    assert not store.partitions["primary"].outdated

@@ -26,6 +26,7 @@ from store.store import Store
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import send
+from store.users import lastuse
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.movepair import ONE, TWO, Line
@@ -100,6 +101,7 @@ def fill(store: Store) -> None:
     change_flags(store, store.entry(name()), [1, 4], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
     annotate(store, inbox, "/shared/comment", b"\x00\xff all")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
+    lastuse.note(store, {"alice": True}, 1_700_000_000)
     subscribing.subscribe(store, "alice", "INBOX")
     subscribing.subscribe(store, "alice", "user/bob/INBOX")
     quotaroots.set_quota(store, "alice", 1_000_000, 500)

@@ -175,8 +175,15 @@ class Moments(Recorder):
         super().__enter__()
         for name, original in kept.items():
             setattr(os, name, self._counted(original))
-        for where, name in ((Env, "begin"), (Table, "put"), (Table, "delete")):
+        for where, name in ((Env, "begin"), (Table, "delete")):
             self.replace(where, name, self._counted(getattr(where, name), transaction=where is Env))
+        use = Table.use
+
+        def with_counted_puts(table: Table, handle: Any) -> None:
+            use(table, handle)
+            table.put = self._counted(table.put)
+
+        self.replace(Table, "use", with_counted_puts)
         return self
 
     def _counted(self, original: Any, *, transaction: bool = False) -> Any:

@@ -53,6 +53,17 @@ class Faults:
 
         self.around(where, name, call)
 
+    def fail_second(self, where: Any, name: str, error: BaseException, counts: Call = always) -> None:
+        """The second of the calls for which `counts` holds raises `error`, and does nothing."""
+        seen: list[None] = []
+
+        def second(*given: Any, **options: Any) -> bool:
+            if counts(*given, **options):
+                seen.append(None)
+            return len(seen) == 2
+
+        self.fail(where, name, error, when=second)
+
     def before(self, where: Any, name: str, work: Call) -> None:
         """`work` is done before each call."""
         def call(real: Call, *given: Any, **options: Any) -> Any:

@@ -9,6 +9,9 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
+from typing import Any
+
+from store.message.cacherecord import CachedMessage
 
 SMALLEST = 1024
 LONGEST_LINE = 998                  # RFC 5322 §2.1.1
@@ -147,3 +150,9 @@ def _broken(random: Random) -> Kind:
 
 
 KINDS: list[Callable[[Random], Kind]] = [_plain, _dots, _long_lines, _eight_bit, _attachment, _nested, _broken]
+
+
+def changed(record: CachedMessage, **parts: Any) -> CachedMessage:
+    """A cache record with other parts."""
+    names = ("digest", "trace", "envelope", "bodystructure", "body", "table", "references", "fields")
+    return CachedMessage.of(**{name: getattr(record, name) for name in names} | parts)

@@ -18,6 +18,7 @@ from store.mailboxes.uidllist import give
 from store.quota import roots
 from store.tables.references import tally
 from store.userarea import idxfile
+from store.users import lastuse
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, deliver, make_store
 
@@ -83,6 +84,9 @@ def everything(store):
     return boxes, uses, files, users, sorted(store.directory.all(), key=lambda account: account.user)
 
 
+USED = 1_700_000_000            # when alice and bob of a random store logged in last: 2023-11-14
+
+
 def random_store(root, seed):
     chance = random.Random(seed)
     store = make_store(root, ("alice", "bob", "carol@example.com"))
@@ -138,6 +142,7 @@ def random_store(root, seed):
     entry = store.entry(MailboxName.parse("user/bob/INBOX"))
     annotate(store, inbox, "/shared/comment", b"\x00\xff everything")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
+    lastuse.note(store, {"alice": True, "bob": False}, USED)
     shared = evolve(entry, acl={"alice": "lrs", "-eve": "w"})
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(shared, txn))
     gone = store.mailboxes.find(MailboxName.parse("user/alice/Gone"))

@@ -34,6 +34,7 @@ from store.userarea.writing import write_changed
 from store.values import FlagAction, Flags
 from tests.support import ROOT
 from tests.support.faults.planted import Faults
+from tests.support.stores.messages import changed
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import TRACE, USERS, everything, lose_databases, random_store, unused
 from tools.spark.generate.generator import Shape, generate
@@ -295,7 +296,7 @@ def _message(change):
 def _cached(**values):
     def change(partition, digest, record, txn):
         cached, = partition.serials.cached([record.serial])
-        partition.serials.write_cached(record.serial, cached._replace(**values), txn)
+        partition.serials.write_cached(record.serial, changed(cached, **values), txn)
     return _message(change)
 
 

@@ -32,7 +32,7 @@ HELD = pa.schema([(name, pa.string()) for name in ("store", "partition", "domain
         "messages", "logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
         "domain_freed", "files", "file_octets", "staged_octets", "staged_files", "missing", "missing_octets",
         "records", "headless")] + [
-    ("newest", pa.timestamp("us", "UTC")),
+    *((name, pa.timestamp("us", "UTC")) for name in ("newest", "newest_read", "last_login", "last_read")),
     ("lost", pa.list_(pa.struct([("digest", pa.string()), ("size", pa.int64())])))])
 
 
@@ -170,6 +170,20 @@ def test_idle():
                        box("b", "INBOX", 1, 1, newest=NOW - timedelta(181)), box("b", "x", 0, 0)]))
     assert {row["user"]: (row["newest"], row["idle"]) for row in found["users"]} == {
         "a": ("2026-01-02T12:00:00Z", False), "b": ("2026-01-01T12:00:00Z", True), "c": (None, True)}
+
+
+def test_who_reads_nothing():
+    """By hand, at 180 days: a record of reading, or a message that is \\Seen, of that time will do; a login not."""
+    old, new = NOW - timedelta(200), NOW - timedelta(20)
+    found = made(read([
+        box("a", "INBOX", 1, 1, newest=new, newest_read=old, last_read=new, last_login=new),
+        box("b", "INBOX", 1, 1, newest=new, newest_read=None), box("b", "Sent", 1, 1, newest=new, newest_read=new),
+        box("c", "INBOX", 1, 1, newest=new, newest_read=old, last_read=old, last_login=new),
+        box("d", "INBOX", 1, 1, newest=new)]))
+    assert {row["user"]: (row["last_login"], row["last_read"], row["reads_nothing"]) for row in found["users"]} == {
+        "a": ("2026-06-11", "2026-06-11", False), "b": (None, None, False),
+        "c": ("2026-06-11", "2025-12-13", True), "d": (None, None, True)}
+    assert found["totals"]["reads_nothing"] == 2
 
 
 def test_an_empty_store():

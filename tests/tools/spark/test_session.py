@@ -16,7 +16,7 @@ from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
 from tools.exits import Failure
 from tools.spark import java, sparksession
-from tools.spark.facts.register import register
+from tools.spark.facts.factfolders import register
 from tools.spark.java import java_home, version_of
 from tools.spark.sparksession import Seen
 

@@ -11,8 +11,8 @@ from tools.cli.invocation import Invocation
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure
 from tools.spark import summaries
+from tools.spark.facts.factfolders import register
 from tools.spark.facts.factschema import FACTS
-from tools.spark.facts.register import register
 from tools.spark.sparkcommands import print_csv, session, stores
 from tools.spark.sparksession import first_line, plain, progress, tables
 from tools.spark.tablenames import TABLES

@@ -6,6 +6,7 @@ Whoever reads a folder by itself would also read what an export that was cut off
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as datasets
@@ -28,6 +29,12 @@ class Facts:
     rows: dict[str, int]
     files: dict[str, list[str]]
     default_domain: str
+
+    @property
+    def partitions(self) -> list[str]:
+        """Names of the partitions of which there are messages or records."""
+        return sorted({unquote(path.split("/")[-2]) for table in ("messages", "references")
+                       for path in self.files[table]})
 
 
 def is_uri(place: str) -> bool:
@@ -92,3 +99,12 @@ def frame_of(spark: Any, found: Sequence[Facts], table: str) -> Any:
     form = from_arrow_schema(fact_schema(table))
     paths = [path if is_uri(path) else Path(path).as_uri() for one in found for path in one.files[table]]
     return spark.read.schema(form).parquet(*paths) if paths else spark.createDataFrame([], form)
+
+
+def register(spark: Any, *places: str) -> tuple[str, ...]:
+    """Make a view of each table over the exports of facts in these places; the names of the views. `quotas` has each
+    root once on each partition. Raises Failure where an export is not whole."""
+    found = opened(places, spark)
+    for table in FACTS:
+        frame_of(spark, found, table).createOrReplaceTempView(table)
+    return tuple(FACTS)

@@ -32,7 +32,7 @@ class Folders:
 
 @contextmanager
 def prepared(snapshot: Snapshot) -> Iterator[Folders]:
-    """The databases of a snapshot, to be read until the block ends. Raises StoreError, OSError, Failure (of `kv`)."""
+    """The databases of a snapshot, to be read until the block ends. Raises StoreError, OSError, Failure."""
     place = Prepared.of(snapshot.path)
     try:
         found = {}

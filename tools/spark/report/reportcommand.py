@@ -22,7 +22,8 @@ from tools.spark.sparkcommands import print_csv, session, stores
 from tools.spark.sparksession import plain, progress
 
 COLUMNS = {
-    "users": ("user", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent", "newest"),
+    "users": ("user", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent", "newest",
+              "last_read"),
     "mailboxes": ("mailbox", "messages", "logical", "unique", "shared", "fair_share", "newest"),
     "domains": ("domain", "users", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent"),
     "partitions": ("partition", "messages", "logical", "fair_share", "waiting", "files", "file_octets"),
@@ -191,7 +192,7 @@ def _print_table(level: str, made: dict[str, Any]) -> None:
         "waits for the purge": f"{size(totals['waiting'])} in {totals['waiting_files']} files",
         "message files": size(totals["file_octets"]),
         "over quota": totals["over"], "at the warning": totals["warned"], "in grace": totals["in_grace"],
-        "idle": totals["idle"], "counters that drifted": totals["drifted"]}
+        "idle": totals["idle"], "read nothing": totals["reads_nothing"], "counters that drifted": totals["drifted"]}
     for name in ("fixed", "notified"):
         if name in made:
             facts[name] = made[name]

@@ -28,10 +28,11 @@ LOOKED_FOR = 1000           # missing files of a mailbox that are looked for aga
 # What the references say of each file and mailbox. `guess` is what the file should have when it is not there.
 _USES = """
     SELECT store, partition, digest, domain, user, name, count(*) AS n, sum(octets) AS logical, max(newest) AS newest,
+           max(if(seen, newest, NULL)) AS newest_read,
            coalesce(min(if(head = 0, octets + skip, NULL)), min(octets + skip)) AS guess
     FROM (
         SELECT /*+ REPARTITION(store, partition, digest) */
-               store, partition, unhex(digest) AS digest, coalesce(name, '?') AS name, octets, skip, head,
+               store, partition, unhex(digest) AS digest, coalesce(name, '?') AS name, octets, skip, head, seen,
                if(owner = '', '{public}', coalesce(owner, '?')) AS user,
                if(owner = '', '{public}', coalesce(nullif(domain, ''), {default})) AS domain,
                greatest(internal_date, saved) AS newest
@@ -80,6 +81,7 @@ _HELD = """
            sum(if(domains = 1, logical, 0)) AS domain_unique,
            sum(if(domains = 1 AND domain_line = 1, size, 0)) AS domain_freed,
            count_if(line = 1) AS files, sum(if(line = 1, size, 0)) AS file_octets, max(newest) AS newest,
+           max(newest_read) AS newest_read,
            sum(if(line = 1 AND staged, size, 0)) AS staged_octets, count_if(line = 1 AND staged) AS staged_files,
            count_if(line = 1 AND octets IS NULL) AS missing,
            sum(if(line = 1 AND octets IS NULL, size, 0)) AS missing_octets,
@@ -90,15 +92,16 @@ _HELD = """
 _BOXES = """
     SELECT store, partition, coalesce(name, '?') AS name, if(owner = '', '{public}', coalesce(owner, '?')) AS user,
            if(owner = '', '{public}', coalesce(nullif(domain, ''), {default})) AS domain,
-           max(quota_root) AS quota_root, sum(records) AS records, count_if(id IS NULL) AS headless
+           max(quota_root) AS quota_root, sum(records) AS records, count_if(id IS NULL) AS headless,
+           max(last_login) AS last_login, max(last_read) AS last_read
     FROM report_mailboxes WHERE removed IS NULL AND path NOT LIKE 'users/deleted/%' AND path LIKE '%/store.idx'
     GROUP BY 1, 2, 3, 4, 5"""
 
-_REFERENCES = "store,partition,name,owner,domain,digest,octets,skip,head,internal_date,saved,removed"
+_REFERENCES = "store,partition,name,owner,domain,digest,octets,skip,head,internal_date,saved,removed,seen"
 COLUMNS = {
     "references": _REFERENCES,
     "messages": "store,partition,digest,octets,staged,path,damage",
-    "mailboxes": "store,partition,id,name,owner,domain,quota_root,records,removed,path",
+    "mailboxes": "store,partition,id,name,owner,domain,quota_root,records,removed,path,last_login,last_read",
     "quotas": "",               # all
 }
 

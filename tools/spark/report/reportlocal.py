@@ -60,8 +60,8 @@ def _message_files(messages: pa.Table) -> tuple[pa.Table, list[dict[str, str]]]:
 def _boxes(mailboxes: pa.Table, default_domain: str) -> pa.Table:
     headless = pc.is_null(mailboxes["id"]).cast(pa.int64())
     return _with_user(mailboxes, default_domain).append_column("headless", headless).group_by(_BOX).aggregate([
-        ("quota_root", "max"), ("records", "sum"), ("headless", "sum")]).rename_columns(
-        [*_BOX, "quota_root", "records", "headless"])
+        ("quota_root", "max"), ("records", "sum"), ("headless", "sum"), ("last_login", "max"), ("last_read", "max")
+        ]).rename_columns([*_BOX, "quota_root", "records", "headless", "last_login", "last_read"])
 
 
 def _with_user(table: pa.Table, default_domain: str) -> pa.Table:
@@ -90,9 +90,9 @@ def _held(references: pa.Table, files: pa.Table, boxes: pa.Table, default_domain
     lines = _uses(references, default_domain).join(files, _FILE, join_type="full outer")
     lines = lines.filter(pc.or_kleene(pc.is_valid(lines["user"]), pc.equal(lines["staged"], 0)))
     lines = _with_shares(lines.sort_by([(name, "ascending") for name in (*_FILE, "domain", "user", "name")]))
-    sums = [name for name in lines.column_names if name not in (*_FILE, *_BOX, "newest", "size")]
-    held = lines.group_by(_BOX).aggregate([*((name, "sum") for name in sums), ("newest", "max")]).rename_columns(
-        [*_BOX, *sums, "newest"]).join(boxes, _BOX, join_type="full outer")
+    sums = [name for name in lines.column_names if name not in (*_FILE, *_BOX, "newest", "newest_read", "size")]
+    held = lines.group_by(_BOX).aggregate([*((name, "sum") for name in sums), ("newest", "max"), ("newest_read", "max")
+        ]).rename_columns([*_BOX, *sums, "newest", "newest_read"]).join(boxes, _BOX, join_type="full outer")
     lost: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in lines.filter(pc.equal(lines["missing"], 1)).select([*_BOX, "digest", "size"]).to_pylist():
         lost.setdefault(tuple(row[name] for name in _BOX), []).append({"digest": row["digest"], "size": row["size"]})
@@ -107,12 +107,15 @@ def _uses(references: pa.Table, default_domain: str) -> pa.Table:
     received, saved = table["internal_date"], table["saved"]
     later = pc.fill_null(pc.greater(saved, received), False)
     table = table.append_column("newest", pc.if_else(later, saved, pc.coalesce(received, saved)))
+    table = table.append_column("newest_read", pc.if_else(table["seen"], table["newest"], None))
     table = table.append_column("guess", octets).append_column(
         "sure", pc.if_else(pc.equal(table["head"], 0), octets, pa.scalar(None, pa.int64())))
     found = table.group_by([*_FILE, "domain", "user", "name"]).aggregate([
-        ([], "count_all"), ("octets", "sum"), ("newest", "max"), ("sure", "min"), ("guess", "min")])
+        ([], "count_all"), ("octets", "sum"), ("newest", "max"), ("newest_read", "max"), ("sure", "min"),
+        ("guess", "min")])
     return found.select([*_FILE, "domain", "user", "name"]).append_column("messages", found["count_all"]).append_column(
         "logical", found["octets_sum"]).append_column("newest", found["newest_max"]).append_column(
+        "newest_read", found["newest_read_max"]).append_column(
         "guess", pc.coalesce(found["sure_min"], found["guess_min"]))
 
 
@@ -142,7 +145,7 @@ def _with_shares(lines: pa.Table) -> pa.Table:
         "files": first, "file_octets": size * first, "staged_octets": size * (first & staged),
         "staged_files": first & staged, "missing": first & missing, "missing_octets": size * (first & missing),
         "size": size}
-    made = lines.select([*_FILE, "domain", "user", "name", "newest"])
+    made = lines.select([*_FILE, "domain", "user", "name", "newest", "newest_read"])
     for name, column in columns.items():
         made = made.append_column(name, pa.array(column.astype(np.int64)))
     return made

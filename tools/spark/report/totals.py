@@ -94,8 +94,8 @@ def _level(mailboxes: pa.Table, level: str, terms: Terms) -> list[Row]:
     columns = {"messages": "messages", "logical": "logical", "unique": unique, "fair_share": "fair_share",
                "freed": freed}
     aggregates = [(column, "sum") for column in dict.fromkeys(columns.values())]
-    found = mailboxes.group_by(list(keys)).aggregate([*aggregates, ("newest", "max"), ("files", "sum"),
-                                                      ("file_octets", "max")])
+    times = [(name, "max") for name in ("newest", "newest_read", "last_login", "last_read")]
+    found = mailboxes.group_by(list(keys)).aggregate([*aggregates, *times])
     rows = []
     for row in found.to_pylist():
         figures = {name: row[f"{column}_sum"] or 0 for name, column in columns.items()}
@@ -104,14 +104,31 @@ def _level(mailboxes: pa.Table, level: str, terms: Terms) -> list[Row]:
         made |= {name: figures[name] for name in FIGURES}
         if level in ("users", "mailboxes"):
             made |= _age(row["newest_max"], terms)
+        if level == "users":
+            made |= _reading(row, terms)
         rows.append(made)
     return rows
 
 
+def _reading(row: Row, terms: Terms) -> Row:
+    """When the user was last there, as far as that is on record; and whether the user has read anything lately: the
+    record began with a version of onecopy, and what is \\Seen was read (or written by the user)."""
+    login, read, newest = row["last_login_max"], row["last_read_max"], row["newest_read_max"]
+    return {"last_login": _day(login), "last_read": _day(read), "newest_read": stamp(newest),
+            "reads_nothing": all(_is_long_ago(when, terms) for when in (read, newest))}
+
+
+def _day(when: datetime | None) -> str | None:
+    return None if when is None else when.date().isoformat()
+
+
+def _is_long_ago(when: datetime | None, terms: Terms) -> bool:
+    return when is None or (terms.now - when).days > terms.idle
+
+
 def _age(newest: datetime | None, terms: Terms) -> Row:
     """When something came last, and whether that is long ago; who never had a message is idle, too."""
-    days = None if newest is None else max(0, (terms.now - newest).days)
-    return {"newest": stamp(newest), "idle": days is None or days > terms.idle}
+    return {"newest": stamp(newest), "idle": _is_long_ago(newest, terms)}
 
 
 def _place(partitions: list[Row], waiting: Mapping[tuple[Any, ...], Row], read: Read, held: pa.Table) -> None:
@@ -273,7 +290,8 @@ def _totals(made: Row, terms: Terms) -> Row:
             user["in_grace"] is not None for user in users) else None,
         "drifted": sum(bool(root["drift_octets"] or root["drift_messages"]) for root in of_users) if any(
             root["drift_octets"] is not None for root in of_users) else None,
-        "idle": sum(user["idle"] for user in users)}
+        "idle": sum(user["idle"] for user in users),
+        "reads_nothing": sum(user["reads_nothing"] for user in users)}
 
 
 # Growth
@@ -317,8 +335,8 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
 
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",
-                    "newest", "refused_since"})
-_TRUTHS = frozenset({"over", "warned", "idle", "in_grace"})
+                    "newest", "newest_read", "last_login", "last_read", "refused_since"})
+_TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 
 def schema_of(rows: Sequence[Row]) -> pa.Schema:

@@ -11,15 +11,18 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from mboxlist import acl
+from mboxlist.annotations import LAST_LOGIN, LAST_READ
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName
 from store.errors import StoreError
+from store.rebuild.desired import annotations_of
 from store.rebuild.userareascan import name_at
 from store.tables.index import Rows, joined
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
 from store.userarea import idxfile
 from store.userarea.idxfile import Head, Salvaged
 from store.userarea.paths import DELETED
+from store.users import lastuse
 from tools.spark.source import arrays, reading
 from tools.spark.source.reading import Found, Task
 from tools.spark.source.schema import SMALL, SYSTEM_FLAGS, TEXT, TRUTH, schema
@@ -195,7 +198,12 @@ def _mailbox_rows(task: Task, whole: bool) -> Iterator[dict[str, object]]:
             "epoch": head.epoch, "created": _seconds(head.created), "removed": _seconds(head.removed),
             "special_use": head.special_use, "quota_root": head.quota_root, "keywords": head.keywords,
             "subscriptions": head.subscriptions, "records": head.records, "written": _time(head.written // 1000),
-            "identity": head.store}
+            "identity": head.store, "last_login": _day(head, LAST_LOGIN), "last_read": _day(head, LAST_READ)}
+
+
+def _day(head: Head, note: str) -> datetime | None:
+    return lastuse.midnight(lastuse.day_of(next((value for name, _, value in annotations_of(head) if name == note),
+                                                None)))
 
 
 def _read(found: Found) -> tuple[Head | None, list[str] | None]:

@@ -1,0 +1,134 @@
+"""`users/directory`: what the directory has and no `store.idx` tells, so that it outlives the list of mailboxes, and an
+older one: accounts of users without an INBOX, the rules of domains, and who has been removed.
+
+Its first line is the CRC-32 of the rest, which is JSON. Each process writes the file of each partition with the
+`store.idx` that it writes, for the users of whom it has changed something; `userareacheck` writes all of it.
+"""
+
+import json
+import time
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from attrs import asdict, field, frozen
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import replace_file
+from mboxlist.engine.transact import Failure
+from mboxlist.engine.troubles import TROUBLES
+from mboxlist.names import INBOX, MailboxName
+from store.accounts.builtin import User
+from store.errors import StoreError
+from store.partition.partition import Partition
+from store.store import Store
+from store.userarea.paths import Locks
+
+NAME = "directory"
+MOST = 50_000           # accounts, and users who are gone, that are kept
+
+
+@frozen
+class DirectoryRows:
+    """What is in the file: rows of `users.db` and of `forgotten.db` by user id, rules of access by domain, since when
+    (Unix time) users are gone, and when it was written (ns)."""
+
+    rows: dict[str, str] = field(factory=dict)
+    domains: dict[str, str] = field(factory=dict)
+    gone: dict[str, int] = field(factory=dict)
+    forgotten: dict[str, str] = field(factory=dict)
+    written: int = field(default=0, eq=False)
+
+    def accounts(self, users: Iterable[User]) -> list[User]:
+        """These users, but those who are gone since, and those of whom the file has a newer row."""
+        found = {user.account.user: user for user in users if user.account.user not in self.gone}
+        for user, row in self.rows.items():
+            found[user] = User.from_bytes(user, row.encode())
+        return list(found.values())
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        body = json.dumps(asdict(self)).encode()
+        return b"%08x\n%s\n" % (zlib.crc32(body), body)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "DirectoryRows":
+        """From the stored form. Raises ValueError for what is not whole."""
+        crc, _, body = data.rstrip(b"\n").partition(b"\n")
+        if crc != b"%08x" % zlib.crc32(body):
+            raise ValueError("it is damaged")
+        return cls(**json.loads(body))
+
+
+def read(folder: Path) -> DirectoryRows | None:
+    """That of the partition in that folder; None when there is none, or it is damaged."""
+    try:
+        return DirectoryRows.from_bytes(privatefiles.read(folder / "users" / NAME))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def newest(folders: Iterable[Path]) -> DirectoryRows:
+    """The newest of these partitions."""
+    return max((found for folder in folders if (found := read(folder)) is not None),
+               key=lambda found: found.written, default=DirectoryRows())
+
+
+def write(store: Store, partition: Partition, *, everything: bool = False) -> None:
+    """Write the file of a partition, if this process has changed anything that belongs into it. What fails is logged,
+    and comes again."""
+    users = partition.unwritten.take_users()
+    if users or everything or not partition.unwritten.directory_known:
+        try:
+            with Locks(partition) as locks:
+                path = partition.folder / "users" / NAME
+                locks.take_name(path)
+                before = read(partition.folder)
+                now = _all_of(store, before) if before is None or everything else _changed(store, before, users)
+                if now != before:
+                    replace_file(path, now.to_bytes())
+            partition.unwritten.directory_known = True
+        except (StoreError, OSError, Failure) as error:
+            partition.unwritten.users |= users
+            TROUBLES.met(f"users/{NAME} cannot be written on partition {partition.name}", str(error))
+
+
+def _changed(store: Store, before: DirectoryRows, users: set[str]) -> DirectoryRows:
+    rows, gone, forgotten = dict(before.rows), dict(before.gone), dict(before.forgotten)
+    for user in users:
+        for each in (rows, forgotten):
+            each.pop(user, None)
+        row, kept = store.directory.user(user), store.mailboxes.forgotten.get(user.encode())
+        if row is not None:
+            gone.pop(user, None)
+            if _is_nowhere_else(store, row):
+                rows[user] = row.to_bytes().decode()
+        elif store.directory.keeps(user):
+            gone[user] = gone.get(user, int(time.time()))
+        if kept is not None:
+            forgotten[user] = kept.decode()
+    return _limited(store, rows, gone, forgotten)
+
+
+def _all_of(store: Store, before: DirectoryRows | None) -> DirectoryRows:
+    users = [(account.user, store.directory.user(account.user)) for account in store.directory.all()]
+    there = {user for user, _ in users}
+    forgotten = {key.decode(): data.decode() for key, data in store.mailboxes.forgotten.scan()}
+    gone = {user: since for user, since in (before.gone if before is not None else {}).items() if user not in there}
+    now = int(time.time())
+    gone = {**{user: now for user in forgotten if user not in there}, **gone}
+    return _limited(store, {user: row.to_bytes().decode() for user, row in users
+                            if row is not None and _is_nowhere_else(store, row)}, gone, forgotten)
+
+
+def _is_nowhere_else(store: Store, row: User) -> bool:
+    user = row.account.user
+    return store.directory.keeps(user) and not row.is_lost and store.mailboxes.find(MailboxName(user, INBOX)) is None
+
+
+def _limited(store: Store, rows: dict[str, str], gone: dict[str, int], forgotten: dict[str, str]) -> DirectoryRows:
+    if max(len(rows), len(gone)) > MOST:
+        TROUBLES.met(f"users/{NAME} has {MOST} users, and no others that have no INBOX, or are gone")
+        rows = dict(list(rows.items())[-MOST:])
+        gone = dict(sorted(gone.items(), key=lambda each: each[1])[-MOST:])
+    return DirectoryRows(rows, dict(store.directory.domains.all()), gone, forgotten, time.time_ns())
