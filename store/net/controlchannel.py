@@ -49,13 +49,13 @@ class ControlPort:
         self._directory = -1
         self._port: Any = None
 
-    def start(self, reactor: Any) -> None:
-        """Listen. A socket of that name is one of a process that is no more."""
+    def start(self, reactor: Any, listen: Callable[..., Any] | None = None) -> None:
+        """Listen; `listen` as the reactor's `listenUNIX`. A socket of that name is one of a process that is no more."""
         privatefiles.make_folder(self._folder, exist_ok=True)
         self._directory = privatefiles.open_folder(self._folder)
         (self._folder / self._name).unlink(missing_ok=True)
-        self._port = reactor.listenUNIX(_address(self._directory, self._name), _Conversations(self, reactor),
-                                        CONNECTIONS, 0o600)
+        self._port = (listen or reactor.listenUNIX)(_address(self._directory, self._name), _Conversations(
+            self, reactor), CONNECTIONS, 0o600)
 
     def stop(self) -> None:
         """Listen no more."""

@@ -16,8 +16,9 @@ class Refused(Exception):
     """The other side is not one that a user may be moved to or from; the text says why."""
 
 
-def greet_caller(wire: Wire, names: Collection[str], peers: Collection[str]) -> str:
-    """The name of the caller, which is one of `names`, those in its certificate, and one of `peers`.
+def greet_caller(wire: Wire, names: Collection[str], peers: Collection[str], full: str = "") -> str:
+    """The name of the caller, which is one of `names`, those in its certificate, and one of `peers`; `full` is why
+    nobody can be served now.
 
     Raises Refused, BadMessage, Ended, OSError.
     """
@@ -31,6 +32,8 @@ def greet_caller(wire: Wire, names: Collection[str], peers: Collection[str]) -> 
         refused = f"the certificate does not name {caller!r}"
     elif caller not in peers:
         refused = f"{caller!r} is not among exchange.peers"
+    elif full:
+        refused = full
     wire.write(encode({"refused": refused}))
     if refused:
         raise Refused(refused)

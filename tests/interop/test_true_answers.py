@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from store.net.controlchannel import ask, names
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.faults.volume import Volume
@@ -140,6 +141,7 @@ def test_few_descriptors(tmp_path: Path) -> None:
     path = tmp_path / "lmtp"
     server = Server(tmp_path, ["alice"], {"imap.early_connections": "0", "lmtp.socket": str(path)})
     with server, ExitStack() as opened:
+        [name] = names(server.root / "run")
         child = int(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
         few = max(FEW, 100 + max(used(child)))
         usual, most = resource.prlimit(child, resource.RLIMIT_NOFILE)
@@ -164,6 +166,7 @@ def test_few_descriptors(tmp_path: Path) -> None:
         assert heard(server.lmtp).startswith(b"421 ")
         for client in silent:
             client.close()
+        assert ask(server.root / "run", name, "connections")                 # administrators are served
         assert refusals(server, path) == REFUSALS
         for _ in range(20):             # what is given back meanwhile can be had
             none = min(set(range(few)) - used(child))
@@ -173,6 +176,7 @@ def test_few_descriptors(tmp_path: Path) -> None:
             if said == REFUSALS:
                 break
         assert said == REFUSALS
+        assert ask(server.root / "run", name, "connections")
         imap.ok("NOOP")
         resource.prlimit(child, resource.RLIMIT_NOFILE, (usual, most))
         assert heard(server.imap).startswith(b"* OK ")

@@ -18,6 +18,8 @@ from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
 from tools.cli import options as config
 from tools.server.control.backendlink import Listener, Place
+from tools.server.process import accepting
+from tools.server.process.accepting import Spares
 from tools.server.tls.contexts import make_back_end_certificate, make_certificate
 
 THREE = "three.example.org"
@@ -51,7 +53,7 @@ def place(folder: Path, host: str, authorities: Path, certificate: Path | None =
 def serving(store: Store, there: Place) -> Iterator[int]:
     """A listener for that back end; the port. It has no callers any more at the end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listener = Listener(store, there)
+        listener = Listener(store, there, Spares())
         listener.start([SimpleNamespace(socket=listening)])
         try:
             yield listening.getsockname()[1]
@@ -75,6 +77,17 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_certificates_of_an_authority(store: Store, tmp_path: Path, authority: Authority) -> None:
     here, there = (place(tmp_path, host, authority.file, authority.back_end(host, "x.example.org"))
                    for host in (ONE, TWO))
+    calls(store, there, here)
+
+
+def test_too_few_descriptors(store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+                             ) -> None:
+    """Who calls hears it, and is let in when there are more."""
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
+    with monkeypatch.context() as short:
+        short.setattr(accepting, "descriptors_for_connections", lambda: 0)
+        with pytest.raises(StoreError, match="too few descriptors"):
+            calls(store, there, here)
     calls(store, there, here)
 
 

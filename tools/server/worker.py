@@ -68,6 +68,7 @@ def run(worker_config: WorkerConfig) -> None:
     finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
     opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
     try:
+        opened.write_logs_ahead(first=worker_config.keeper)
         _serve(reactor, worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
         _leave(opened)
@@ -116,8 +117,9 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         former.load(opened.root / formerlogins.FILE)
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
-    others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
+    others, more = (backendlink.of_worker(worker_config.config, opened, called, server.spares)
+                    if worker_config.keeper else (None, []))
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
     if not opened.read_only:

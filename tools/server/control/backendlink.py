@@ -27,6 +27,7 @@ from store.usermove.sourceside import finish, moves_to_finish
 from store.usermove.targetside import IncomingMoves
 from tools.cli.options import Config
 from tools.exits import Failure
+from tools.server.process.accepting import FEW, Spares
 from tools.server.process.sockets import Listening
 from tools.server.tls.backendtls import BackEndTls, names_of, reason
 from tools.serversettings import Exchange
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
 MOST_STRANGERS = 32         # callers without a name at a time
+FULL = f"{FEW}: call again later"
 STOP_SECONDS = 30.0         # that a stop waits for what is being written
 RETRY_SECONDS = 60     # between two tries to finish a move that was cut off
 READ_OCTETS = 1 << 18       # of a connection at once, at most
@@ -144,6 +146,7 @@ class Listener:
 
     store: Store
     place: Place
+    spares: Spares
     _incoming: IncomingMoves = field(init=False)
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
@@ -185,21 +188,21 @@ class Listener:
                         self._accept(each)
 
     def _accept(self, listening: socket.socket) -> None:
-        try:
-            caller, address = listening.accept()
-        except OSError:                             # another process was quicker, or it has gone already
+        accepted = self.spares.accept_one(listening, self._stop[1])
+        if accepted is None:                        # another process was quicker, or it has gone already
             return
+        caller, address, surplus = accepted
         with self._lock:
             if len(self._open) - self._known >= MOST_STRANGERS:
                 caller.close()
                 return
             self._open.add(caller)
-            thread = threading.Thread(target=self._serve, args=(caller, str(address[0])), name="user-moves-caller",
-                                      daemon=True)
+            thread = threading.Thread(target=self._serve, args=(caller, str(address[0]), surplus),
+                                      name="user-moves-caller", daemon=True)
             self._threads = {each for each in self._threads if each.is_alive()} | {thread}
         thread.start()
 
-    def _serve(self, caller: socket.socket, address: str) -> None:
+    def _serve(self, caller: socket.socket, address: str, surplus: bool) -> None:
         known = False
         try:
             caller.settimeout(self.place.greeting_time)
@@ -210,7 +213,7 @@ class Listener:
                 self._open.add(connection)
             caller, wire = connection, _Tls(connection)
             connection.do_handshake()
-            host = greet_caller(wire, names_of(connection), self.place.peers)
+            host = greet_caller(wire, names_of(connection), self.place.peers, FULL if surplus else "")
             with self._lock:
                 known = self._known < self.place.settings.connections
                 self._known += known
@@ -235,9 +238,11 @@ class Listener:
                 self._known -= known
                 self._open.discard(caller)
             caller.close()
+            self.spares.fill()
 
 
-def of_worker(config: Config, store: Store, sockets: Sequence[Listening]) -> tuple[Listener | None, list[Task]]:
+def of_worker(config: Config, store: Store, sockets: Sequence[Listening], spares: Spares
+              ) -> tuple[Listener | None, list[Task]]:
     """What the process that keeps the store for all has to do: serve on these sockets, and finish interrupted moves.
 
     Mail is served also where only the secret of former versions is configured. Raises Failure.
@@ -249,7 +254,7 @@ def of_worker(config: Config, store: Store, sockets: Sequence[Listening]) -> tup
         log.error("no user can be moved: %s", NOT_TRUSTED)
         return None, []
     place = Place.of(config, store.settings.host)
-    return Listener(store, place) if sockets else None, [task(place)] if settings.peers else []
+    return Listener(store, place, spares) if sockets else None, [task(place)] if settings.peers else []
 
 
 def task(place: Place) -> Task:

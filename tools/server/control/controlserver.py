@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from attrs import asdict, define, field
@@ -17,6 +18,7 @@ from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.server.control import loginfailures
 from tools.server.control.connectionlist import Connections
+from tools.server.process.accepting import listen_unix
 from tools.server.process.housekeeper import Housekeeping
 from tools.server.process.listeners import Server
 from tools.server.process.reload import Reloading
@@ -62,7 +64,7 @@ class ControlServer:
 
     def start(self) -> None:
         """Listen, and begin to write the journal."""
-        self._port.start(self._reactor)
+        self._port.start(self._reactor, partial(listen_unix, self._reactor, self._server.spares))
         self._write()
 
     def stop(self) -> None:

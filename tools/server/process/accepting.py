@@ -10,6 +10,7 @@ ports close such a connection without a word.)
 import errno
 import logging
 import os
+import select
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -62,6 +63,18 @@ class Spares:
                     raise
             given = True            # another thread may take the one that is closed here
             os.close(self._held.pop())
+
+
+    def accept_one(self, listening: socket.socket, stop: socket.socket) -> tuple[socket.socket, Any, bool] | None:
+        """`accept` for a thread; None when there is nobody any more. Where no descriptor can be had it waits a moment,
+        and no longer than until something comes on `stop`."""
+        try:
+            return self.accept(listening)
+        except OSError as error:
+            if error.errno in _NONE_LEFT:
+                TROUBLES.met(FEW, str(error))
+                select.select([stop], [], [], AGAIN)
+        return None
 
 
 class Port(tcp.Port):
@@ -144,3 +157,10 @@ class Port(tcp.Port):
 
 class UnixPort(Port, unix.Port):
     """One of a UNIX socket. It leaves the socket's name on disk alone: it belongs to the process that made it."""
+
+
+def listen_unix(reactor: Any, spares: Spares, address: Any, factory: Any, backlog: int, mode: int) -> UnixPort:
+    """A new UNIX socket, whose name whoever asks for it takes away in the end."""
+    port = UnixPort(address, factory, backlog, mode, reactor)
+    port.begin(spares)
+    return port
