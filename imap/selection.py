@@ -55,6 +55,11 @@ class Selection(Client):
         self._heard_of = False                  # whether the selected mailbox may be shared in another way since then
         self._list_version = 0, 0               # of the list of mailboxes, when that was last looked at
 
+    async def of_many(self, messages: int, work: Callable[[], T]) -> T:
+        """The result of work on arrays that goes through so many messages: in a thread, unless they are few. One call
+        into C may take as long as many of Python's."""
+        return work() if messages <= QUICK else await offload.run(self.store, "views", work, user=self.user)
+
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
         """See `Session`."""
         raise NotImplementedError

@@ -29,7 +29,7 @@ from store import offload
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.delivery import durable
 from store.delivery.commit import Target
-from store.mailboxes import firstuse, namespace
+from store.mailboxes import deletion, firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.flagchanges import change_flags
 from store.net import authentication
@@ -41,9 +41,10 @@ from tests.conftest import MEMORY
 from tests.support.conversations.turns import PausingThreads, WorkClock, WorkWire, transactions_noted
 from tests.support.stores.stores import HASH
 
-MESSAGES = 12_000           # of the largest mailbox: more than are ever read on the event loop
+MESSAGES = 262_144          # of the largest mailboxes
 MAILBOXES = 320             # more than are listed there
 TURN_UNITS = 100_000        # calls in one turn at most: about 20 ms
+TURN_OCTETS = 32 << 20      # allocated at the same time in a turn at most: an array of all records is 25 MiB
 TRANSACTION_UNITS = 12_000  # of work in one transaction at most: about 10 ms (`transactions.UNITS` is less)
 LIMITS = Limits()
 
@@ -76,8 +77,8 @@ HOSTILE = [
     message(b"Subject: " + b"=?utf-8?B?eA==?= " * 30_000 + b"\r\n"),
     message(b"Content-Transfer-Encoding: base64\r\n", base64.encodebytes(bytes(1 << 20)).replace(b"\n", b"\r\n")),
 ]
-SETS = b",".join(b"%d" % number for number in range(1, MESSAGES, 2))
-UIDS = b",".join(b"%d" % number for number in range(1, 24_000, 2))[:65_000].rpartition(b",")[0]
+SETS = b",".join(b"%d" % number for number in range(1, MESSAGES, 30))        # over all of it, as long as a line may be
+UIDS = b",".join(b"%d" % number for number in range(1, MESSAGES, 2))[:65_000].rpartition(b",")[0]
 SEARCHES = filled(b"", b"NOT KEYWORD k%d", b"", LIMITS.keys // 2)
 NUMBERS = filled(b"", b"NOT 1,3,5:7,9,11:200,1%d:*", b"", LIMITS.keys // 2)
 NAME = b"n" * 180
@@ -112,20 +113,20 @@ WORST_IMAP: dict[bytes, list[bytes]] = {
     b"GETQUOTA": [b"alice", LONG], b"GETQUOTAROOT": [b"Large", LONG],
     b"SETQUOTA": [filled(b"alice (", b"X-%d 1", b")", 10_000)],
     b"APPEND": [b"Drop" + SEVERAL, b"Drop " + FLAGS + b" {%d+}\r\n%b" % (len(HOSTILE[2]), HOSTILE[2])],
-    b"CLOSE": [b""], b"UNSELECT": [b""], b"EXPUNGE": [b""], b"UID EXPUNGE": [b"1:*", UIDS],
-    b"SEARCH": [SEARCHES, NUMBERS, b"TEXT nothing-like-it", b"(" * 99 + b"ALL" + b")" * 99, b"NOT " * 99 + b"ALL",
+    b"CLOSE": [b""], b"UNSELECT": [b""], b"EXPUNGE": [b""], b"UID EXPUNGE": [UIDS],
+    b"SEARCH": [SEARCHES, b"TEXT nothing-like-it", b"(" * 99 + b"ALL" + b")" * 99, b"NOT " * 99 + b"ALL",
                 b"RETURN (MIN MAX COUNT ALL) OR SUBJECT x FROM y", SETS],
-    b"UID SEARCH": [SEARCHES, b"UID " + UIDS, b"NOT UID " + UIDS],
+    b"UID SEARCH": [b"UID " + UIDS, b"NOT UID " + UIDS],
     b"SORT": [b"(SUBJECT FROM TO CC REVERSE DATE SIZE) UTF-8 ALL"],
     b"UID SORT": [b"(ARRIVAL) UTF-8 " + NUMBERS], b"THREAD": [b"REFERENCES UTF-8 ALL", b"ORDEREDSUBJECT UTF-8 ALL"],
-    b"UID THREAD": [b"REFERENCES UTF-8 " + SEARCHES],
-    b"FETCH": [b"1:* (UID FLAGS INTERNALDATE RFC822.SIZE ENVELOPE BODYSTRUCTURE)", SETS + b" FLAGS",
-               b"1:* BODY.PEEK[HEADER.FIELDS (SUBJECT X-A)]", b"1:500 BODY[]"],
-    b"UID FETCH": [b"1:* (FLAGS) (CHANGEDSINCE 1 VANISHED)", b"1:* (BODY.PEEK[HEADER])", UIDS + b" FLAGS"],
+    b"UID THREAD": [b"REFERENCES UTF-8 NOT KEYWORD k"],
+    b"FETCH": [b"1:20000 (UID FLAGS INTERNALDATE RFC822.SIZE ENVELOPE BODYSTRUCTURE)", SETS + b" FLAGS",
+               b"1:5000 BODY.PEEK[HEADER.FIELDS (SUBJECT X-A)]", b"1:500 BODY[]"],
+    b"UID FETCH": [b"1:* (FLAGS) (CHANGEDSINCE 1 VANISHED)", b"1:5000 (BODY.PEEK[HEADER])", UIDS + b" FLAGS"],
     b"STORE": [b"1:* +FLAGS " + FLAGS, b"1:* -FLAGS.SILENT (\\Flagged)", SETS + b" +FLAGS (\\Seen)"],
     b"UID STORE": [b"1:* (UNCHANGEDSINCE 1) +FLAGS (\\Draft)", b"1:* FLAGS.SILENT (\\Deleted)"],
     b"COPY": [b"1:* Copies", SETS + b" Copies"], b"UID COPY": [b"1:* Large"],
-    b"MOVE": [b"1:* Moved", SETS + b" Moved"], b"UID MOVE": [b"1:* Moved", UIDS + b" Moved"],
+    b"MOVE": [b"1:* Moved"], b"UID MOVE": [UIDS + b" Moved"],
 }
 #: What is sent to the mailbox with the worst messages.
 WORST_MESSAGES = [b"FETCH 1:* (ENVELOPE BODYSTRUCTURE)", b"FETCH 1:* " + ITEMS, b"FETCH 3:5 " + PARTS,
@@ -223,20 +224,22 @@ class Budget:
     def live(self):
         """One command of the bystander's: it is answered in the same turn."""
         if not self._busy:
-            self._busy, between = True, self.clock.between
+            self._busy, between, weighing = True, self.clock.between, self.clock.weighing
+            self.clock.weighing = False
             assert b"b OK" in self.say(self.bystander, next(self._beat), b"b")
             self.served += 1
-            self._busy, self.clock.between = False, between
+            self._busy, self.clock.between, self.clock.weighing = False, between, weighing
 
     def attack(self, wire, octets, monkeypatch):
         """Have it sent: no turn, and no transaction, is longer than it may be. What the client was told."""
-        self.clock.longest = 0
+        self.clock.longest = self.clock.largest = 0
         with transactions_noted(monkeypatch) as changes:
-            self.clock.between = self.live
+            self.clock.between, self.clock.weighing = self.live, True
             wire.send(octets)
-            self.clock.between = lambda: None
+            self.clock.between, self.clock.weighing = lambda: None, False
         self.live()
         assert self.clock.longest <= TURN_UNITS
+        assert self.clock.largest <= TURN_OCTETS
         largest = {}
         for txn, work in changes:
             largest[id(txn)] = largest.get(id(txn), 0) + work
@@ -262,11 +265,13 @@ def test_no_worst_is_longer_than_a_line_may_be():
 
 
 def all_as_before(store, name):
-    """The large mailbox, in which all messages have \\Deleted if they are to be expunged."""
-    few, large = store.entry(MailboxName("bob", "INBOX")), store.entry(MailboxName("alice", "Large"))
-    if not store.status(large).messages:
-        copy_messages(store, few, large, store.open_mailbox(few).rows["uid"])
-    fill(store, large)
+    """The large mailbox, with UIDs from 1 on; all messages have \\Deleted if they are to be expunged."""
+    large = store.entry(MailboxName("alice", "Large"))
+    if (status := store.status(large)).messages != MESSAGES or status.uidnext != MESSAGES + 1:
+        deletion.delete_mailbox(store, large.name)
+        full = store.entry(MailboxName("carol", "INBOX"))
+        large = namespace.create_mailbox(store, large.name)
+        copy_messages(store, full, large, store.open_mailbox(full).rows["uid"])
     action = FlagAction.ADD if name in EXPUNGES else FlagAction.REMOVE
     change_flags(store, large, store.open_mailbox(large).rows["uid"], action, Flags(Flag.DELETED))
 

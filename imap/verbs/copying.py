@@ -1,12 +1,10 @@
 """COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
 
 from imap import noting
-from imap.selection import QUICK
 from imap.session import QUICK_UNITS, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
-from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, crosspartition
 from store.mailboxes.copymessages import PartlyMoved
@@ -51,8 +49,7 @@ async def copy(session: Session, command: Copy) -> Reply:
         noting.refused(session.store.delivery_log, name, session.stream.peer, session.user, target, error)
         raise
     session.done(f"{name} completed")
-    code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
-        len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)
+    code = await session.of_many(len(uids), lambda: responses.copyuid(target.uidvalidity, uids, new))
     if not authorization.may(session.store, session.user, target, "r"):
         code = b""                              # RFC 4315 §3
     if not command.remove:

@@ -15,7 +15,7 @@ from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
 from store.delivery import durable
 from store.errors import Problem
-from store.mailboxes.flagchanges import Known, update_flags
+from store.mailboxes.flagchanges import Known, Update, update_flags
 from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
 from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
@@ -37,13 +37,15 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     name = "UID STORE" if command.by_uid else "STORE"
     if not len(positions):
         return Reply(f"{name} completed")
-    uids = view.uids[positions]
-    known = None
-    if command.unchanged_since is not None:
-        known = Known(command.unchanged_since, take(view.rows, positions))
+    uids, rows = view.uids[positions], view.rows
+
+    def work() -> Update:
+        since = command.unchanged_since
+        known = None if since is None else Known(since, take(rows, positions))
+        return update_flags(session.store, entry, uids, command.action, command.flags, session.user, known)
+
     try:
-        update = await session.change(units(uids, FLAG_UNITS), lambda: update_flags(
-            session.store, entry, uids, command.action, command.flags, session.user, known))
+        update = await session.change(units(uids, FLAG_UNITS), work)
     except PartlyDone:                      # the client is told of the new flags before the NO
         await durable.flushed(session.store, entry)
         raise
@@ -55,13 +57,12 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
             session.stream.acts["deleted"] += len(update.uids)
         if system & SEEN and session.login is not None:
             session.login.has_read = True
-    failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
-    code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""
-    if len(update.gone) or len(failed):
-        positions = positions[np.isin(uids, update.uids)]
+    code, failed = b"", positions[:0]
+    if len(update.modified) or len(update.gone):
+        code, failed, positions = await session.of_many(len(uids), lambda: _failing(command, update, uids, positions))
     if command.silent:
         state = await session.change(0, lambda: session.store.status(entry))
-        belief = _believed(session, view, positions, command, state)
+        belief = await session.of_many(len(uids), lambda: _believed(session, view, positions, command, state))
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief, always=failed)
     else:
         always = np.union1d(positions, failed) if len(failed) else positions
@@ -69,6 +70,17 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     if len(update.gone) and not command.by_uid and not command.silent:
         return Reply("Some of the messages have been expunged", code or CODES[Problem.GONE], NO)
     return Reply(f"{name}: some messages were changed meanwhile", code) if code else reply
+
+
+def _failing(command: StoreFlags, update: Update, uids: NDArray[np.uint32], positions: Positions
+          ) -> tuple[bytes, Positions, Positions]:
+    """The response code, the places of messages that fail the test of UNCHANGEDSINCE, and of those that were changed.
+    """
+    failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
+    code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""
+    if len(update.gone) or len(failed):
+        positions = positions[np.isin(uids, update.uids)]
+    return code, failed, positions
 
 
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags, state: MailboxState) -> Belief:

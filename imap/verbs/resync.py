@@ -37,6 +37,15 @@ async def vanished(session: Session, view: View, uids: NumberSet, modseq: int, m
     When nobody knows that any more: all that are not there, but not below what the client's `match` shows to be as the
     client knows it (RFC 7162 §3.2.5.2).
     """
+    lines = await session.of_many(len(view.uids), lambda: _vanished_lines(session, view, uids, modseq, match))
+    for numbers in lines:
+        session.stream.write(responses.vanished(numbers, earlier=True))
+        await session.stream.drain(session.settings.command_time)
+
+
+def _vanished_lines(session: Session, view: View, uids: NumberSet, modseq: int, match: SequenceMatch | None
+                    ) -> list[bytes]:
+    """`vanished`, as sets of UIDs."""
     top = view.mailbox.state.uidnext - 1        # "*" is the last UID that there was, not the last that is left
     ranges = np.array(uids.resolve(top), np.int64).reshape(-1, 2)
     ranges = np.minimum(ranges[ranges[:, 0] <= top], top)
@@ -45,14 +54,10 @@ async def vanished(session: Session, view: View, uids: NumberSet, modseq: int, m
         # What went after this view was taken is still numbered in it, and will be told as such.
         gone = np.setdiff1d(gone, view.uids, assume_unique=True)
         gone = gone[_inside(gone, ranges)]
-        lines = [format_numbers(gone[at:at + BATCH]) for at in range(0, len(gone), BATCH)]
-    else:
-        missing = gaps(view.uids, ranges, known_up_to(view.uids, match) if match is not None else 0)
-        lines = [format_ranges(missing[at:at + BATCH, 0], missing[at:at + BATCH, 1])
-                 for at in range(0, len(missing), BATCH)]
-    for numbers in lines:
-        session.stream.write(responses.vanished(numbers, earlier=True))
-        await session.stream.drain(session.settings.command_time)
+        return [format_numbers(gone[at:at + BATCH]) for at in range(0, len(gone), BATCH)]
+    missing = gaps(view.uids, ranges, known_up_to(view.uids, match) if match is not None else 0)
+    return [format_ranges(missing[at:at + BATCH, 0], missing[at:at + BATCH, 1])
+            for at in range(0, len(missing), BATCH)]
 
 
 def gaps(uids: NDArray[np.uint32], ranges: Ranges, known: int) -> Ranges:

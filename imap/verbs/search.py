@@ -19,7 +19,7 @@ from imap.wire.sorting import Sort, Thread
 from store import offload
 from store.progress import Progress
 from store.search import searchkeys
-from store.search.mailboxsearch import search as find
+from store.search.mailboxsearch import places as find
 from store.search.searchkeys import Among, Key, ModSeq, Numbers, ReceivedAt
 from store.tables.state import Mailbox
 
@@ -76,7 +76,7 @@ async def matching(session: Session, command: Search | Sort | Thread,
             if not kinds.isdisjoint(_OF_SESSION):
                 key = searchkeys.mapped(key, _ForSession(view, now).of)
             found = find(session.source, mailbox, key, progress=progress)
-            return then(mailbox, view.still_there(found.nonzero()[0]), progress)
+            return then(mailbox, view.still_there(found), progress)
 
         if thread or len(searchkeys.leaves(command.key)) * len(view.rows) > LOOKS:
             return await session.patiently(offload.run(session.store, "search", work, user=session.user), progress)

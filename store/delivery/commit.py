@@ -303,7 +303,7 @@ def _numbers(partition: Partition, headers: set[bytes], staged: Staged, own: byt
     numbers = {b"": 0}
     if not own:                     # what is a delivery's own has no number yet
         numbers |= {octets: number for octets in texts.values()
-                    if (number := private_headers.number(octets)) is not None}
+                    if (number := private_headers.number(octets, lasting=True)) is not None}
     if new := sorted(set(texts.values()) - numbers.keys()):
         numbers |= partition.transact(lambda txn: private_headers.numbers(new, txn.handle, message), seconds=seconds)
     return {header: (numbers[octets], len(octets)) for header, octets in texts.items()}

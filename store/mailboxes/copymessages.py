@@ -161,14 +161,11 @@ def _undo_or_say(store: Store, partition: Partition, copy: CopyUnderWay) -> None
             return
         except StoreError as error:         # one of its mailboxes is being moved, or the disk is full
             if time.monotonic() > deadline:
-                _say(copy, error)
+                partition.copies.left.append(copy)
+                log.error("what there is of a copy into mailbox %d, which failed, goes as soon as that can be done: %s",
+                          copy.mailbox, error)
                 return
         time.sleep(PAUSE)
-
-
-def _say(copy: CopyUnderWay, error: StoreError) -> None:
-    log.error("what there is of a copy into mailbox %d, which was cut off, goes when the store is next opened: %s",
-              copy.mailbox, error)
 
 
 def undo(store: Store, partition: Partition, copy: CopyUnderWay) -> None:
@@ -194,7 +191,23 @@ def undo_all(store: Store) -> None:
             try:
                 undo(store, partition, copy)
             except StoreError as error:
-                _say(copy, error)
+                log.error("what there is of a copy into mailbox %d, which was cut off, goes when the store is next "
+                          "opened: %s", copy.mailbox, error)
+
+
+def left(store: Store) -> list[tuple[str, CopyUnderWay]]:
+    """What this process has still to undo, and on which partition. For housekeeping."""
+    return [(name, copy) for name, partition in store.writable.items() for copy in partition.copies.left]
+
+
+def undo_left(store: Store, item: tuple[str, CopyUnderWay]) -> int:
+    """Undo one of the copies that are `left`. Raises StoreError."""
+    name, copy = item
+    partition = store.partitions[name]
+    undo(store, partition, copy)
+    partition.flush()
+    partition.copies.left.remove(copy)
+    return 1
 
 
 def try_quota(txn: WriteTxn, target: MailboxState, octets: int, messages: int) -> None:

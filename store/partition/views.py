@@ -87,14 +87,17 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is None:
             return False
-        if state.messages < MANY:
+        if max(state.messages, 0 if known is None else len(known.rows)) < MANY:
             return True
         seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
         if known is None or seen is not None and seen.state.highestmodseq > known.state.highestmodseq:
             known = seen
-        chunks = self._changed_since(entry.id, known.state, state) if known is not None else None
-        return (chunks is not None and len(chunks) <= AT_ONCE
-                or known is not None and known.state.highestmodseq == state.highestmodseq)
+        if known is None:
+            return False
+        chunks = self._changed_since(entry.id, known.state, state)
+        arrived = chunk_number(state.uidnext) - chunk_number(known.state.uidnext)
+        return (chunks is not None and len(chunks) + arrived <= AT_ONCE
+                or known.state.highestmodseq == state.highestmodseq)
 
     def forget(self) -> None:
         """Hold nothing in memory, so that the next view is read from the database."""
@@ -198,7 +201,8 @@ class MailboxViews:
             since = None if chunks is None else Since(old, frozenset(chunks))
             return Mailbox(entry, again.state, again.rows, "", again.uids, since)
         known = Records(old, mailbox.rows, mailbox.uids)
-        if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
+        large = len(mailbox.rows) >= MANY or state is not None and state.messages >= MANY
+        if at_once and large and not self.is_quick(entry, mailbox.reader, known):
             return None
 
         def work(txn: Txn) -> Mailbox:

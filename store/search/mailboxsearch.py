@@ -42,6 +42,16 @@ _DAY = 86400
 LARGE = 10_000              # messages of a mailbox in which only those are looked at that a key names by their numbers
 
 
+def places(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
+           progress: Progress | None = None) -> NDArray[np.intp]:
+    """Where in `mailbox.rows` those are that `search` finds. In a large mailbox only the part is looked at in which a
+    key names messages by numbers or UIDs."""
+    if len(mailbox.rows) >= LARGE and isinstance(key, And) and (named := _named(mailbox, key.keys)) is not None:
+        part = evolve(mailbox, rows=mailbox.rows[named], uids=mailbox.uids[named])
+        return np.asarray(places(store, part, _within(mailbox, key, named), recent, progress) + named.start)
+    return search(store, mailbox, key, recent, progress).nonzero()[0]
+
+
 def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
            progress: Progress | None = None) -> Mask:
     """Which of `mailbox.rows` the key finds; `recent` is the first of the UIDs that are \\Recent and their end.
@@ -49,11 +59,6 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     For a thread: it may read every message. A message that cannot be read is not found, and logged.
     Raises Abandoned.
     """
-    if len(mailbox.rows) >= LARGE and isinstance(key, And) and (named := _named(mailbox, key.keys)) is not None:
-        found = np.zeros(len(mailbox.rows), np.bool_)
-        part = evolve(mailbox, rows=mailbox.rows[named], uids=mailbox.uids[named])
-        found[named] = search(store, part, _within(mailbox, key, named), recent, progress)
-        return found
     tree = _prepare(key, _Index(mailbox, recent))
     if isinstance(tree, Among):
         return tree.mask
@@ -61,36 +66,38 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     tree, found = _by_columns(store, mailbox, tree, _bound(tree, len(mailbox.rows)), progress)
     if isinstance(tree, Among):
         return found & tree.mask
-    places = np.flatnonzero(found)
+    left = np.flatnonzero(found)
     if searchkeys.asks(tree, Body, Text) and not searchkeys.asks(tree, Header):     # a header may spare some bodies
-        columns_of(store).read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
+        columns_of(store).read(store, mailbox, take(mailbox.rows, left), ("body",), Progress(progress.unwanted))
     found = np.zeros(len(found), np.bool_)
-    found[places] = find(store, mailbox, tree, places, progress)
+    found[left] = find(store, mailbox, tree, left, progress)
     return found
 
 
 def _named(mailbox: Mailbox, keys: Iterable[Key]) -> slice | None:
     """The part of the mailbox that all messages are in which one of these keys names by numbers or UIDs; None if they
     name none, or many."""
+    count = len(mailbox.rows)
     for key in keys:
         if isinstance(key, Numbers | Uids):
-            mask = _Index(mailbox, (0, 0)).mask(key)
-            assert mask is not None
-            octets = mask.tobytes()         # to be looked through from the end numpy takes twenty times as long
-            first, end = max(octets.find(1), 0), octets.rfind(1) + 1
-            if end - first <= len(mask) // 2:
-                return slice(first, end)
+            starts, ends = _spans(mailbox, key)
+            there = starts < ends
+            first, end = starts.min(initial=count, where=there), ends.max(initial=0, where=there)
+            if end - first <= count // 2:
+                return slice(int(min(first, end)), int(end))
     return None
 
 
 def _within(mailbox: Mailbox, key: Key, part: slice) -> Key:
     """The key for that part of the mailbox alone, in which numbers would be others."""
     def of(leaf: Key) -> Key:
-        if not isinstance(leaf, Numbers | Uids | Among):
+        if isinstance(leaf, Among):
+            return Among(leaf.mask[part])
+        if not isinstance(leaf, Numbers | Uids):
             return leaf
-        mask = _Index(mailbox, (0, 0)).mask(leaf)
-        assert mask is not None
-        return Among(mask[part])
+        count = part.stop - part.start
+        starts, ends = (np.clip(each - part.start, 0, count) for each in _spans(mailbox, leaf))
+        return Among(_covered(starts, ends, count))
     return searchkeys.mapped(key, of)
 
 
@@ -123,10 +130,8 @@ class _Index:
                 return np.asarray(relation(rows["size"], octets))
             case searchkeys.ModSeq(least):
                 return np.asarray(rows["modseq"] >= least)
-            case Numbers(ranges):
-                return self._numbers(ranges)
-            case Uids(ranges):
-                return self._uids(ranges)
+            case Numbers() | Uids():
+                return _covered(*_spans(self.mailbox, key), len(rows))
         return None
 
     def left(self, key: Key) -> Key:
@@ -142,16 +147,15 @@ class _Index:
         rows = self.mailbox.rows
         return np.asarray((rows["received"] + rows["zone"].astype(np.int64) * 60) // _DAY)
 
-    def _numbers(self, ranges: Ranges) -> Mask:
-        count = len(self.mailbox.rows)
-        bounds = np.minimum(_resolved(ranges, count), count + 1)
-        return _covered(bounds[:, 0] - 1, np.minimum(bounds[:, 1], count), count)
 
-    def _uids(self, ranges: Ranges) -> Mask:
-        uids = self.mailbox.uids
-        bounds = _resolved(ranges, int(uids[-1]) if len(uids) else 0).astype(uids.dtype)    # or all `uids` would change
-        return _covered(np.searchsorted(uids, bounds[:, 0]), np.searchsorted(uids, bounds[:, 1], side="right"),
-                        len(uids))
+def _spans(mailbox: Mailbox, key: Numbers | Uids) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the ranges of a key begin and end in the mailbox, each end behind its last message."""
+    uids, count = mailbox.uids, len(mailbox.rows)
+    if isinstance(key, Numbers):
+        bounds = np.minimum(_resolved(key.ranges, count), count + 1)
+        return bounds[:, 0] - 1, np.minimum(bounds[:, 1], count)
+    bounds = _resolved(key.ranges, int(uids[-1]) if len(uids) else 0).astype(uids.dtype)    # or all `uids` would change
+    return np.searchsorted(uids, bounds[:, 0]), np.searchsorted(uids, bounds[:, 1], side="right")
 
 
 def _resolved(ranges: Ranges, largest: int) -> NDArray[np.int64]:

@@ -1,5 +1,6 @@
 """A COPY of many messages is made some at a time, and still of all or none (RFC 3501 §6.4.7): until it has come to its
-end, it is on record what of it is there. What is on record when the store is opened was cut off, and goes again.
+end, it is on record what of it is there. What is on record when the store is opened was cut off, and goes
+again; so does, by housekeeping, what a full disk kept from being undone at once.
 
 `state.db`: four zero octets, mailbox id, a serial that no other has -> ranges of the UIDs that are there. These rows
 come before those of mailboxes; who goes through those does not see them.
@@ -9,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-from attrs import define, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
@@ -35,9 +36,10 @@ class CopyUnderWay:
 
 @define(eq=False)
 class CopiesUnderWay:
-    """The rows."""
+    """The rows. `left`: copies of this process that could not be made, nor undone yet; housekeeping tries again."""
 
     _table: Table
+    left: list[CopyUnderWay] = field(factory=list, init=False)
 
     def add(self, copy: CopyUnderWay, uids: NDArray[np.uint32], txn: Txn) -> None:
         """These UIDs (ascending, behind those before) are there now."""

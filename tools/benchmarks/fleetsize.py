@@ -19,9 +19,9 @@ from typing import Any
 from attrs import asdict, frozen
 
 from mboxlist import privatefiles
-from tools.spark.generate.factsgenerator import FILE_RECORDS, Fleet, generate
+from tools.spark.generate.factsgenerator import Fleet, generate
 from tools.spark.report.charts import columns
-from tools.spark.report.fleetjob import PARTITION
+from tools.spark.report.fleetjob import shuffle_partitions
 
 MEMORY = 2048                   # MiB of the driver and of each executor
 EXECUTORS = 2
@@ -30,12 +30,14 @@ USERS = 200                     # records of a user, on the average
 BACK_ENDS = 100
 LISTED = 64                     # octets that the driver keeps for a task of a shuffle, beside a bit for each partition
 DISK = 200 << 30                # octets that each executor has
+READ = 128 << 20                # octets of facts that one task reads (spark.sql.files.maxPartitionBytes)
+READS = 5000                    # small pieces that the disk of an executor reads in a second
 
 
 @frozen
 class Run:
     """A report that was made: seconds by the clock, and of processor time of all tasks and of the longest one; octets
-    that were shuffled and spilled; tasks."""
+    that were shuffled and spilled; tasks; octets of the facts."""
 
     records: int
     seconds: float
@@ -44,6 +46,7 @@ class Run:
     shuffled: int
     spilled: int
     tasks: int
+    octets: int
 
     @property
     def shuffled_a_record(self) -> float:
@@ -56,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools/bench facts", description=__doc__)
     parser.add_argument("--records", default="1000000,10000000", help="sizes, with commas between them")
     parser.add_argument("--work", type=Path, required=True, help="a folder for facts, shuffles and event logs")
-    parser.add_argument("--chart", type=Path, help="an SVG file: seconds by size")
+    parser.add_argument("--chart", type=Path, help="an SVG file: processor time by size")
     arguments = parser.parse_args(words)
     done = []
     for records in map(int, arguments.records.split(",")):
@@ -93,7 +96,8 @@ def measured(records: int, work: Path) -> Run:
     times = [task["Executor CPU Time"] / 1e9 for task in tasks]
     return Run(sum(one["rows"]["references"] for one in made["back_ends"]), round(seconds, 1), round(sum(times), 1),
                round(max(times), 2), sum(task["Shuffle Write Metrics"]["Shuffle Bytes Written"] for task in tasks),
-               sum(task["Disk Bytes Spilled"] for task in tasks), len(tasks))
+               sum(task["Disk Bytes Spilled"] for task in tasks), len(tasks),
+               sum(path.stat().st_size for path in folder.rglob("*.parquet")))
 
 
 def _events(log: Path) -> Iterator[dict[str, Any]]:
@@ -108,13 +112,16 @@ def projected(run: Run) -> list[str]:
     factor = RECORDS / run.records
     hours = run.task_seconds * factor / MANY / 3600
     disk = run.shuffled * factor / MANY
-    partitions, maps = RECORDS // PARTITION, RECORDS // FILE_RECORDS
-    driver = maps * (partitions / 8 + LISTED)
+    partitions, maps = shuffle_partitions(RECORDS), int(run.octets * factor) // READ
+    driver = max(maps, partitions) * (partitions / 8 + LISTED)
+    reads = (maps + partitions) * partitions / MANY / READS         # of records by digest, and of shares by user
     holders = RECORDS // USERS // BACK_ENDS
     rank = holders * run.task_seconds / run.records
     room = {"the disks of the executors, by the shuffle": DISK / disk,
             # Both numbers grow with the records.
             "the driver's memory, by the places of shuffled pieces": ((MEMORY << 20) / driver) ** 0.5,
+            # Their number, too, while the time of the tasks grows with the records.
+            "the disks of the executors, by reading small pieces": hours * 3600 / reads,
             "one task, by the holders of one message": hours * 3600 / rank}
     first = min(room, key=lambda name: room[name])
     return [
@@ -122,15 +129,19 @@ def projected(run: Run) -> list[str]:
         f"  {hours:.1f} hours, if the network is not the limit",
         f"  {disk / (1 << 30):,.0f} GiB of shuffle for each executor, {run.shuffled_a_record:.0f} octets a record",
         f"  {driver / (1 << 20):,.0f} MiB in the driver for the places of {maps:,} x {partitions:,} shuffled pieces",
+        f"  {reads / 60:,.0f} minutes in which the disk of each executor reads such pieces, {READS:,} a second",
         f"  {rank:,.0f} s for the task that ranks the holders of a message which all {holders:,} users of a back end "
         "have",
         f"  What breaks first: {first}, at {room[first]:.0f} times as many records"]
 
 
 def chart(runs: Sequence[Run]) -> str:
-    """Seconds by size, as SVG."""
-    sentence = "; ".join(f"{run.records:,} records: {run.seconds:.0f} s" for run in runs)
-    drawn = columns("Report of a fleet", sentence, [(f"{run.records:,}", round(run.seconds), "fair") for run in runs])
+    """Processor time of all tasks by size, as SVG; in its title what of it a record takes, and what is shuffled."""
+    sentence = "; ".join(
+        f"{run.records:,} records: {run.task_seconds:.0f} s, {run.task_seconds * 1e6 / run.records:.1f} us and "
+        f"{run.shuffled_a_record:.0f} octets shuffled a record" for run in runs)
+    drawn = columns("Report of a fleet", sentence, [(f"{run.records:,}", round(run.task_seconds), "fair")
+                                                    for run in runs])
     style = "<style>.fair{fill:#2563ad}.axis{fill:#ccc}text{font:12px sans-serif;fill:#333}</style>"
     return str(drawn).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(">", f">{style}", 1)
 

@@ -41,11 +41,11 @@ def make_users(root: Path, count: int) -> None:
         store.close()
 
 
-def fill_with_users(store: Store, count: int, partitions: Sequence[str]) -> None:
-    """So many, spread over the partitions."""
-    stored = Secret(hash_password(Secret(PASSWORD.encode())).encode())
-    users = [NewUser(USER % number, stored, partitions[number % len(partitions)]) for number in range(count)]
-    for added in add_users(store, users, lambda secret: secret.reveal().decode()):
+def fill_with_users(store: Store, count: int, partitions: Sequence[str], stored: str | None = None) -> None:
+    """So many, spread over the partitions; `stored`: a hash of the password."""
+    secret = Secret((stored or hash_password(Secret(PASSWORD.encode()))).encode())
+    users = [NewUser(USER % number, secret, partitions[number % len(partitions)]) for number in range(count)]
+    for added in add_users(store, users, lambda given: given.reveal().decode()):
         assert not added.refused
 
 

@@ -130,6 +130,7 @@ def defaults(master: str, level: str, work: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.hadoop.fs.permissions.umask-mode": "077",        # what Spark writes only its owner reads
+        "spark.local.dir": str(work),                           # which the next start removes if this one is killed
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.warehouse.dir": (work / "warehouse").as_uri(),

@@ -9,6 +9,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.housekeeping import tasks
 from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.copymessages import PartlyMoved, copy_messages
 from store.mailboxes.expunge import expunge, remove
@@ -304,3 +305,28 @@ def test_a_copy_cut_off_with_its_process_is_undone_by_the_next_start(tmp_path, m
         assert deletion.deleted_messages(again, archive) == []
     finally:
         again.close()
+
+
+def test_a_copy_that_could_not_be_undone_is_undone_by_housekeeping(tmp_path, monkeypatch):
+    """The disk is full, and stays full for longer than anybody waits; then there is room."""
+    store = make_store(tmp_path / "store")
+    try:
+        inbox, archive = boxes = made(store)
+        store.patience = 0
+
+        def full(*_):
+            raise StoreError(Problem.DISK_FULL)
+
+        monkeypatch.setattr(copymessages, "undo", full)
+        cut_off(store, boxes, monkeypatch, full)
+        task = next(task for task in tasks.every_process(store) if task.name == "copies")
+        item, = task.items(store)
+        with pytest.raises(StoreError):
+            task.work(store, item)
+        assert uids(store, archive) == [1, 2] and len(under_way(store)) == 1
+        monkeypatch.undo()
+        task.work(store, item)
+        assert list(task.items(store)) == [] and uids(store, archive) == [] and uids(store, inbox) == [1, 2, 3, 4, 5, 6]
+        nothing_is_wrong(store)
+    finally:
+        store.close()

@@ -3,12 +3,18 @@ sessions let others in as they do in a server, and how long a turn of the loop i
 
 What is done in threads does not count: it is done at once, with the clock standing still. The largest transaction is
 noted, by the octets of records that it writes.
+
+One call into C may do much. It makes what it hands back, so the octets that a turn has allocated at the same time are
+noted, too: numpy's arrays, what Berkeley DB reads in bulk, what zlib inflates, lists of a split.
 """
 
 import sys
+import tracemalloc
+from collections import deque
 from contextlib import contextmanager
 from typing import Any
 
+from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 
 from store.offload import Threads
@@ -16,16 +22,22 @@ from store.partition.transactions import WriteTxn, units
 from tests.support.conversations.wire import Wire
 
 UNIT = 1e-6                 # seconds of the clock for a call
+EVERY = 50
+WRITTEN = 100               # octets of answers that are as much work as a call
+PIECES = 20
 
 
 class WorkClock(Clock):
-    """See the module's text. `longest` is the work of the longest turn; `between` is called between two turns."""
+    """See the module's text. `longest` is the work of the longest turn, `largest` the octets of the one that took most
+    at the same time; `between` is called between two turns."""
 
     def __init__(self) -> None:
         super().__init__()
         self.done = 0
-        self.longest = self.turns = 0
+        self.longest = self.largest = self.turns = 0
         self.between = lambda: None
+        self.weighing = False       # whether octets are noted, of each of the first turns and of one of EVERY others:
+        self._weighed = 0           # it makes all much slower
         self._inside = False
 
     def seconds(self) -> float:
@@ -63,6 +75,13 @@ class WorkClock(Clock):
             self._count(on=self._inside)
 
     def _count(self, *, on: bool) -> None:
+        if tracemalloc.is_tracing():
+            self.largest = max(self.largest, tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        if on and self.weighing:
+            self._weighed += 1
+            if self._weighed < EVERY or not self._weighed % EVERY:
+                tracemalloc.start()
         sys.setprofile(self._called if on else None)
 
     def _called(self, frame: Any, event: str, argument: Any) -> None:
@@ -90,10 +109,37 @@ class PausingThreads(Threads):
             super().start(kind, work)
 
 
+class _Pieces(deque[bytes]):
+    """What has been written to a transport: the end of it. To write it is work, too."""
+
+    def __init__(self, clock: WorkClock) -> None:
+        super().__init__(maxlen=PIECES)
+        self._clock = clock
+
+    def write(self, octets: bytes) -> None:
+        """More of it."""
+        self.append(octets)
+        self._clock.done += len(octets) // WRITTEN
+
+    def getvalue(self) -> bytes:
+        """What there is."""
+        return b"".join(self)
+
+
 class WorkWire(Wire):
     """A connection; what comes in from the client is a turn."""
 
     clock: WorkClock
+
+    def __init__(self, factory: Factory, clock: WorkClock) -> None:
+        super().__init__(factory, clock)
+        self.received()
+
+    def received(self) -> bytes:
+        """The end of what the server has sent since the last call; all of it would be weighed."""
+        data = self.transport.value()
+        self.transport.io = _Pieces(self.clock)
+        return data
 
     def send(self, data: bytes) -> None:
         """Octets from the client, in pieces as they come from a socket."""

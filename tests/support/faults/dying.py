@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from tools.spark.rebuild.sparkplan import Spark
 
 T = TypeVar("T")
 
@@ -27,3 +29,11 @@ def dies_once(mark: Path) -> Callable[[Iterable[T]], Iterator[T]]:
             os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
     return dying
+
+
+def engine(session: Any, table: str, deadly: Callable[[Any], Any]) -> Spark:
+    """Spark that makes plans; the batches of the tasks of that table go through `deadly`."""
+    class Mortal(Spark):
+        def run(self, plan: Any, name: str, tasks: Any, work: Any) -> None:
+            super().run(plan, name, tasks, (lambda task: deadly(work(task))) if name == table else work)
+    return Mortal(session)

@@ -1,17 +1,25 @@
 """A standalone cluster, whose workers' Python has no onecopy: what comes with the session is enough; a worker that goes
-for good changes no answer, and leaves nothing over. (An executor that is killed: test_death, test_rebuild.)"""
+for good changes no answer, and leaves nothing over; nor does a driver that is killed and started again. (An executor
+that is killed: test_death, test_rebuild.)"""
 
+import json
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.support.faults import dying
+from tests.support.processes import wait
+from tests.support.servers.cluster import LIMIT, SETTINGS
 from tests.tools.spark.conftest import CLUSTER
 from tests.tools.spark.test_engines import contents
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, Plan
 from tools.spark.rebuild.rebuildjob import BEGUN, make_plan
-from tools.spark.rebuild.sparkplan import Spark
 
 WHERE = [CLUSTER]
 
@@ -71,11 +79,63 @@ def test_a_worker_that_goes_for_good(spark, root, tmp_path, wanted):
             for pid in reversed(line):
                 os.kill(pid, signal.SIGKILL)
 
-    class Mortal(Spark):
-        def run(self, plan, name, tasks, work):
-            super().run(plan, name, tasks, (lambda task: goes(work(task))) if name == "read" else work)
-
-    right(tmp_path / "plan", make_plan(root, tmp_path / "plan", Mortal(spark)), wanted)
+    right(tmp_path / "plan", make_plan(root, tmp_path / "plan", dying.engine(spark, "read", goes)), wanted)
     lost, = (node for node in spark.nodes.workers if node.process.poll() is not None)
     spark.nodes.workers.remove(lost)
     spark.nodes.add_worker()                        # for the tests that follow
+
+
+DRIVER = """
+import json, os, signal, sys
+from pathlib import Path
+from pyspark import SparkContext
+from tools.spark.rebuild.rebuildjob import make_plan
+from tools.spark.rebuild.sparkplan import Spark
+from tools.spark.sparksession import session
+
+url, settings, root, folder, dies = sys.argv[1:]
+with session("driver", url, json.loads(settings)) as spark:
+    pids = [os.getpid(), SparkContext._gateway.proc.pid]
+
+    def ends_the_driver(batches):
+        for batch in batches:
+            for pid in pids if dies else ():
+                os.kill(pid, signal.SIGKILL)
+            yield batch
+
+    class Mortal(Spark):
+        def run(self, plan, name, tasks, work):
+            super().run(plan, name, tasks, (lambda task: ends_the_driver(work(task))) if name == "read" else work)
+
+    make_plan(Path(root), Path(folder), Mortal(spark))
+"""
+
+
+def test_a_driver_that_is_killed_and_started_again(spark, root, tmp_path, wanted):
+    """In the middle of the second table: what is complete stays, and is not made again; the executors of the first
+    driver are gone, and its folder for what is temporary goes with the next start."""
+    worker = spark.nodes.add_worker()               # the session of the tests has the cores of the others
+    (tmp_path / "temporary").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
+    environment["TMPDIR"] = str(tmp_path / "temporary")
+    plan = tmp_path / "plan"
+
+    def drive(dies):
+        return subprocess.run(
+            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS), str(root), str(plan), dies],
+            env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT).returncode
+
+    try:
+        assert drive("dies") == -signal.SIGKILL
+        assert Plan(plan).is_done("messages") and not (plan / MANIFEST).exists()
+        before = {path: path.stat().st_mtime_ns for path in (plan / "messages").iterdir()}
+        wait.until(lambda: len(wait.tree(worker.pid)) == 1, "no executor is left", pid=worker.pid, limit=LIMIT)
+        assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_dir()]
+        assert drive("") == 0
+    finally:
+        worker.kill()
+        spark.nodes.workers.remove(worker)
+    right(plan, Plan(plan).read_manifest(), wanted)
+    assert {path: path.stat().st_mtime_ns for path in (plan / "messages").iterdir()} == before
+    assert [str(path) for path in Path(tmp_path / "temporary").rglob("*") if path.is_file() and path.suffix != ".lock"
+            or "blockmgr" in path.name] == []

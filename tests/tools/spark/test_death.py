@@ -5,20 +5,18 @@ tables than these can be put in their place: messages in both.)
 """
 
 import shutil
-from functools import partial
 
 import pytest
 
 from store.opening import open_store
-from tests.support.faults.dying import dies_once
+from tests.support.faults import dying
 from tests.support.faults.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
-from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.report.reportjob import read
 from tools.spark.source.source import Source, register
-from tools.spark.verify import sparkcompare
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import verify
 
 WHERE = [CLUSTER]
@@ -37,12 +35,6 @@ def test_verification(spark, whole, tmp_path, table):
     shutil.copytree(whole, root)
     plant(root, len(FAULTS), 17)
 
-    deadly = dies_once(mark)
-
-    class Dying(Spark):
-        def run(self, plan, name, tasks, work):
-            super().run(plan, name, tasks, (lambda task: deadly(work(task))) if name == table else work)
-
     def found(folder, engine, **options):
         store = open_store(root, QUIET)
         try:
@@ -51,7 +43,7 @@ def test_verification(spark, whole, tmp_path, table):
         finally:
             store.close()
 
-    killed = found(tmp_path / "killed", Dying(spark), compare=partial(sparkcompare.compare, spark))
+    killed = found(tmp_path / "killed", dying.engine(spark, table, dying.dies_once(mark)), by=SparkLooking(spark))
     assert killed == found(tmp_path / "quiet", Local())
     assert mark.exists()
 
@@ -81,7 +73,7 @@ def test_report(spark, whole, tmp_path, table):
     mark = tmp_path / "died"
     quiet = held()
     try:
-        spark.dataSource.register(_source(Source, table, dies_once(mark)))
+        spark.dataSource.register(_source(Source, table, dying.dies_once(mark)))
         assert held() == quiet and len(quiet[0]) > 9
     finally:
         register(spark)

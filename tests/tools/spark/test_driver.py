@@ -18,7 +18,7 @@ AMBIGUOUS = {"take", "first", "head", "tail", "top", "foreach", "reduce", "fold"
 SPARK = ("pyspark", "sparkframes", "spark.sql(", "session.sql(", "createOrReplaceTempView")
 OTHERS = {("facts/factfolders.py", "count")}         # of a text
 # Modules that are run by Spark's driver and have all of a store before them; they read no table of a plan themselves.
-JOBS = ("rebuild/sparkplan.py", "verify/sparkcompare.py")
+JOBS = ("rebuild/sparkplan.py", "verify/sparkcompare.py", "verify/sparksuspects.py", "verify/verifyjob.py")
 LOOPS = {"rows", "batches", "dataset", "read_table", "to_pylist", "to_table", "findings"}
 
 

@@ -4,7 +4,6 @@ And which engine is taken when none is asked for."""
 import json
 import random
 import shutil
-from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from tools.spark.rebuild.plan import SCHEMAS, Plan
 from tools.spark.rebuild.rebuildjob import Scope
 from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.source import reading
-from tools.spark.verify import sparkcompare
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import verify
 
 FEW = settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate],
@@ -117,7 +116,8 @@ def spoil_index(root, chance):
     """Records of some mailboxes are gone or changed, and at times a chunk cannot be read."""
     store = open_store(root, SMALL)
     planter = Planter(store, chance.randrange(1 << 30))
-    for kind in chance.sample(["index-missing", "index-different", "index-chunk"], chance.randrange(1, 3)):
+    for kind in chance.sample(["index-missing", "index-different", "index-chunk", "references-count", "idx-place",
+                               "message-other", "message-misnamed"], chance.randrange(2, 5)):
         planter.plant(kind)
     store.close()
 
@@ -150,7 +150,7 @@ def test_both_say_the_same_of_a_store(spark, tmp_path):
         damage(root, chance)
         spoil_index(root, chance)
         said = []
-        for engine, parts in ((Local(), {}), (Spark(spark), {"compare": partial(sparkcompare.compare, spark)})):
+        for engine, parts in ((Local(), {}), (Spark(spark), {"by": SparkLooking(spark)})):
             folder = tmp_path / f"{engine.name}-{seed}"
             shutil.rmtree(folder, ignore_errors=True)
             store = open_store(root, SMALL)

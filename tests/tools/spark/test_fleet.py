@@ -200,7 +200,10 @@ def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_projection_by_hand() -> None:
     """20,000 times the records: 10 octets each are 200 * 10^9, on 100 executors 1.9 GiB each; 2 ms of 100 cores each
-    are 111 hours. What grows with the square of the records is what breaks first."""
-    lines = projected(Run(1_000_000, 1.0, 2000.0, 1.0, 10_000_000, 0, 1))
+    are 111 hours. 128 MiB of facts are 20,000 tasks, each of which cuts what it sends into 10,400 parts: a bit for each
+    and 64 octets are 26 MiB. What grows with the square of the records is what breaks first."""
+    lines = projected(Run(1_000_000, 1.0, 2000.0, 1.0, 10_000_000, 0, 1, 128 << 20))
     assert "111.1 hours" in lines[1] and " 2 GiB of shuffle for each executor, 10 octets a record" in lines[2]
-    assert "the driver's memory, by the places of shuffled pieces, at 3 times as many records" in lines[-1]
+    assert "26 MiB in the driver for the places of 20,000 x 10,400 shuffled pieces" in lines[3]
+    assert "11 minutes" in lines[4]         # 30,400 x 10,400 pieces of 100 executors, 5,000 a second
+    assert "the driver's memory, by the places of shuffled pieces, at 9 times as many records" in lines[-1]

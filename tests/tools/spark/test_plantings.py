@@ -2,7 +2,6 @@
 (What only databases know is compared by this process in every case; all plantings are in
 tests/tools/commands/test_every_fault.py.)"""
 
-from functools import partial
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.tools.commands.test_every_fault import FAULTS
 from tests.tools.spark.conftest import LOCAL
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.sparkplan import Spark
-from tools.spark.verify import sparkcompare
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import verify
 
 WHERE = [LOCAL]
@@ -29,5 +28,5 @@ def test_spark_finds_what_one_process_finds(spark, damaged, names, tmp_path):   
     for what in names:
         FAULTS[what](damaged)
     alone = verify(damaged.root, tmp_path / "alone", Local(), damaged)
-    many = verify(damaged.root, tmp_path / "many", Spark(spark), damaged, compare=partial(sparkcompare.compare, spark))
+    many = verify(damaged.root, tmp_path / "many", Spark(spark), damaged, by=SparkLooking(spark))
     assert many.faults == alone.faults and len(many.own) == len(names)

@@ -3,7 +3,6 @@
 import ast
 import shutil
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from store.check.wholecheck import check
 from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
+from store.rebuild.userareascan import Source
 from store.tables.index import ROW, chunk_key
 from store.userarea.idxfile import MAGIC, Head
 from store.userarea.paths import place
@@ -29,11 +29,13 @@ from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.sparkplan import Spark
-from tools.spark.verify import comparing, sparkcompare
+from tools.spark.verify import comparing
 from tools.spark.verify import kinds as verifying
 from tools.spark.verify.mending import mend
+from tools.spark.verify.sparksuspects import SparkLooking
+from tools.spark.verify.suspects import judged
 from tools.spark.verify.verifyjob import FAULTS as FAULTS_FILE
-from tools.spark.verify.verifyjob import verify
+from tools.spark.verify.verifyjob import faults_of, verify
 
 SHAPE = Shape(150, 9, 6, seed=5, small=True)
 
@@ -105,7 +107,7 @@ def test_spark_finds_the_same(spark, whole, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(whole, root)
     planted = plant(root, len(FAULTS), 11)
-    found = found_in(root, tmp_path / "plan", Spark(spark), compare=partial(sparkcompare.compare, spark))
+    found = found_in(root, tmp_path / "plan", Spark(spark), by=SparkLooking(spark))
     assert own(found) == wanted(planted) and found.manifest.engine == "spark"
     kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
     assert sorted((row["kind"], row["where"]) for row in kept if not row["follows"]) == wanted(planted)
@@ -233,8 +235,10 @@ HEAD = Head(id=7, name="user/alice/Archive", owner="alice", partition="primary",
     ({"partition": "other"}, "alice", ["idx-partition"]), ({"acl": {"bob": "lrZ"}}, "alice", ["idx-rights"]),
 ])
 def test_what_a_head_tells(changed, root, kinds):
-    found = list(verifying.head_faults("primary", "/p/store.idx", evolve(HEAD, **changed), root))
-    assert [fault.kind for fault in found] == kinds
+    head = evolve(HEAD, **changed)
+    source = Source("primary", Path("/p/store.idx"), head, MailboxName.parse(head.name), True)
+    wrong = judged("store.idx", source, root)
+    assert [fault.kind for fault in ([] if wrong is None else faults_of(wrong, "/p/store.idx"))] == kinds
 
 
 @pytest.mark.parametrize(("changed", "path", "wrong"), [

@@ -1,18 +1,22 @@
 """What there can be more and more of, one thing at a time: for each a store and a server, and all operations on it."""
 
+import base64
+import hashlib
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from attrs import field, frozen
 
+from store.accounts.passwords import DIGEST_OCTETS
 from store.opening import PRIMARY, open_store
 from store.partitions import volumes
 from store.settings import Settings
 from tools.benchmarks import manymessages
 from tools.benchmarks.compare.growth import costs, idle
 from tools.benchmarks.compare.ourselves import Ourselves, onecopy
-from tools.benchmarks.temporaryserver import USER, fill_with_users
+from tools.benchmarks.temporaryserver import PASSWORD, USER, fill_with_users
 
 USERS, MESSAGES = 100, 1000         # where the dimension is another
 MAILBOX = b"Large"
@@ -39,10 +43,17 @@ def make_store(root: Path, users: int, *, messages: int = MESSAGES, partitions: 
         places = [PRIMARY, *(f"p{number}" for number in range(1, partitions))]
         for name in places[1:]:
             volumes.add(store, name)
-        fill_with_users(store, users, places)
+        fill_with_users(store, users, places, _quick_hash())
         manymessages.fill(store, USER % 0, MAILBOX.decode(), messages)
     finally:
         store.close()
+
+
+def _quick_hash() -> str:
+    """Of the password, one that is soon compared: so many log in for the first time that it would be all there is."""
+    salt, octets = os.urandom(16), PASSWORD.encode()
+    digest = hashlib.scrypt(octets, salt=salt, n=1 << 10, r=1, p=1, dklen=DIGEST_OCTETS)
+    return "$".join(["scrypt", "10", "1", "1", *(base64.b64encode(each).decode() for each in (salt, digest))])
 
 
 def _served(place: Path, users: int, workers: int = 1, messages: int = MESSAGES, partitions: int = 1
@@ -54,7 +65,9 @@ def _served(place: Path, users: int, workers: int = 1, messages: int = MESSAGES,
 
 
 def _connected(place: Path, connections: int) -> dict[str, float]:
-    with onecopy(place, USERS, Ourselves("onecopy", workers=1, make=make_store, options=LIMITS)) as target:
+    """Each of another user."""
+    with onecopy(place, max(USERS, connections), Ourselves(
+            "onecopy", workers=1, make=make_store, options=LIMITS)) as target:
         opened, memory = idle(target, connections)
         found = costs(target, MAILBOX)
         for imap in opened:

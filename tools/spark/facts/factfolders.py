@@ -6,6 +6,7 @@ Whoever reads a folder by itself would also read what an export that was cut off
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as datasets
@@ -28,6 +29,12 @@ class Facts:
     rows: dict[str, int]
     files: dict[str, list[str]]
     default_domain: str
+
+    @property
+    def partitions(self) -> list[str]:
+        """Names of the partitions of which there are messages or records."""
+        return sorted({unquote(path.split("/")[-2]) for table in ("messages", "references")
+                       for path in self.files[table]})
 
 
 def is_uri(place: str) -> bool:

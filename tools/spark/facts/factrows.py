@@ -53,6 +53,8 @@ _MAILBOX_ROWS = 2048
 _CHUNKS = 5                 # of one mailbox that cannot be read, of which the numbers are told
 _ADDRESS = 320              # octets of a sender's address, at most
 _HEX_DIGITS = 64            # of a digest
+FILE_ROWS = 1 << 16         # message files in a range of digests, about
+_ROW_OCTETS = 100           # of messages.db for each of them, about
 
 Row = dict[str, object]
 
@@ -109,7 +111,7 @@ def _seen_of_mailboxes(part: Range) -> Iterator[bytes]:
 
 
 def _seen_of_messages(part: Range) -> Iterator[bytes]:
-    for digests, figures in _message_rows(part):
+    for digests, figures in message_rows(part):
         yield b"".join(digests)
         yield figures["size"].tobytes()
         yield np.where(figures["references"] == 0, figures["released"], 0).tobytes()
@@ -152,9 +154,19 @@ def _records(part: Range, tables: PartitionTables, entry: MailboxEntry, when: in
 def references(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each record of each mailbox."""
     task = Task("references", part.store, part.partition, "", ())
-    return of_entries(task, ((entry, bool(when), state.keywords, records)
-                             for tables, entry, when, state in _mailboxes(part)
-                             for records in _records(part, tables, entry, when)))
+    uses: dict[int, str | None] = {}
+
+    def given() -> Iterator[tuple[MailboxEntry, bool, Sequence[str], Rows]]:
+        for tables, entry, when, state in _mailboxes(part):
+            uses[entry.id] = entry.special_use
+            for records in _records(part, tables, entry, when):
+                yield entry, bool(when), state.keywords, records
+
+    form = fact_schema("references")
+    for batch in of_entries(task, given()):
+        ids = batch["mailbox"].dictionary_encode()
+        special = pa.array([uses[mailbox] for mailbox in ids.dictionary.to_pylist()], pa.string()).take(ids.indices)
+        yield pa.RecordBatch.from_arrays([*batch.columns, special], schema=form)
 
 
 def mailboxes(part: Range) -> Iterator[pa.RecordBatch]:
@@ -187,7 +199,14 @@ def rights(part: Range) -> Iterator[pa.RecordBatch]:
 
 # Message files
 
-def _message_rows(part: Range) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
+def beginnings(folder: str) -> list[str]:
+    """Beginnings of digests, so that a range of each has FILE_ROWS at most, about; up to three digits."""
+    messages = os.stat(os.path.join(folder, "messages.db")).st_size // _ROW_OCTETS
+    digits = next((size for size in range(3) if messages <= FILE_ROWS << 4 * size), 3)
+    return [f"{number:0{digits}x}" for number in range(1 << 4 * digits)] if digits else [""]
+
+
+def message_rows(part: Range) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
     """Digests of the range, and their records."""
     start = bytes.fromhex(part.beginning.ljust(_HEX_DIGITS, "0"))
     end = None
@@ -208,7 +227,7 @@ def _message_rows(part: Range) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
 def messages(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each message file."""
     form = fact_schema("messages")
-    for digests, figures in _message_rows(part):
+    for digests, figures in message_rows(part):
         names = arrays.digests(np.frombuffer(b"".join(digests), "V32"))
         texts = names.to_pylist()
         folders = [f"{name[0]}/{name[1:3]}" for name in texts]
@@ -269,15 +288,19 @@ def _quota(root: str, use: QuotaUse, part: Range) -> Row:
 def expunged(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each expunged message that can still be brought back."""
     tables = opened_partition(part.folder)
-    items = ExpungedMessages(tables.removed, References(tables.messages, tables.messages, _as_it_is))
     form = fact_schema("expunged")
-    for item in items.all():
+    for item in expunged_messages(tables).all():
         count = len(item.rows)
         yield pa.RecordBatch.from_arrays([
             pa.repeat(part.store, count), pa.repeat(part.partition, count),
             pa.repeat(pa.scalar(int(item.mailbox)), count), arrays.times(np.full(count, item.when)),
             arrays.digests(item.rows["digest"]),
             arrays.numbers(item.rows["size"])], schema=form)
+
+
+def expunged_messages(tables: PartitionTables) -> ExpungedMessages:
+    """What can still be brought back."""
+    return ExpungedMessages(tables.removed, References(tables.messages, tables.messages, _as_it_is))
 
 
 def _as_it_is(_: bytes, record: MessageRecord) -> MessageRecord:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tools.spark.source.schema import NUMBER, TABLES, TEXT, TEXTS, TIME, Column
+from tools.spark.source.schema import NUMBER, TABLES, TEXT, TEXTS, TIME, Column, arrow_schema
 
-VERSION = 1
+VERSION = 2
 
 _PLACE = TABLES["messages"][:2]
 
@@ -48,6 +48,8 @@ FACTS: dict[str, tuple[Column, ...]] = {
     "messages": (*TABLES["messages"],
                  Column("sender", TEXT, "address of the first author (RFC 5322 §3.6.2), in lower case, or null"),
                  Column("unused", TIME, "when the last reference went; null when there is one")),
+    "references": (*TABLES["references"],
+                   Column("special_use", TEXT, "special use of the mailbox (RFC 6154), or null")),
     "quotas": (*TABLES["quotas"],
                Column("used_octets", NUMBER, "octets that are charged to the root on this partition"),
                Column("used_messages", NUMBER, "messages that are charged to it")),
@@ -57,5 +59,4 @@ FACTS: dict[str, tuple[Column, ...]] = {
 
 def fact_schema(table: str, columns: Sequence[str] = ()) -> pa.Schema:
     """The Arrow schema of a table of facts, or of these columns of it."""
-    known = {column.name: column.type for column in FACTS[table]}
-    return pa.schema([pa.field(name, known[name]) for name in columns or known])
+    return arrow_schema(FACTS[table], columns)

@@ -32,14 +32,12 @@ from store.snapshots.taking import Snapshot
 from store.values import Finding
 from tools.exits import Failure
 from tools.spark.facts.destinations import Destination
-from tools.spark.facts.factrows import MAILBOXES, Range, state_of
+from tools.spark.facts.factrows import MAILBOXES, Range, beginnings, state_of
 from tools.spark.facts.factschema import FACTS, VERSION, fact_schema
 from tools.spark.facts.snapshottables import Folders, opened_partition
 
 MANIFEST = "facts.json"
 FORMAT = "onecopy facts"
-FILE_ROWS = 1 << 16         # message files in a range of digests, about
-_ROW_OCTETS = 100           # of messages.db for each of them, about
 _FEW = 16                   # ranges for which no processes are started
 _AHEAD = 4                  # ranges for each process that are given out, and not taken yet
 
@@ -124,14 +122,8 @@ def _ranges(snapshot: Snapshot, folders: Folders, root: Path, name: str) -> Iter
         last = next(iter(tables.states.scan_back(b"\0\0\0\1", b"\xff" * 5)), (b"", b""))[0]
         for first in range(0, int.from_bytes(last, "big") + 1, MAILBOXES):
             yield evolve(here, kind="mailboxes", first=first, last=first + MAILBOXES)
-        for beginning in _beginnings((Path(folder) / "messages.db").stat().st_size // _ROW_OCTETS):
+        for beginning in beginnings(folder):
             yield evolve(here, kind="messages", beginning=beginning)
-
-
-def _beginnings(messages: int) -> Iterable[str]:
-    """Beginnings of digests, so that a range of each has FILE_ROWS at most, about; up to three digits."""
-    digits = next((size for size in range(3) if messages <= FILE_ROWS << 4 * size), 3)
-    return [f"{number:0{digits}x}" for number in range(1 << 4 * digits)] if digits else [""]
 
 
 def key_of(part: Range) -> str:

@@ -2,7 +2,7 @@
 
 Users and messages are as uneven as real ones: few users have most of the mail, most messages have one holder, some a
 list's, and one in each back end everybody. The same seed makes the same facts. Digests of what all back ends got are
-the same.
+the same. Records lie as an export writes them, mailbox by mailbox: digests in no order.
 """
 
 import json
@@ -64,11 +64,8 @@ def _back_end(folder: Path, fleet: Fleet, number: int) -> Path:
             parquet.write_table(made, file, compression="zstd")
         files.append((path, table, count, (folder / path).stat().st_size))
 
-    _users(put, names)
-    left, part = fleet.records, 0
-    while left > 0:
-        left -= _messages(put, fleet, number, part, names, min(left, FILE_RECORDS))
-        part += 1
+    boxes = _users(put, names)
+    _records(put, _messages(put, fleet, number, len(names)), boxes, np.random.default_rng([fleet.seed, number, 1]))
     rows = {name: sum(count for _, table, count, _ in files if table == name) for name in FACTS}
     privatefiles.write(folder / MANIFEST, json.dumps({
         "format": FORMAT, "version": VERSION, "store": store, "moment": "2026-09-21T14:13:20+00:00",
@@ -79,61 +76,85 @@ def _back_end(folder: Path, fleet: Fleet, number: int) -> Path:
 Put = Callable[[str, str, dict[str, Any], int], None]
 
 
-def _users(put: Put, names: Numbers) -> None:
-    """Users with their mailboxes and limits."""
+def _users(put: Put, names: Numbers) -> pa.Table:
+    """Users with their mailboxes and limits; the mailboxes, in order of their ids."""
     count, kinds = len(names), len(FOLDERS)
     owners = np.repeat(names, kinds)
     domains = np.char.partition(names, "@")[:, 2]
     put("users", "all", {"user": pa.array(names), "domain": pa.array(domains), "status": pa.repeat("active", count),
                          "groups": pa.array([["staff"] if at % 10 == 0 else [] for at in range(count)],
                                             fact_schema("users").field("groups").type)}, count)
-    put("mailboxes", "all", {
+    boxes = pa.table({
         "id": pa.array(np.arange(1, count * kinds + 1)), "owner": pa.array(owners),
         "domain": pa.array(np.repeat(domains, kinds)), "quota_root": pa.array(owners),
         "name": pa.array(np.char.add(np.char.add("user/", owners), np.tile([f"/{kind}" for kind in FOLDERS], count))),
         "special_use": pa.array(np.tile(np.array([None, "\\Sent", "\\Trash", "\\Junk", "\\Archive", None], object),
-                                        count), pa.string())}, count * kinds)
+                                        count), pa.string())})
+    put("mailboxes", "all", {name: boxes[name] for name in boxes.column_names}, count * kinds)
     put("quotas", "all", {
         "root": pa.array(names), "kind": pa.repeat("user", count), "limit_octets": pa.repeat(1 << 30, count),
         "default_octets": pa.repeat(False, count), "default_messages": pa.repeat(True, count),
         "written": arrays.times(np.full(count, _MOMENT)), "used_octets": pa.array(
             (np.random.default_rng(1).pareto(1.2, count) * (100 << 20)).astype(np.int64))}, count)
+    return boxes
 
 
-def _messages(put: Put, fleet: Fleet, number: int, part: int, names: Numbers, most: int) -> int:
-    """Message files with about so many records; how many records they have."""
-    own = np.random.default_rng([fleet.seed, number, part])
-    count = max(1, most // PER_MESSAGE)
+@frozen(eq=False)
+class _Mail:
+    """The message files of a back end, and of each how many have it, the first of these, and its age in seconds."""
+
+    digests: Numbers
+    sizes: Numbers
+    holders: Numbers
+    first: Numbers
+    ages: Numbers
+    users: int
+
+
+def _messages(put: Put, fleet: Fleet, number: int, users: int) -> _Mail:
+    """Message files with about so many records."""
+    own = np.random.default_rng([fleet.seed, number])
+    count = max(1, fleet.records // PER_MESSAGE)
     digests = own.integers(0, 256, (count, 32), np.uint8)
     common = max(1, int(count * _COMMON))
-    digests[:common] = np.random.default_rng([fleet.seed, part]).integers(0, 256, (common, 32), np.uint8)
+    digests[:common] = np.random.default_rng(fleet.seed).integers(0, 256, (common, 32), np.uint8)
     digests = digests.view("V32").reshape(-1)
     sizes = np.minimum(own.lognormal(9.2, 1.6, count), 40 << 20).astype(np.int64) + 400
-    holders = np.minimum(own.zipf(1.6, count), len(names))
-    if part == 0:
-        holders[0] = len(names)             # what everybody got
-    holders = _scaled(holders, most)
-    which = np.repeat(np.arange(count), holders)
-    records = len(which)
-    starts = np.repeat(np.cumsum(holders) - holders, holders)
+    holders = np.minimum(own.zipf(1.6, count), users)
+    holders[0] = users                      # what everybody got
+    holders = _scaled(holders, fleet.records)
+    for part, at in enumerate(range(0, count, FILE_RECORDS)):
+        some = slice(at, at + FILE_RECORDS)
+        here = len(sizes[some])
+        put("messages", f"{part:08x}", {
+            "digest": arrays.digests(digests[some]), "octets": pa.array(sizes[some]), "staged": pa.repeat(False, here),
+            "damage": pa.repeat("", here), "sender": pa.array(np.char.add(np.char.add("sender", np.minimum(
+                own.zipf(1.3, here), 50_000).astype(str)), "@example.net"))}, here)
     # Holders of a message follow each other in an order in which those with much mail come first.
-    first = (len(names) * own.random(count) ** 3).astype(np.int64)
-    owner = (first[which] + (np.arange(records) - starts) * 7919) % len(names)
-    folder = own.choice(len(FOLDERS), records, p=_SHARES)
-    age = (own.exponential(1.2, count) * _YEAR).astype(np.int64)
-    dates = arrays.times(_MOMENT - age[which])
-    texts = arrays.digests(digests)
-    put("messages", f"{part:08x}", {
-        "digest": texts, "octets": pa.array(sizes), "staged": pa.repeat(False, count), "damage": pa.repeat("", count),
-        "sender": pa.array(np.char.add(np.char.add("sender", np.minimum(own.zipf(1.3, count), 50_000).astype(str)),
-                                       "@example.net"))}, count)
-    put("references", f"{part:08x}", {
-        "mailbox": pa.array(owner * len(FOLDERS) + folder + 1), "owner": pa.array(names).take(pa.array(owner)),
-        "domain": pa.array(np.char.partition(names, "@")[:, 2]).take(pa.array(owner)),
-        "digest": texts.take(pa.array(which)), "octets": pa.array(sizes[which]), "internal_date": dates,
-        "saved": dates, "seen": pa.array((own.random(records) < 0.8) & (owner % 7 > 0)),
-        "removed": pa.repeat(False, records)}, records)
-    return records
+    first = (users * own.random(count) ** 3).astype(np.int32)
+    return _Mail(digests, sizes, holders, first, (own.exponential(1.2, count) * _YEAR).astype(np.int64), users)
+
+
+def _records(put: Put, mail: _Mail, boxes: pa.Table, own: np.random.Generator) -> None:
+    """The records of all mailboxes, in their order."""
+    which = np.repeat(np.arange(len(mail.sizes), dtype=np.int32), mail.holders)
+    records = len(which)
+    at = np.arange(records) - np.repeat(np.cumsum(mail.holders) - mail.holders, mail.holders)
+    boxes_of = ((mail.first[which] + at * 7919) % mail.users * len(FOLDERS)).astype(np.int32)
+    boxes_of += own.choice(np.arange(len(FOLDERS), dtype=np.int32), records, p=_SHARES)
+    del at
+    order = np.argsort(boxes_of, kind="stable").astype(np.int32)
+    for part, start in enumerate(range(0, records, FILE_RECORDS)):
+        some = order[start:start + FILE_RECORDS]
+        files, box = which[some], boxes_of[some]
+        here, dates = len(some), arrays.times(_MOMENT - mail.ages[files])
+        mailboxes = boxes.take(pa.array(box))
+        put("references", f"{part:08x}", {
+            "mailbox": mailboxes["id"], **{name: mailboxes[name] for name in (
+                "owner", "domain", "name", "special_use")},
+            "digest": arrays.digests(mail.digests[files]), "octets": pa.array(mail.sizes[files]),
+            "internal_date": dates, "saved": dates, "removed": pa.repeat(False, here),
+            "seen": pa.array((own.random(here) < 0.8) & (box // len(FOLDERS) % 7 > 0))}, here)
 
 
 def _scaled(holders: Numbers, records: int) -> Numbers:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mboxlist.names import PUBLIC, SEPARATOR
+from mboxlist.names import PUBLIC, SEPARATOR, MailboxName
 from store.quota.roots import root_of
 from store.tables.index import ROW
 from store.tables.quotatable import DOMAIN
@@ -89,10 +89,16 @@ def uses(batches: Batches) -> Batches:
 def _use(row: Row) -> Iterator[Row]:
     source = plantasks.source_of(row | {"found": True}, Path())
     if not source.head.removed:
-        roots = _Asked()
-        root = root_of(source.name, roots)
+        root, roots = roots_of(source.name)
         yield {"partition": row["partition"], "path": row["path"], "octets": row["octets"], "records": row["records"],
                "root": root, "roots": roots}
+
+
+def roots_of(name: MailboxName) -> tuple[str, list[str]]:
+    """The quota root that a mailbox of that name is charged to when none of others, the nearest first, has limits; and
+    these others."""
+    asked = _Asked()
+    return root_of(name, asked), asked
 
 
 class _Asked(list[str]):

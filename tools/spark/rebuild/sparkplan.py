@@ -102,6 +102,10 @@ class Spark:
             sql.min_by(sql.struct("octets", "trace"), order).alias("best")).select(
             *FILE, "whole", "damaged", "best.octets", "best.trace")
 
+    def unused(self, plan: Plan) -> Any:
+        """The whole message files to which no mailbox refers."""
+        return self.files(plan).where("whole").join(self.table(plan, "references").select(*FILE), FILE, "left_anti")
+
     def _pieces(self, plan: Plan, scope: Scope) -> Any:
         read = self.table(plan, READ)
         named = mapped(read.where("rows IS NOT NULL").select("partition", NUMBER, "rows"), planrows.named,
@@ -146,7 +150,7 @@ class Spark:
     def _findings(self, plan: Plan, scope: Scope) -> Any:
         parts = [self.table(plan, table).select(sql.explode("findings").alias("finding")).select("finding.*")
                  for table in ("messages", "pieces", "mailboxes")]
-        unused = self.files(plan).where("whole").join(self.table(plan, "references").select(*FILE), FILE, "left_anti")
+        unused = self.unused(plan)
         place = sql.concat(sql.lit("message "), sql.lower(sql.hex("digest")))
         parts.append(unused.select(sql.lit(plantasks.UNUSED).alias("what"), place.alias("place"),
                                    sql.lit(str(SWEEP)).alias("repair")))

@@ -15,7 +15,7 @@ from store.settings import Settings
 from tools.spark import summaries
 from tools.spark.facts.factfolders import Facts, frame_of
 from tools.spark.facts.factschema import FACTS
-from tools.spark.report.fleetviews import AGES, LARGER, LONGER, SIZES, VIEWS, WAITS, classes
+from tools.spark.report.fleetviews import DOMAIN, LARGER, SIZES, VIEWS, WAITS, classes
 from tools.spark.report.reportjob import SHUFFLE
 
 VERSION = 1
@@ -33,8 +33,10 @@ TITLES = {
     "purge": "What a purge delay of so many days would free",
     "pairs": "Back ends that have the same contents",
     "moves": "Domains that would cost less on another back end"}
-_KEPT = ("fleet_uses", "fleet_contents", "fleet_users", "fleet_copies")
-PARTITION = 250_000         # records that one task of a shuffle gets, about
+_KEPT = ("fleet_folders", "fleet_shares", "fleet_contents", "fleet_users", "fleet_copies", "fleet_pairs")
+_BY_SOME_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"      # false: what is sent by digest stays for joins
+PARTITION = 250_000         # records that one task of a shuffle gets, about; of more than FEW
+FEW, LARGE = 400, 2_000_000     # tasks so many: what is sent is cut by maps times partitions, and the driver knows each
 _FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
     sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
     count_if(charged > limit) AS over"""
@@ -55,9 +57,15 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
     """The report, as --json prints it. `write` gets each list and its frame. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):
         records = sum(one.rows["references"] for one in facts)
-        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, records // PARTITION))
+        spark.conf.set(SHUFFLE, max(spark.sparkContext.defaultParallelism, shuffle_partitions(records)))
+    spark.conf.set(_BY_SOME_KEYS, "false")
     for table in FACTS:
         frame_of(spark, facts, table).createOrReplaceTempView(f"facts_{table}")
+    places = [(site, one.store, name) for site, one in enumerate(facts) for name in one.partitions or [""]]
+    values = ", ".join(f"({site}, {place}, {_quoted(store)}, {_quoted(name)})"
+                       for place, (site, store, name) in enumerate(places))
+    spark.sql(f"SELECT * FROM VALUES {values} AS places(site, place, store, partition)").createOrReplaceTempView(
+        "fleet_places")
     kept = _views(spark, terms)
     try:
         for name in LISTS if write is not None else ():
@@ -77,11 +85,17 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
             frame.unpersist()
 
 
+def shuffle_partitions(records: int) -> int:
+    """Into how many parts so many records are cut."""
+    return min(records // PARTITION, FEW + records // LARGE)
+
+
 def _views(spark: Any, terms: Terms) -> list[Any]:
     """Make the views; those that are kept."""
     kept = []
     names = {"now": f"TIMESTAMP '{terms.now.astimezone(UTC):%Y-%m-%d %H:%M:%S}'", "idle": terms.idle,
-             "default": _quoted(terms.settings.default_domain), "quota": terms.settings.default_quota or "NULL"}
+             "domain": DOMAIN.format(default=_quoted(terms.settings.default_domain)),
+             "quota": terms.settings.default_quota or "NULL"}
     for name, query in VIEWS.items():
         frame = spark.sql(query.format(**names))
         if name in _KEPT:
@@ -122,18 +136,19 @@ _LISTS = {
         ORDER BY fair_share DESC, class LIMIT {{rows}}""",
     "stores": f"""SELECT store, {_FIGURES} FROM fleet_users GROUP BY store ORDER BY store LIMIT 10000""",
     "partitions": """
-        SELECT store, partition, count(*) AS files, sum(size) AS file_octets, sum(if(holders = 0, size, 0)) AS waiting,
-               max(v.octets) AS volume, max(v.free) AS free
-        FROM fleet_contents c LEFT JOIN facts_volumes v USING (store, partition)
-        GROUP BY store, partition ORDER BY store, partition LIMIT 10000""",
+        SELECT store, partition, files, file_octets, waiting, v.octets AS volume, v.free
+        FROM (SELECT place, count(*) AS files, sum(size) AS file_octets, sum(if(holders = 0, size, 0)) AS waiting
+              FROM fleet_contents GROUP BY place) JOIN fleet_places USING (place)
+        LEFT JOIN facts_volumes v USING (store, partition) ORDER BY store, partition LIMIT 10000""",
     "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox LIMIT {rows}",
     "messages": """SELECT lower(hex(digest)) AS digest, store, partition, size, n AS records, holders, sender
-        FROM fleet_contents ORDER BY size DESC, digest, store, partition LIMIT {rows}""",
+        FROM fleet_contents JOIN fleet_places USING (place) ORDER BY size DESC, digest, store, partition
+        LIMIT {rows}""",
     "senders": """SELECT coalesce(sender, '-') AS sender, count(*) AS files, sum(size) AS file_octets,
         sum(n) AS messages, sum(logical) AS logical FROM fleet_contents WHERE holders > 0 GROUP BY sender
         ORDER BY file_octets DESC, sender LIMIT {rows}""",
-    "ages": f"""SELECT {classes("days", AGES, LONGER)} AS age, kind, count(*) AS messages, sum(octets) AS logical,
-               count_if(NOT seen) AS unread FROM fleet_records GROUP BY 1, 2 ORDER BY min(days), kind LIMIT 1000""",
+    "ages": """SELECT age, kind, sum(n) AS messages, sum(logical) AS logical, sum(unread) AS unread
+        FROM fleet_folders GROUP BY age, kind ORDER BY min(days), kind LIMIT 1000""",
     "sizes": f"""SELECT {classes("size", SIZES, LARGER)} AS size_class, count(*) AS files, sum(size) AS file_octets,
         sum(n) AS messages, sum(logical) AS logical FROM fleet_contents GROUP BY 1 ORDER BY min(size) LIMIT 100""",
     "purge": f"""
@@ -145,21 +160,22 @@ _LISTS = {
     # Which domain of one back end should live where others have the same messages.
     "moves": """
         WITH homes AS (
-            SELECT s.store, s.domain, sum(if(c.domains = 1, c.size, 0)) AS freed, sum(c.size) AS octets
-            FROM (SELECT DISTINCT store, domain, digest FROM fleet_uses WHERE domain <> 'public/') s
-            JOIN fleet_copies c USING (store, digest) GROUP BY s.store, s.domain),
+            SELECT site, domain, sum(if(c.domains = 1, c.size, 0)) AS freed, sum(c.size) AS octets
+            FROM fleet_domains JOIN fleet_copies c USING (site, digest) GROUP BY site, domain),
         met AS (
-            SELECT s.store, s.domain, o.store AS to_store, sum(o.size) AS there
-            FROM (SELECT DISTINCT store, domain, digest FROM fleet_uses WHERE domain <> 'public/') s
-            JOIN fleet_doubled d USING (digest) JOIN fleet_copies o ON o.digest = s.digest AND o.store <> s.store
-            GROUP BY s.store, s.domain, o.store)
-        SELECT domain, store, to_store, octets, freed, octets - there AS added, freed - (octets - there) AS saved
-        FROM homes JOIN met USING (store, domain) WHERE freed > octets - there
+            SELECT site, domain, other, sum(other_size) AS there
+            FROM fleet_domains JOIN fleet_pairs USING (site, digest) GROUP BY site, domain, other)
+        SELECT domain, a.store, b.store AS to_store, octets, freed, octets - there AS added,
+               freed - (octets - there) AS saved
+        FROM homes h JOIN met m USING (site, domain) JOIN fleet_sites a ON a.site = h.site
+        JOIN fleet_sites b ON b.site = m.other WHERE freed > octets - there
         ORDER BY saved DESC, domain, store, to_store LIMIT {rows}""",
     "pairs": """
-        SELECT a.store, b.store AS other_store, count(*) AS contents, sum(least(a.size, b.size)) AS octets
-        FROM fleet_doubled d JOIN fleet_copies a USING (digest) JOIN fleet_copies b USING (digest)
-        WHERE a.store < b.store GROUP BY a.store, b.store ORDER BY octets DESC, a.store, b.store LIMIT {rows}""",
+        SELECT a.store, b.store AS other_store, contents, octets
+        FROM (SELECT site, other, count(*) AS contents, sum(least(size, other_size)) AS octets FROM fleet_pairs
+              GROUP BY site, other) p
+        JOIN fleet_sites a ON a.site = p.site JOIN fleet_sites b ON b.site = p.other WHERE a.store < b.store
+        ORDER BY octets DESC, store, other_store LIMIT {rows}""",
 }
 
 _TOTALS = (
@@ -168,7 +184,7 @@ _TOTALS = (
         coalesce(sum(if(holders = 0, size, 0)), 0) AS waiting, count_if(holders = 0) AS waiting_files,
         coalesce(sum(if(n > 0 AND rubbish = n, size, 0)), 0) AS rubbish FROM fleet_contents""",
     """SELECT count(*) AS doubled, coalesce(sum(cost), 0) AS doubled_octets FROM fleet_doubled""",
-    """SELECT count(*) AS mailboxes FROM fleet_boxes""",
+    """SELECT count(*) AS mailboxes FROM facts_mailboxes WHERE removed IS NULL""",
 )
 
 

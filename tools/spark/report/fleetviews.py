@@ -4,6 +4,11 @@ the driver but those of `fleetjob`.
 A message file is one on each partition, so what is shared is counted there; `uses` has a row for each user of a file.
 Nothing is joined or partitioned by anything that one message or one user has alone, but for the rank of a file's
 holders, which Spark sorts on disk.
+
+What is much is read twice, and sent over the network twice. Once as it lies in the exports, mailbox by mailbox, so that
+`folders` are summed where they are read. Once sent by digest: `uses`, `shares`, `contents` and what is made of these
+stay where that put them. The shares go to their users then. Numbers stand for back ends (`site`) and partitions
+(`place`), and nothing is joined to records but these.
 """
 
 from collections.abc import Sequence
@@ -21,62 +26,67 @@ def classes(value: str, bounds: Sequence[tuple[int, str]], rest: str) -> str:
     return "CASE " + " ".join(f"WHEN {value} <= {most} THEN '{name}'" for most, name in bounds) + f" ELSE '{rest}' END"
 
 
-#: In order: `facts_*` are the tables; {now} is the moment, {default} the default domain, both quoted.
+# Sorted once, by what differs first.
+_HOLDERS = "PARTITION BY digest, place, site ORDER BY domain, user"
+
+#: In order: `facts_*` are the tables, and `fleet_places` what numbers stand for; {now} is the moment, {default} the
+#: default domain, both quoted.
 VIEWS = {
-    "fleet_boxes": """
-        SELECT store, partition, id AS mailbox, name, quota_root,
-               CASE WHEN special_use IS NOT NULL THEN replace(special_use, '\\\\', '')
-                    WHEN owner = '' THEN 'public' WHEN name LIKE '%/INBOX' THEN 'INBOX' ELSE 'others' END AS kind
-        FROM facts_mailboxes WHERE removed IS NULL""",
+    "fleet_sites": "SELECT DISTINCT site, store FROM fleet_places",
     # A record is dated by when it came into the mailbox, or else by its internal date.
     "fleet_records": """
-        SELECT r.store, r.partition, unhex(r.digest) AS digest, r.mailbox, b.name, b.kind, r.octets, r.seen,
-               if(r.owner = '', 'public/', r.owner) AS user,
-               if(r.owner = '', 'public/', coalesce(nullif(r.domain, ''), {default})) AS domain,
-               greatest(r.internal_date, r.saved) AS newest,
+        SELECT p.site, p.place, unhex(r.digest) AS digest, r.mailbox, r.name, r.octets, r.seen,
+               CASE WHEN r.special_use IS NOT NULL THEN replace(r.special_use, '\\\\', '')
+                    WHEN r.owner = '' THEN 'public' WHEN r.name LIKE '%/INBOX' THEN 'INBOX' ELSE 'others' END AS kind,
+               if(r.owner = '', 'public/', r.owner) AS user, greatest(r.internal_date, r.saved) AS newest,
                greatest(0, datediff({now}, coalesce(r.saved, r.internal_date))) AS days
-        FROM facts_references r JOIN fleet_boxes b USING (store, partition, mailbox)""",
+        FROM facts_references r JOIN fleet_places p USING (store, partition) WHERE NOT r.removed""",
     "fleet_files": """
-        SELECT store, partition, unhex(digest) AS digest, octets AS size, sender, unused FROM facts_messages""",
+        SELECT p.site, p.place, unhex(m.digest) AS digest, m.octets AS size, m.sender, m.unused
+        FROM facts_messages m JOIN fleet_places p USING (store, partition)""",
+    # What is in each mailbox, by age.
+    "fleet_folders": f"""
+        SELECT site, place, mailbox, name, kind, user, {classes("days", AGES, LONGER)} AS age, count(*) AS n,
+               sum(octets) AS logical, max(newest) AS newest, max(if(seen, newest, NULL)) AS newest_read,
+               count_if(NOT seen) AS unread, min(days) AS days
+        FROM fleet_records GROUP BY site, place, mailbox, name, kind, user, 7""",
     "fleet_uses": f"""
-        SELECT store, partition, digest, domain, user, count(*) AS n, sum(octets) AS logical, max(newest) AS newest,
-               max(if(seen, newest, NULL)) AS newest_read,
-               count_if(days > {OLD_DAYS} AND kind IN {RUBBISH}) AS rubbish
-        FROM fleet_records GROUP BY store, partition, digest, domain, user""",
-    "fleet_held": """
-        SELECT store, partition, digest, count(*) AS holders, count(DISTINCT domain) AS domains, sum(n) AS n,
-               sum(logical) AS logical, sum(rubbish) AS rubbish
-        FROM fleet_uses GROUP BY store, partition, digest""",
+        SELECT site, place, digest, user, count(*) AS n, sum(octets) AS logical,
+               sum(if(days > {OLD_DAYS} AND kind IN {RUBBISH}, 1, 0)) AS rubbish
+        FROM (SELECT site, place, digest, user, octets, days, kind FROM fleet_records DISTRIBUTE BY site, digest)
+        GROUP BY site, place, digest, user""",
+    # The octets that do not divide go one by one to the first in order of domain and user; `first`: of a domain.
+    "fleet_shares": f"""
+        SELECT site, place, digest, user, n, logical, rubbish, size, holders, first,
+               size div holders + if(rank <= size % holders, 1, 0) AS fair
+        FROM (SELECT /*+ SHUFFLE_HASH(f) */ u.*, f.size, count(*) OVER (
+                         {_HOLDERS} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS holders,
+                     row_number() OVER ({_HOLDERS}) AS rank, NOT domain <=> lag(domain) OVER ({_HOLDERS}) AS first
+              FROM (SELECT *, {{domain}} AS domain FROM fleet_uses) u
+              JOIN fleet_files f USING (site, place, digest))""",
     # Each file, held or not.
     "fleet_contents": """
         SELECT f.*, coalesce(h.holders, 0) AS holders, coalesce(h.domains, 0) AS domains, coalesce(h.n, 0) AS n,
                coalesce(h.logical, 0) AS logical, coalesce(h.rubbish, 0) AS rubbish
-        FROM fleet_files f LEFT JOIN fleet_held h USING (store, partition, digest)""",
-    # The octets that do not divide go one by one to the first in order of domain and user.
-    "fleet_shares": """
-        SELECT store, partition, u.domain, u.user, digest, u.n, u.logical, u.newest, u.newest_read, c.size, c.holders,
-               c.size div c.holders + if(row_number() OVER (PARTITION BY store, partition, digest
-                                                            ORDER BY u.domain, u.user) <= c.size % c.holders,
-                                         1, 0) AS fair
-        FROM fleet_uses u JOIN fleet_contents c USING (store, partition, digest)""",
-    "fleet_levels": """
-        SELECT store, partition, domain, user, sum(n) AS messages, sum(logical) AS logical, sum(fair) AS fair_share,
-               sum(if(holders = 1, logical, 0)) AS unique, sum(if(holders = 1, size, 0)) AS freed,
-               max(newest) AS newest, max(newest_read) AS newest_read
-        FROM fleet_shares GROUP BY store, partition, domain, user""",
+        FROM fleet_files f LEFT JOIN (
+            SELECT site, place, digest, count(*) AS holders, count_if(first) AS domains, sum(n) AS n,
+                   sum(logical) AS logical, sum(rubbish) AS rubbish
+            FROM fleet_shares GROUP BY site, place, digest) h USING (site, place, digest)""",
     "fleet_limits": """
-        SELECT store, root AS user, max_by(struct(limit_octets, default_octets), written) AS limits,
-               sum(used_octets) AS charged FROM facts_quotas WHERE kind = 'user' GROUP BY store, root""",
+        SELECT s.site, root AS user, max_by(struct(limit_octets, default_octets), written) AS limits,
+               sum(used_octets) AS charged
+        FROM facts_quotas JOIN fleet_sites s USING (store) WHERE kind = 'user' GROUP BY s.site, root""",
     "fleet_people": """
-        SELECT store, user, if(domain = '', {default}, domain) AS domain, status,
-               array_join(array_sort(groups), ',') AS class, last_login, last_read
-        FROM facts_users WHERE removed IS NULL""",
+        SELECT s.site, user, array_join(array_sort(groups), ',') AS class, last_login, last_read
+        FROM facts_users JOIN fleet_sites s USING (store) WHERE removed IS NULL""",
     "fleet_users": """
         WITH summed AS (
-            SELECT store, user, max(domain) AS domain, sum(messages) AS messages, sum(logical) AS logical,
-                   sum(fair_share) AS fair_share, sum(unique) AS unique, sum(freed) AS freed, max(newest) AS newest,
-                   max(newest_read) AS newest_read FROM fleet_levels GROUP BY store, user)
-        SELECT store, user, coalesce(s.domain, p.domain) AS domain, coalesce(nullif(p.class, ''), '-') AS class,
+            SELECT site, user, sum(n) AS messages, sum(logical) AS logical, max(newest) AS newest,
+                   max(newest_read) AS newest_read FROM fleet_folders GROUP BY site, user),
+        shared AS (
+            SELECT site, user, sum(fair) AS fair_share, sum(if(holders = 1, logical, 0)) AS unique,
+                   sum(if(holders = 1, size, 0)) AS freed FROM fleet_shares GROUP BY site, user)
+        SELECT s.store, user, {domain} AS domain, coalesce(nullif(p.class, ''), '-') AS class,
                coalesce(messages, 0) AS messages, coalesce(logical, 0) AS logical,
                coalesce(fair_share, 0) AS fair_share, coalesce(unique, 0) AS unique, coalesce(freed, 0) AS freed,
                date_format(newest, "yyyy-MM-dd'T'HH:mm:ss'Z'") AS newest,
@@ -86,22 +96,34 @@ VIEWS = {
                coalesce(datediff({now}, newest), 1000000) > {idle} AS idle,
                coalesce(datediff({now}, greatest(newest_read, p.last_read)), 1000000) > {idle} AS reads_nothing,
                if(l.limits.default_octets, {quota}, l.limits.limit_octets) AS limit, l.charged
-        FROM summed s FULL OUTER JOIN fleet_people p USING (store, user)
-        LEFT JOIN fleet_limits l USING (store, user)""",
+        FROM summed FULL OUTER JOIN fleet_people p USING (site, user)
+        LEFT JOIN shared USING (site, user) LEFT JOIN fleet_limits l USING (site, user)
+        JOIN fleet_sites s USING (site)""",
     "fleet_mailboxes": """
-        SELECT store, partition, name AS mailbox, kind, count(*) AS messages, sum(octets) AS logical,
+        SELECT p.store, p.partition, f.name AS mailbox, f.kind, sum(n) AS messages, sum(logical) AS logical,
                date_format(max(newest), "yyyy-MM-dd'T'HH:mm:ss'Z'") AS newest
-        FROM fleet_records GROUP BY store, partition, name, kind""",
+        FROM fleet_folders f JOIN fleet_places p USING (place) GROUP BY p.store, p.partition, f.name, f.kind""",
     "fleet_waiting": """
-        SELECT c.store, c.partition, c.digest, c.size, datediff({now}, coalesce(c.unused, max(e.expunged))) AS days
+        SELECT c.place, c.digest, c.size, datediff({now}, coalesce(c.unused, max(e.expunged))) AS days
         FROM (SELECT * FROM fleet_contents WHERE holders = 0) c LEFT JOIN (
-            SELECT store, partition, unhex(digest) AS digest, expunged FROM facts_expunged) e
-            USING (store, partition, digest)
-        GROUP BY c.store, c.partition, c.digest, c.size, c.unused""",
+            SELECT p.place, unhex(digest) AS digest, expunged
+            FROM facts_expunged JOIN fleet_places p USING (store, partition)) e USING (place, digest)
+        GROUP BY c.place, c.digest, c.size, c.unused""",
     # Contents by back end: what each has, once however many partitions.
     "fleet_copies": """
-        SELECT store, digest, max(size) AS size, sum(domains) AS domains FROM fleet_contents GROUP BY store, digest""",
+        SELECT site, digest, max(size) AS size, sum(domains) AS domains FROM fleet_contents GROUP BY site, digest""",
     "fleet_doubled": """
         SELECT digest, max(size) AS size, count(*) AS copies, sum(size) - max(size) AS cost FROM fleet_copies
         GROUP BY digest HAVING count(*) > 1""",
+    # Those contents on two back ends.
+    "fleet_pairs": """
+        SELECT a.site, digest, a.size, b.site AS other, b.size AS other_size
+        FROM fleet_doubled JOIN fleet_copies a USING (digest) JOIN fleet_copies b USING (digest)
+        WHERE a.site <> b.site""",
+    "fleet_domains": """
+        SELECT DISTINCT site, digest, {domain} AS domain FROM fleet_shares WHERE first AND user <> 'public/'""",
 }
+
+#: The domain of `user`, a user or public mailboxes; in braces the default domain.
+DOMAIN = ("if(user = 'public/', user, coalesce("
+          "nullif(if(instr(user, '@') > 0, substr(user, instr(user, '@') + 1), ''), ''), {default}))")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.check.filecheck import Messages
+from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable
@@ -21,8 +22,9 @@ from store.tables.index import CHUNK, ROW, Rows, chunk_key, take
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT
-from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.planpieces import unused, whole_mailboxes
+from tools.spark.rebuild.plan import Plan, facts
+from tools.spark.rebuild.planpieces import unused as unused_records
+from tools.spark.rebuild.planpieces import whole_mailboxes
 from tools.spark.verify.kinds import Fault, message_at
 
 EXAMPLES = 5                # UIDs of a finding
@@ -56,6 +58,12 @@ def fault(kind: str, count: int, first: Sequence[int], partition: str, where: st
     return Fault(kind, where, f"{count} records are {_WHAT[kind]}: UID {some}", RECONSTRUCT, partition)
 
 
+def wrong_count(digest: bytes, references: int, counted: int, partition: str) -> Fault:
+    """That the reference count of a message is wrong."""
+    return Fault("references-count", message_at(digest), f"{references} records refer to it, counted are {counted}",
+                 RECONSTRUCT, partition)
+
+
 _WHAT = {"index-missing": "missing", "index-different": "other than they should be", "index-extra": "too many"}
 
 
@@ -80,12 +88,25 @@ def difference(have: Rows, want: Rows, lost: Callable[[NDArray[np.uint32]], NDAr
 @define(eq=False)
 class Compared:
     """What was found on a partition: `digests` of the message files that wrong records refer to, by mailbox; how many
-    mailboxes have `moved` on; and the records that store.idx has of chunks that cannot be read, by mailbox."""
+    mailboxes have `moved` on; the records that store.idx has of chunks that cannot be read, by mailbox; and of the
+    whole files that no store.idx refers to how many wait for the purge, and partition and digest of those that are
+    `unknown` to the databases."""
 
     faults: list[Fault] = field(factory=list)
     digests: dict[str, frozenset[bytes]] = field(factory=dict)
     moved: int = 0
     spare: dict[MailboxId, Rows] = field(factory=dict)
+    waiting: int = 0
+    unknown: list[tuple[str, bytes]] = field(factory=list)
+
+
+def unused(plan: Plan, partition: str) -> list[bytes]:
+    """The whole files of a partition to which no store.idx refers. Raises BadPlan."""
+    known = facts(str(plan.folder), partition)
+    used = np.zeros(len(known.digests), np.bool_)
+    for batch in plan.batches("references", ["digest"], partition=partition):
+        used[known.find_column(batch["digest"])] = True
+    return [digest.ljust(MID_OCTETS, b"\0") for digest in known.digests[~used].tolist()]
 
 
 def compare_all(store: Store, plan: Plan) -> Compared:
@@ -96,6 +117,8 @@ def compare_all(store: Store, plan: Plan) -> Compared:
         found.faults += here.faults
         found.digests |= here.digests
         found.moved += here.moved
+        found.waiting += here.waiting
+        found.unknown += here.unknown
     return found
 
 
@@ -115,6 +138,13 @@ def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
     if first:
         second = set(_wrong_counts(partition, found))       # what is only half written is other things by now
         found.faults += [fault for fault in first if fault in second]
+    held = partition.removed.counts()
+    for digest in unused(plan, partition.name):
+        record = partition.refs.find(digest)
+        if record is None:
+            found.unknown.append((partition.name, digest))
+        else:
+            found.waiting += record.references <= held[digest]      # only what has been expunged refers to it
     return found
 
 
@@ -128,7 +158,7 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
     if before != partition.states.get(state_key(entry.id)) or not is_as_written(state, head):
         found.moved += 1
         return
-    want = np.concatenate([np.frombuffer(b"".join([part["rows"] for part in parts]), ROW), unused(parts)])
+    want = np.concatenate([np.frombuffer(b"".join([part["rows"] for part in parts]), ROW), unused_records(parts)])
     lost = partial(in_chunks, broken)
     differs = difference(have, want, lost)
     found.faults += differs.faults(partition.name, where)
@@ -157,8 +187,7 @@ def _wrong_counts(partition: Partition, found: Compared) -> list[Fault]:
         known.count(mailbox, rows, sure=True)
         if mailbox in found.spare:
             known.count(mailbox, found.spare[mailbox], sure=True)
-    return [Fault("references-count", message_at(digest), f"{references} records refer to it, counted are "
-                  f"{record.references}", RECONSTRUCT, partition.name)
+    return [wrong_count(digest, references, record.references, partition.name)
             for (digest, record), references, check in zip(known.records.items(), known.references.tolist(),
                                                         known.checks.tolist(), strict=True)
             if (record.references, record.check) != (references, check)]

@@ -16,7 +16,7 @@ from store.rebuild.userareascan import name_at
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head
 from store.userarea.paths import DELETED
-from store.values import RECONSTRUCT, RESTORE, Finding, Repair
+from store.values import RESTORE, Finding, Repair
 
 EXAMPLES = 10
 APPLY = Repair.APPLY.of()
@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[str, bool]] = {
     "own-flags": ("readers' own flags are damaged", False),
     "unique-ids": ("POP3 unique-ids from other servers are lost, or nobody's", False),
     "expunged": ("the records of expunged messages cannot be right", False),
-    "header-fields": ("header fields of single mailboxes have wrong numbers", False),
+    "header-fields": ("header fields of single messages have wrong numbers, or belong to none", False),
     "references-count": ("reference counts are wrong", False),
     "references-unknown": ("messages that records refer to are not known", False),
     "purge-list": ("the purge list is wrong", False),
@@ -110,6 +110,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"(messages|octets|unseen|deleted): |MODSEQ|it changed after|the first .Recent|its figures|has no figures",
      "index-figures"),
     (r"they have another number", "header-fields"),
+    (r"header fields are kept for a message that is no more", "header-fields"),
     (r"records refer to it, and nothing", "references-unknown"),
     (r"records refer to it, counted|records that refer to it", "references-count"),
     (r"the purge", "purge-list"),
@@ -219,16 +220,9 @@ def misplaced(folder: Path, path: str, head: Head, owner_place: Callable[[str], 
     return bool(head.owner) and not path.startswith(f"users/{owner_place(head.owner)}/")
 
 
-def head_faults(partition: str, path: str, head: Head, root: str | None) -> Iterator[Fault]:
-    """What is wrong with what a file tells of its mailbox; `root` is the quota root that its name says."""
-    if head.partition != partition:
-        yield Fault("idx-partition", path, f"it says that it is on partition {head.partition}", RECONSTRUCT, partition)
-    if root is not None and head.quota_root != root and not head.removed:
-        yield Fault("idx-quota", path, f"it is charged to quota root {head.quota_root}, its name says {root}",
-                    RECONSTRUCT, partition)
-    if acl_of(head) != head.acl:
-        wrong = sorted(head.acl.items() - acl_of(head).items())
-        yield Fault("idx-rights", path, f"{wrong[0][0]} has the rights {wrong[0][1]}", "mailbox acl", partition)
+def wrong_rights(head: Head) -> tuple[str, str] | None:
+    """The first entry of its ACL that nobody can have set: who, and which rights."""
+    return min(head.acl.items() - acl_of(head).items(), default=None)
 
 
 def several(places: Iterable[tuple[tuple[str, int], str, int, str]]) -> Iterator[tuple[str, str, str]]:
@@ -270,6 +264,9 @@ _RECORDS = ("index-missing", "index-different", "index-extra", "index-chunk")
 _IDX_DAMAGE = ("idx-cut", "idx-head", "idx-rows", "idx-uids", "idx-id", "idx-place")
 
 
+OF_MAILBOXES = ("idx-records", "idx-old")      # what may follow from what is wrong with the mailbox of a file
+
+
 def _cause(fault: Fault, messages: Mapping[str, str], broken: set[str], counted: Mapping[str, str], damaged: set[str],
            files: Mapping[str, str]) -> str:
     """The place of the fault that this one follows from."""
@@ -280,7 +277,7 @@ def _cause(fault: Fault, messages: Mapping[str, str], broken: set[str], counted:
         return where
     if kind in ("references-count", "references-unknown") and where in counted:
         return counted[where]
-    if kind in ("idx-records", "idx-old") and files.get(where) in broken:
+    if kind in OF_MAILBOXES and files.get(where) in broken:
         return files[where]
     if kind in ("idx-damaged", "idx-records", "idx-old", "idx-missing") and where in damaged:
         return where

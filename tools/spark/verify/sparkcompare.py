@@ -2,7 +2,8 @@
 
 The databases are read by the executors, out of a snapshot that is made for it: a process that is killed while it has
 the store's own open would take the servers with it. Each task takes a range of mailbox ids. Both sides are cut into
-blocks of `BLOCK` UIDs, which are joined and compared: the largest mailbox is many rows, and no row is large.
+blocks of `BLOCK` UIDs, which are joined and compared: the largest mailbox is many rows, and no row is large. Of a chunk
+that cannot be read (the check names it) `store.idx` has the records: with these the reference counts are compared.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from pyspark.sql import functions as sql
 
 from mboxlist.entry import MailboxId
@@ -26,10 +27,12 @@ from store.tables.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from tools.spark import summaries
+from tools.spark.facts.factrows import Range, beginnings, expunged_messages, message_rows
 from tools.spark.facts.snapshottables import Folders, opened_list, opened_partition, prepared
-from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild import planrows, plantasks
+from tools.spark.rebuild.plan import SCHEMAS, Plan
 from tools.spark.rebuild.planrows import Batches, Row, each
-from tools.spark.rebuild.sparkplan import PLACE, Spark
+from tools.spark.rebuild.sparkplan import FILE, PLACE, Spark
 from tools.spark.source.sparkframes import frame, mapped
 from tools.spark.verify import comparing
 from tools.spark.verify.comparing import EXAMPLES, Compared
@@ -45,6 +48,11 @@ SAME = pa.schema([("partition", pa.string()), ("path", pa.string()), ("id", pa.i
                   ("same", pa.bool_())])
 HAVE = pa.schema([*_BLOCK, ("have", pa.binary()), ("broken", pa.list_(pa.field("element", pa.int64())))])
 WANT = pa.schema([*_BLOCK, ("want", pa.binary())])
+KNOWN = pa.schema([("partition", pa.string()), ("digest", pa.binary()), ("references", pa.int64()),
+                   ("check", pa.int64())])
+RECORDS = pa.schema([("partition", pa.string()), ("id", pa.int64()), ("rows", pa.binary())])
+MISCOUNTED = pa.schema([("partition", pa.string()), ("digest", pa.binary()), ("references", pa.int64()),
+                        ("counted", pa.int64())])
 DIFFERENT = pa.schema([*_BLOCK, ("kind", pa.string()), ("count", pa.int64()),
                        ("uids", pa.list_(pa.field("element", pa.int64()))), ("digests", _OCTETS)])
 
@@ -76,6 +84,9 @@ def compare(session: Any, store: Store, plan: Plan) -> Compared:
 
 def _compare(session: Any, store: Store, plan: Plan, folders: Folders) -> Compared:
     spans, engine = list(_spans(folders)), Spark(session)
+    wholes = [Range("partition", "", folders.mailboxes, name, folder) for name, folder in folders.partitions.items()]
+    parts = [evolve(whole, kind="messages", beginning=beginning) for whole in wholes
+             for beginning in beginnings(whole.folder)]
     wanted = engine.table(plan, "mailboxes").where("found AND NOT damaged").select(*PLACE, "id", "head")
     states = frame(session, "states", spans, _states, STATES)
     same = mapped(states.join(wanted, ["partition", "id"]), _same, SAME).cache()
@@ -83,15 +94,54 @@ def _compare(session: Any, store: Store, plan: Plan, folders: Folders) -> Compar
     pieces = engine.table(plan, "pieces").where("rows IS NOT NULL").select(*PLACE, "rows", "unused")
     want = mapped(pieces.join(boxes, PLACE), _cut, WANT).groupBy("partition", "id", "block").agg(
         sql.collect_list("want").alias("want"))
-    have = frame(session, "index", spans, _blocks, HAVE).join(boxes.drop("path"), ["partition", "id"])
+    index = frame(session, "index", spans, _blocks, HAVE)
+    have = index.join(boxes.drop("path"), ["partition", "id"])
     found = mapped(have.join(want, ["partition", "id", "block"], "full"), _differences, DIFFERENT).cache()
+    known = frame(session, "known", parts, _known, KNOWN)
+    held = frame(session, "held", wholes, _held, SCHEMAS["references"])
     try:
-        if found.where("kind = 'broken'").limit(1).isEmpty():
-            return _compared(found, same)
-        return comparing.compare_all(store, plan)       # by what store.idx has of chunks that cannot be read
+        result = _compared(found, same)
+        _files(result, engine.unused(plan), known, held)
+        if names := _readable_elsewhere(index, boxes):
+            _counts(result, index.where(index.partition.isin(names)), want, known.where(known.partition.isin(names)),
+                    held)
+        return result
     finally:
         found.unpersist()
         same.unpersist()
+
+
+def _files(result: Compared, unused: Any, known: Any, held: Any) -> None:
+    """Whole files that no store.idx refers to: those that wait for the purge, and those that nobody knows."""
+    asked = unused.select(*FILE).join(known, FILE, "left").join(held.groupBy(*FILE).agg(
+        sql.sum("references").alias("held")), FILE, "left").cache()
+    try:
+        result.waiting = summaries.count(asked.where("references <= coalesce(held, 0)"))
+        result.unknown = [(row["partition"], row["digest"])
+                          for row in summaries.rows(asked.where("references IS NULL").select(*FILE))]
+    finally:
+        asked.unpersist()
+
+
+def _readable_elsewhere(index: Any, boxes: Any) -> list[str]:
+    """The partitions with chunks that cannot be read, of all of which store.idx has the records."""
+    broken = index.where("size(broken) > 0").select("partition", "id").distinct().join(
+        boxes.select("partition", "id", sql.lit(True).alias("known")), ["partition", "id"], "left")
+    found = broken.groupBy("partition").agg(sql.expr("every(coalesce(known, false))").alias("known"))
+    return [row["partition"] for row in summaries.rows(found) if row["known"]]
+
+
+def _counts(result: Compared, index: Any, want: Any, known: Any, held: Any) -> None:
+    """Reference counts that are wrong, by the chunks that can be read and what store.idx has of the others."""
+    lost = index.where("size(broken) > 0").join(want, ["partition", "id", "block"])
+    records = index.select("partition", "id", sql.col("have").alias("rows")).unionByName(mapped(lost, _spare, RECORDS))
+    counted = mapped(records.where("octet_length(rows) > 0"), planrows.references, SCHEMAS["references"]
+                     ).unionByName(held)
+    sums = counted.groupBy(*FILE).agg(*(sql.sum(name).alias(name) for name in ("low", "high")),
+                                      sql.sum("references").alias("counted"))
+    wrong = mapped(known.join(sums, FILE, "left"), _miscounted, MISCOUNTED)
+    result.faults += [comparing.wrong_count(row["digest"], row["counted"], row["references"], row["partition"])
+                      for row in summaries.rows(wrong)]
 
 
 def _compared(found: Any, same: Any) -> Compared:
@@ -143,6 +193,8 @@ def _blocks(span: Span) -> Batches:
     """The records that the index has of the mailboxes, by blocks."""
     chunks = opened_partition(span.folder).index.scan(chunk_key(span.first, 0), chunk_key(span.last, 0))
     for (mailbox, block), some in groupby(chunks, _block_of):
+        if opened_partition(span.folder).states.get(state_key(MailboxId(mailbox))) is None:
+            continue                            # the check tells
         rows, broken = readable(MailboxId(mailbox), some)
         yield pa.RecordBatch.from_pylist([{"partition": span.partition, "id": mailbox, "block": block,
                                            "have": rows.tobytes(), "broken": broken}], HAVE)
@@ -174,10 +226,43 @@ def _difference(row: Row) -> Iterator[Row]:
     want = np.frombuffer(b"".join(row["want"] or ()), ROW)
     broken = row["broken"] or []
     place = {name: row[name] for name in ("partition", "id", "block")}
-    if broken:
-        yield place | {"kind": "broken", "count": len(broken)}
     found = comparing.difference(have, want, partial(comparing.in_chunks, broken))
     for kind, uids in found.kinds():
         yield place | {"kind": kind, "count": len(uids), "uids": uids[:EXAMPLES + 1].tolist()}
     if found.digests:
         yield place | {"kind": "", "count": 0, "digests": list(found.digests)}
+
+
+def _known(part: Range) -> Batches:
+    """The message files that the databases know: reference counts, and the marks of what was counted."""
+    for digests, figures in message_rows(part):
+        checks = figures["check"].astype(np.uint64).view(np.int64)
+        yield pa.RecordBatch.from_arrays([
+            pa.array([part.partition] * len(digests), pa.string()), pa.array(digests, pa.binary()),
+            pa.array(figures["references"].astype(np.int64)), pa.array(checks)], schema=KNOWN)
+
+
+def _held(part: Range) -> Batches:
+    """The references of what has been expunged."""
+    for item in expunged_messages(opened_partition(part.folder)).held():
+        if len(item.rows):
+            yield plantasks.counted(part.partition, item.mailbox, item.rows)
+
+
+def _spare(batches: Batches) -> Batches:
+    """The records that store.idx has of chunks that cannot be read."""
+    def spared(row: Row) -> Iterator[Row]:
+        rows = np.frombuffer(b"".join(row["want"]), ROW)
+        rows = rows[comparing.in_chunks(row["broken"], rows["uid"])]
+        yield {"partition": row["partition"], "id": row["id"], "rows": rows.tobytes()}
+
+    return each(batches, RECORDS, spared)
+
+
+def _miscounted(batches: Batches) -> Batches:
+    def judged(row: Row) -> Iterator[Row]:
+        counted, check = row["counted"] or 0, (row["low"] or 0) + ((row["high"] or 0) << 32)
+        if (row["references"], row["check"] % (1 << 64)) != (counted, check % (1 << 64)):
+            yield {name: row[name] for name in ("partition", "digest", "references")} | {"counted": counted}
+
+    return each(batches, MISCOUNTED, judged)

@@ -1,7 +1,6 @@
 """onecopy check --engine spark"""
 
 import contextlib
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.rebuildjob import Engine
 from tools.spark.rebuild.sparkplan import Spark
-from tools.spark.verify import sparkcompare
 from tools.spark.verify.kinds import classes, of_check
 from tools.spark.verify.mending import mend
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import Verified, verify
 
 
@@ -60,7 +59,7 @@ def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine
     spark = stack.enter_context(sparksession.session("onecopy check", arguments.master,
                                                      sparksession.options(arguments.spark)))
     stack.enter_context(sparksession.progress(spark, "check"))
-    return Spark(spark), {"compare": partial(sparkcompare.compare, spark)}
+    return Spark(spark), {"by": SparkLooking(spark)}
 
 
 def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]:

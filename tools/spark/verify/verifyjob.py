@@ -3,50 +3,40 @@ them with each other and with the databases.
 
 The files are read by the job that makes the plan of a rebuild (`rebuildjob.make_plan`): its tasks find what is wrong
 with message files and `store.idx`, and which records do not fit their message files. So the plan is there when it is
-needed, and `reconstruct --apply` knows it. Index records are compared with those of `store.idx` that are as new, by
-this process (`comparing`) or by Spark (`sparkcompare`); what else only the databases know, by `store/check` here.
+needed, and `reconstruct --apply` knows it. What may be wrong is looked for among all that the plan has, and index
+records are compared with those of `store.idx` that are as new, by this process (`suspects`, `comparing`) or by Spark
+(`sparksuspects`, `sparkcompare`); here it is judged. What else only the databases know `store/check` looks at.
 
 Of several findings that one fault makes, one is reported, and the others follow from it (`kinds.with_causes`).
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.names import SEPARATOR
 from store.check.causes import causes_among
 from store.check.wholecheck import check_all, look_at_layout
 from store.partition.partition import Partition
-from store.quota.roots import root_of
-from store.rebuild.desired import limits_of
-from store.rebuild.userareascan import Source
 from store.store import Store
-from store.tables.index import ROW
-from store.tables.quotatable import DOMAIN
 from store.tables.references import MessageRecord
 from store.userarea.idxfile import DIRECTORY
 from store.values import RECONSTRUCT, RESTORE, SWEEP
-from tools.spark.rebuild import plantasks
-from tools.spark.rebuild.plan import Facts, Manifest, Plan, facts
+from tools.spark.rebuild.plan import Manifest, Plan
 from tools.spark.rebuild.rebuildjob import Engine, make_plan
-from tools.spark.source import reading
-from tools.spark.verify import comparing, kinds
+from tools.spark.verify import kinds, suspects
 from tools.spark.verify.kinds import APPLY, Fault, message_at
+from tools.spark.verify.suspects import LOOKING, Lost, WrongHead
 
 FAULTS = "faults.parquet"       # in the plan's folder: what was found
 _COLUMNS = pa.schema([(name, pa.string()) for name in ("kind", "where", "what", "repair", "partition", "follows")])
-
-Compare = Callable[[Store, Plan], comparing.Compared]
-
 
 @define
 class Verified:
@@ -74,35 +64,18 @@ class Verified:
 
 
 def verify(root: Path, folder: Path, engine: Engine, store: Store | None = None, *, access: bool = False,
-           compare: Compare = comparing.compare_all) -> Verified:
+           by: suspects.Engine = LOOKING) -> Verified:
     """Verify the store in `root`, and make a plan of it in that folder; without `store` only what is in files. With
-    `access`, also who can reach the files. `compare` compares index records with the plan.
+    `access`, also who can reach the files. `by` looks for what may be wrong.
 
     Raises StoreError NO_STORE, BadPlan when the folder has something else, OSError.
     """
     manifest = make_plan(root, folder, engine)
-    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, access, compare).run()
+    found = _Verifying(root.absolute(), Plan(folder.absolute()), manifest, store, access, by).run()
     rows = [asdict(fault) for fault in found.faults]
     with privatefiles.open_file(folder / FAULTS, "wb") as file:
         pq.write_table(pa.Table.from_pylist(rows, _COLUMNS), file, compression="zstd")
     return found
-
-
-@frozen(eq=False)
-class _Files:
-    """What the records that cannot be used say of the message files of a partition, by digest: octets; records; the
-    first of them."""
-
-    octets: dict[bytes, int] = field(factory=dict)
-    records: dict[bytes, int] = field(factory=dict)
-    first: dict[bytes, str] = field(factory=dict)
-
-    def add(self, name: str, row: Any, octets: int) -> None:
-        """One record of that mailbox."""
-        digest = bytes(row["digest"])
-        self.octets.setdefault(digest, octets)
-        self.records[digest] = self.records.get(digest, 0) + 1
-        self.first.setdefault(digest, f"{name}, UID {row['uid']}")
 
 
 @define(eq=False)
@@ -114,40 +87,45 @@ class _Verifying:
     manifest: Manifest
     store: Store | None
     access: bool
-    compare: Compare
+    by: suspects.Engine
     found: Verified = field(init=False)
+    suspected: suspects.Suspects = field(init=False)
     faults: list[Fault] = field(factory=list)
     digests: dict[str, frozenset[bytes]] = field(factory=dict)      # of what wrong index records refer to
-    files: dict[str, str] = field(factory=dict)                     # mailbox of each store.idx in its place
     misnamed: dict[bytes, str] = field(factory=dict)
     held: dict[str, Counter[bytes]] = field(factory=dict)           # references of what has been expunged, by partition
     layout: frozenset[str] = frozenset()                            # paths of which `look_at_layout` tells
 
     def __attrs_post_init__(self) -> None:
         self.found = Verified(self.manifest, databases=self.store is not None)
+        self.suspected = self.by.suspects(self.plan, self.root)
 
     def run(self) -> Verified:
         """Look at everything. Raises BadPlan, StoreError."""
         layout = look_at_layout(self.root, access=self.access)
         self.layout = frozenset(finding.where for finding in layout)
-        heads = self._heads()
-        for name in sorted(self.manifest.partitions):
-            known = facts(str(self.plan.folder), name)
-            files = self._pieces(name, known)
-            self._message_files(name, known, files)
-            self._unused(name, known)
-        if self.store is not None:
-            compared = self.compare(self.store, self.plan)
+        lost, unfit = self.suspected.unusable()
+        self._damaged_heads()
+        for one in unfit:
+            self.faults.append(Fault("idx-fit", str(self.folder(one.partition) / one.path), f"{one.records} records do "
+                                     f"not fit their message files: first UID {one.uid}", RECONSTRUCT, one.partition))
+        self._message_files({(one.partition, one.digest): one for one in lost})
+        if self.store is None:
+            self.found.waiting = self.suspected.unused()
+        else:
+            compared = self.by.compare(self.store, self.plan)
             self.faults += compared.faults
             self.digests |= compared.digests
-            self.found.moved += compared.moved
-        self._look_at_heads(heads)
+            self.found.moved, self.found.waiting = compared.moved, compared.waiting
+            self._strangers(compared.unknown)
+        self._wrong_heads()
         told = {fault.where for fault in self.faults}
         self.faults += kinds.of_check(finding for finding in layout if finding.where not in told)
         if self.store is not None:
             self.faults += kinds.of_check(causes_among(self.store, check_all(self.store, with_layout=False)))
         self.faults.sort(key=lambda fault: (fault.partition, fault.where, fault.kind, fault.what))
-        self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
+        files = self.suspected.mailboxes({fault.where for fault in self.faults if fault.kind in kinds.OF_MAILBOXES})
+        self.found.faults = kinds.with_causes(self.faults, self.digests, files, self.misnamed)
         return self.found
 
     def folder(self, partition: str) -> Path:
@@ -170,148 +148,98 @@ class _Verifying:
 
     # store.idx
 
-    def _heads(self) -> list[dict[str, Any]]:
-        """What each store.idx says of its mailbox, and what of it is damaged."""
-        columns = ["partition", "path", "piece", "head", "name", "found", "damaged", "size", "findings"]
-        rows = [row for row in self.plan.rows("pieces", columns) if not row["piece"]]
-        for row in rows:
+    def _damaged_heads(self) -> None:
+        for row in self.suspected.damaged_heads():
             path = self.folder(row["partition"]) / row["path"]
-            texts = [item["what"] for item in row["findings"] if item["place"] == row["path"]]
-            if texts and path.exists() and str(path) not in self.layout:
-                kind = kinds.idx_kind(texts, *_start(path))
-                self.faults.append(Fault(kind, str(path), "; ".join(texts), RECONSTRUCT, row["partition"]))
-        return [row for row in rows if row["head"] is not None]
+            if path.exists() and str(path) not in self.layout:
+                kind = kinds.idx_kind(row["texts"], *_start(path))
+                self.faults.append(Fault(kind, str(path), "; ".join(row["texts"]), RECONSTRUCT, row["partition"]))
 
-    def _look_at_heads(self, rows: list[dict[str, Any]]) -> None:
+    def _wrong_heads(self) -> None:
         """Names, places, ids, quota roots and rights."""
-        sources = [plantasks.source_of(row, self.folder(row["partition"])) for row in rows]
-        limits = {name: limits_of(sources, name) for name in self.manifest.partitions}
-        sure = {(source.partition, source.head.owner) for source in sources if source.found and (
-            source.name.is_inbox() or not source.head.owner)}       # the others' limits may be lost
-        whole = [(row, source) for row, source in zip(rows, sources, strict=True)
-                 if source.found and source.path.exists()]           # or it went to another place just now
-        elsewhere = [source for row, source in whole if kinds.misplaced(
-            self.folder(source.partition), row["path"], source.head, reading.owner_place)]
-        self.faults += [Fault("idx-place", str(source.path), f"it is that of {source.head.name}", APPLY,
-                              source.partition) for source in elsewhere]
-        wrong = {source.path for source in elsewhere}
-        whole = [(row, source) for row, source in whole if source.path not in wrong]
-        older = {(partition, path) for partition, path, _ in kinds.several(
-            ((source.head.store, source.head.id), source.partition, source.head.written, row["path"])
-            for row, source in whole)}
-        for row, source in whole:
-            path = str(source.path)
-            if (source.partition, row["path"]) in older:
-                self.faults.append(Fault("idx-id", path, f"a newer file of mailbox {source.head.id} is there", APPLY,
-                                         source.partition))
-            else:
-                self.files[path] = source.head.name
-                self.faults += kinds.head_faults(source.partition, path, source.head,
-                                                     _root(source, limits[source.partition], sure))
-        for finding in self.plan.findings():
-            if finding.what.startswith("another mailbox has this name"):
-                self.faults.append(Fault("mailbox-name", finding.where, finding.what, finding.repair))
-
-    def _pieces(self, partition: str, known: Facts) -> _Files:
-        """The records that refer to message files that are not there, or that are not as long as they should be."""
-        files = _Files()
-        columns = ["path", "name", "unused", "fields"]
-        for row in self.plan.rows("pieces", columns, partition=partition):
-            if not row["unused"]:
-                continue
-            unused = np.frombuffer(row["unused"], ROW)
-            fields = {item["number"]: len(item["octets"]) for item in row["fields"] or ()}
-            _, there = known.find(unused["digest"])
-            octets = kinds.file_octets(unused, fields)
-            for at, record in enumerate(unused):
-                if not there[at]:
-                    files.add(row["name"], record, int(octets[at]))
-            if there.any():
-                first = int(unused["uid"][there][0])
-                self.faults.append(Fault(
-                    "idx-fit", str(self.folder(partition) / row["path"]), f"{np.count_nonzero(there)} records do not "
-                    f"fit their message files: first UID {first}", RECONSTRUCT, partition))
-        return files
+        for head in self.suspected.wrong_heads():
+            self.faults += faults_of(head, str(self.folder(head.partition) / head.path))
+        self.faults += [Fault("mailbox-name", row["place"], row["what"], row["repair"])
+                        for row in self.suspected.names_twice()]
 
     # Message files
 
-    def _message_files(self, partition: str, known: Facts, files: _Files) -> None:
+    def _message_files(self, lost: dict[tuple[str, bytes], Lost]) -> None:
         """Files that are not what their names say, and names without files."""
-        folder, damaged = self.folder(partition), set()
+        damaged: set[tuple[str, bytes]] = set()
         rows = []
-        for row in self._damaged(partition):
-            path, digest, what = folder / row["path"], row["digest"], row["findings"][0]["what"]
+        for row in self.suspected.damaged_files():
+            path = self.folder(row["partition"]) / row["path"]
             if str(path) in self.layout:
-                damaged.add(digest)
+                damaged.add((row["partition"], row["digest"]))
             elif path.is_dir():
-                self.faults.append(Fault("message-folder", str(path), what, RECONSTRUCT, partition))
-            elif os.path.lexists(folder / row["path"]):
+                self.faults.append(Fault("message-folder", str(path), row["what"], RECONSTRUCT, row["partition"]))
+            elif os.path.lexists(path):
                 rows.append(row)
-        missing, there = _Some(lambda digest: self._is_missing(partition, digest, files)), _Some(
-            lambda digest: bool(known.find(np.frombuffer(digest, "V32"))[1][0]))
+        whole = self.suspected.whole() if rows else set()
         for row in rows:
+            partition, digest = row["partition"], row["digest"]
+            missing = _Some(partial(self._is_missing, partition, lost=lost))
+            there = {each for place, each in whole if place == partition}
             found = kinds.Damaged(-1 if row["likely"] is None else row["octets"], row["likely"])
-            path, digest = str(folder / row["path"]), row["digest"]
-            what = row["findings"][0]["what"]
+            path = str(self.folder(partition) / row["path"])
             in_place = digest is not None and path == self._path(partition, digest)
-            kind, right = kinds.damaged_file(found, self._octets(partition, digest, files) if in_place else None,
-                                                 missing, there)
+            octets = self._octets(partition, digest, lost) if in_place else None
+            kind, right = kinds.damaged_file(found, octets, missing, there)
             if right is not None:
                 self._found_elsewhere(partition, right, path)
             elif kind == "message-stranger":
-                self.faults.append(Fault(kind, path, what, SWEEP, partition))
+                self.faults.append(Fault(kind, path, row["what"], SWEEP, partition))
             elif digest is not None:
-                damaged.add(digest)
-                self.faults.append(Fault(kind, message_at(digest), f"{what} ({files.records.get(digest, 0)} records)",
-                                         RESTORE, partition))
-        self._misplaced(partition)
-        for digest in sorted(files.octets.keys() - damaged - {digest for place, digest in self.found.misnamed
-                                                           if place == partition}):
-            if self._is_lost(partition, digest):
-                self.faults.append(kinds.missing(digest, files.records[digest], files.first[digest], partition))
+                damaged.add((partition, digest))
+                records = lost[partition, digest].records if (partition, digest) in lost else 0
+                self.faults.append(Fault(kind, message_at(digest), f"{row['what']} ({records} records)", RESTORE,
+                                         partition))
+        self._misplaced()
+        for place in sorted(lost.keys() - damaged - self.found.misnamed.keys()):
+            if self._is_lost(*place):
+                one = lost[place]
+                self.faults.append(kinds.missing(one.digest, one.records, f"{one.name}, UID {one.uid}", one.partition))
 
-    def _damaged(self, partition: str) -> Iterator[dict[str, Any]]:
-        test = (pc.field("partition") == partition) & ~pc.is_valid(pc.field("trace"))
-        table = self.plan.dataset("messages").to_table(columns=["path", "digest", "octets", "likely", "findings"],
-                                                           filter=test)
-        yield from table.to_pylist()
-
-    def _misplaced(self, partition: str) -> None:
+    def _misplaced(self) -> None:
         """Whole files in folders that are not those of their digests."""
-        test = (pc.field("partition") == partition) & pc.is_valid(pc.field("trace")) & ~pc.field("staged")
-        folder = self.folder(partition)
-        for batch in self.plan.dataset("messages").to_batches(columns=["path"], filter=test):
-            column = batch["path"]          # messages/3/fa/3fa...
-            place = [pc.utf8_slice_codeunits(column, *span) for span in ((9, 10), (11, 13))]
-            wrong = pc.not_equal(pc.binary_join_element_wise(*place, ""), pc.utf8_slice_codeunits(column, 14, 17))
-            for path in column.filter(wrong).to_pylist():
-                digest = bytes.fromhex(path[-64:])
-                if os.path.exists(self._path(partition, digest)):
-                    self.faults.append(Fault("message-stranger", str(folder / path), "it is in its own folder as well",
-                                             SWEEP, partition))
-                else:
-                    self._found_elsewhere(partition, digest, str(folder / path))
+        for row in self.suspected.misplaced():
+            partition, digest = row["partition"], bytes.fromhex(row["path"][-64:])
+            path = str(self.folder(partition) / row["path"])
+            if os.path.exists(self._path(partition, digest)):
+                self.faults.append(Fault("message-stranger", path, "it is in its own folder as well", SWEEP, partition))
+            else:
+                self._found_elsewhere(partition, digest, path)
 
     def _found_elsewhere(self, partition: str, digest: bytes, path: str) -> None:
         self.found.misnamed[partition, digest] = path
         self.misnamed[digest] = path
         self.faults.append(Fault("message-misnamed", path, f"it is {message_at(digest)}", APPLY, partition))
 
+    def _strangers(self, unknown: Iterable[tuple[str, bytes]]) -> None:
+        """Whole files that nobody knows."""
+        for partition, digest in unknown:
+            if (partition, digest) not in self.found.misnamed and os.path.exists(self._path(partition, digest)):
+                self.faults.append(Fault("message-stranger", self._path(partition, digest),
+                                         "nothing is known of this file", SWEEP, partition))
+
     def _path(self, partition: str, digest: bytes) -> str:
         name = digest.hex()
         return f"{self.folder(partition)}/messages/{name[0]}/{name[1:3]}/{name}"
 
-    def _octets(self, partition: str, digest: bytes, files: _Files) -> int | None:
+    def _octets(self, partition: str, digest: bytes, lost: Mapping[tuple[str, bytes], Lost]) -> int | None:
         """How many octets a message file has by the tables or the records."""
+        if (partition, digest) in lost:
+            return lost[partition, digest].octets
         record = self._record(partition, digest)
-        return files.octets.get(digest, record.size if record is not None else None)
+        return record.size if record is not None else None
 
-    def _is_missing(self, partition: str, digest: bytes, files: _Files) -> bool:
+    def _is_missing(self, partition: str, digest: bytes, *, lost: Mapping[tuple[str, bytes], Lost]) -> bool:
         """Whether something refers to that message, and its file is not where it belongs."""
         if os.path.exists(self._path(partition, digest)):
             return False
         record = self._record(partition, digest)
-        return digest in files.octets or record is not None and self._is_used(partition, digest, record)
+        return (partition, digest) in lost or record is not None and self._is_used(partition, digest, record)
 
     def _is_lost(self, partition: str, digest: bytes) -> bool:
         """Whether the file is not there, and (where the databases can be asked) still referred to."""
@@ -325,20 +253,22 @@ class _Verifying:
         return record is None or self._is_used(partition, digest, record) and here.files.locate(digest,
                                                                                            record.serial) is None
 
-    def _unused(self, partition: str, known: Facts) -> None:
-        """Whole files that no store.idx refers to: they wait for the purge, or nobody knows them."""
-        used = np.zeros(len(known.digests), np.bool_)
-        for batch in self.plan.batches("references", ["digest"], partition=partition):
-            used[known.find_column(batch["digest"])] = True
-        here = self._partition(partition)
-        for digest in known.digests[~used].tolist():
-            digest = digest.ljust(32, b"\0")
-            record = here.refs.find(digest) if here is not None else None
-            if here is None or record is not None:
-                self.found.waiting += here is None or record is None or not self._is_used(partition, digest, record)
-            elif (partition, digest) not in self.found.misnamed and os.path.exists(self._path(partition, digest)):
-                self.faults.append(Fault("message-stranger", self._path(partition, digest),
-                                         "nothing is known of this file", SWEEP, partition))
+
+def faults_of(head: WrongHead, path: str) -> Iterator[Fault]:
+    """What is wrong with a store.idx at that path."""
+    if head.misplaced:
+        yield Fault("idx-place", path, f"it is that of {head.name}", APPLY, head.partition)
+    if head.older:
+        yield Fault("idx-id", path, f"a newer file of mailbox {head.id} is there", APPLY, head.partition)
+    if head.foreign:
+        yield Fault("idx-partition", path, f"it says that it is on partition {head.foreign}", RECONSTRUCT,
+                    head.partition)
+    if head.root is not None:
+        yield Fault("idx-quota", path, f"it is charged to quota root {head.quota_root}, its name says {head.root}",
+                    RECONSTRUCT, head.partition)
+    if head.rights is not None:
+        yield Fault("idx-rights", path, f"{head.rights[0]} has the rights {head.rights[1]}", "mailbox acl",
+                    head.partition)
 
 
 @frozen(eq=False)
@@ -359,9 +289,3 @@ def _start(path: Path) -> tuple[bytes, int]:
     except OSError:
         return b"", 0
 
-
-def _root(source: Source, limits: dict[str, list[int]], sure: set[tuple[str, str]]) -> str | None:
-    """The quota root that a mailbox belongs to by its name; None when limits may be lost."""
-    if (source.partition, source.head.owner) not in sure:
-        return None
-    return root_of(source.name, {root for root in limits if SEPARATOR in root and not root.startswith(DOMAIN)})
