@@ -12,7 +12,7 @@ from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store import hosting, offload
-from store.accounts.base import Account, delivery_problem
+from store.accounts.base import Account, Status, delivery_problem
 from store.addresses import canonical
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
@@ -89,7 +89,7 @@ class Recipients:
 
         Raises StoreError with what the account's status says, ELSEWHERE.
         """
-        problem = delivery_problem(account.status)
+        problem = delivery_problem(account.status) if account.status is not Status.ACTIVE else None
         if problem is not None and not (ignore_quota and problem is Problem.OVER_QUOTA):
             raise StoreError(problem)
         if hosting.is_here(self.store, account):

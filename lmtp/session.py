@@ -48,6 +48,7 @@ from store.problems import tell_refusal
 from store.store import Store
 
 _RELAYS = Trust.RELAY, Trust.TRUSTED
+_BETWEEN = State.READY, State.STRANGER
 UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
 
 log = logging.getLogger(__name__)
@@ -99,8 +100,9 @@ class Session:
             while self._open:
                 line = self._stream.line_at_once(self._settings.command_limit)
                 if line is None:
-                    deadline = self._deadline
-                    if self._stream.await_input(deadline, idle=self._is_between):
+                    seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
+                    deadline = self._listener.clock() + seconds
+                    if self._stream.await_input(deadline, idle=self._state in _BETWEEN):
                         await INPUT             # here, where few functions must be entered again
                     line = self._stream.line_at_once(self._settings.command_limit)
                     if line is None:
@@ -154,23 +156,13 @@ class Session:
             self._found_trust = trust
         return self._found_trust
 
-    @property
-    def _is_between(self) -> bool:
-        return self._state is State.READY or self._state is State.STRANGER
-
-    @property
-    def _deadline(self) -> float:
-        """By when the next line must be there."""
-        seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
-        return self._listener.clock() + seconds
-
     async def _rest_of_line(self, deadline: float) -> bytes | None:
         """A line of which some has come, or that others are let in before; None when it was too long, and has been
         refused."""
         await self._stream.breathe()
         try:
             left = max(0.0, deadline - self._listener.clock())
-            return await self._stream.line(self._settings.command_limit, left, idle=self._is_between)
+            return await self._stream.line(self._settings.command_limit, left, idle=self._state in _BETWEEN)
         except LineTooLong:
             self._refuse(replies.LINE_TOO_LONG)
             return None

@@ -5,6 +5,7 @@ Inside, a mailbox is named by its owner and its path; the canonical text is "use
 """
 
 import re
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -18,6 +19,7 @@ INBOX = "INBOX"
 MAX_PATH = 900          # octets of a path in UTF-8, so that a canonical name fits any key and any path on disk
 MAX_COMPONENT = 240     # octets of one level: it becomes the name of a folder
 MAX_DEPTH = 40          # levels
+REMEMBERED = 10_000     # paths that were found legal
 
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029%*\ud800-\udfff]")       # RFC 6855 §3, RFC 9051 §5.1
 # What is not seen, or has a reader see something else: controls, line ends, direction and format (RFC 5198 §2, RFC 8264
@@ -100,6 +102,7 @@ def new_name(name: MailboxName) -> MailboxName:
     return name
 
 
+@lru_cache(maxsize=REMEMBERED)
 def legal_path(path: str) -> str:
     """The path with INBOX in its canonical case (RFC 3501 §5.1). Raises NameProblem."""
     if _FORBIDDEN.search(path):

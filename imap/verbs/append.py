@@ -165,9 +165,8 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
 def _first(session: Session, wanted: Message) -> Arriving:
     try:
         head = Head(wanted.frame)
-        reason = why_not(head.entry, session.state)
-        if reason:
-            raise SyntaxProblem(reason)
+        if session.state not in head.entry.states:
+            raise SyntaxProblem(why_not(head.entry, session.state))
         command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
@@ -183,14 +182,16 @@ async def append(session: Session, command: Append) -> Reply:
         if arriving.failure is not None:
             raise arriving.failure
         entry = _as_shared_now(session, arriving.entry)
-        targets = [_target(session, entry, one) for one in command.messages]
-        if len(targets) == 1:
-            outcome, = await durable.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
+        if len(command.messages) == 1:
+            message, = command.messages
+            target = _target(session, entry, message)
+            outcome, = await durable.deliver(session.store, arriving.messages[0], (target,), message.date)
             if isinstance(outcome, StoreError):
                 raise outcome
             assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
             uids = [outcome.uid]
         else:
+            targets = [_target(session, entry, one) for one in command.messages]
             dates = [one.date for one in command.messages]
             uids = await session.patiently(durable.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))

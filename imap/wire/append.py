@@ -64,15 +64,15 @@ def parse_next_message(text: bytes, before: bytes) -> Appended:
 
 def _message(scan: Scanner) -> Appended:
     scan.space()
-    flags = NO_FLAGS
-    if scan.looks_at(b"("):
-        flags = flag_list(scan)
-        scan.space()
-    received = None
-    if scan.looks_at(b'"'):
-        received = date_time(scan)
-        scan.space()
-    in_utf8 = scan.match(_UTF8) is not None
+    flags, received, in_utf8 = NO_FLAGS, None, False
+    if scan.text[scan.at:scan.at + 1] not in (b"{", b"~"):
+        if scan.looks_at(b"("):
+            flags = flag_list(scan)
+            scan.space()
+        if scan.looks_at(b'"'):
+            received = date_time(scan)
+            scan.space()
+        in_utf8 = scan.match(_UTF8) is not None
     if in_utf8 and not scan.looks_at(b"~"):
         raise SyntaxProblem("A literal of octets is expected here")
     literal, came = scan.announced()

@@ -45,10 +45,12 @@ class Done(Deferred[None]):
 
 @define(eq=False)
 class Running:
-    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch."""
+    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, `ended` is called
+    when it has come to its end."""
 
     coroutine: Coroutine[Any, None, None]
     failed: Callable[[BaseException], None]
+    ended: Callable[[], None] = lambda: None
     _step: Callable[[None], Any] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -59,6 +61,7 @@ class Running:
         try:
             event = self._step(None)
         except StopIteration:
+            self.ended()
             return
         except BaseException as error:
             self.failed(error)
@@ -71,6 +74,7 @@ class Running:
         try:
             event = self.coroutine.throw(reason)
         except StopIteration:
+            self.ended()
             return
         except BaseException as error:
             self.failed(error)

@@ -60,7 +60,9 @@ class KernelSyncs:
         self._most = most
         self._under_way = 0
         self._waiting: deque[tuple[int, Ended]] = deque()
-        reactor.addReader(self)
+        once_each = getattr(reactor, "add_signalled", None)     # the server's own: see there
+        self._must_read = once_each is None
+        (once_each or reactor.addReader)(self)
 
     @classmethod
     def of(cls, reactor: Any) -> "KernelSyncs | None":
@@ -111,8 +113,9 @@ class KernelSyncs:
 
     def doRead(self) -> None:
         """Some have ended."""
-        self._context.poll()
-        self._context.process_events()
+        if self._must_read:
+            self._context.poll()
+        self._context.process_events()          # all that have ended: it takes more than SYNCS at a time
         while self._waiting and self._under_way < self._most:
             handle, ended = self._waiting.popleft()
             self.sync(handle, ended)

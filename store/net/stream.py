@@ -272,7 +272,17 @@ class Stream(Waits):
         self._plain = isinstance(self._transport, tcp.Connection) and not self._transport.TLS
         self._transport.registerProducer(self, True)
         self._turn = self._clock.seconds()
-        self._running = Running(self._converse(), self._failed)
+        if getattr(self._transport, "surplus", False):      # see `tools.server.process.accepting`
+            self._admission.counted["connections turned away"] += 1
+            self.write(self._factory.full)
+            self.close()
+            return
+        try:
+            self._session = self._factory.start(self)
+        except Exception as error:
+            self._failed(error)
+            return
+        self._running = Running(self._session.run(), self._failed, self.close)
         self._running.go_on()
 
     def dataReceived(self, data: bytes) -> None:
@@ -330,24 +340,17 @@ class Stream(Waits):
 
     # Inside
 
-    async def _converse(self) -> None:
-        if getattr(self._transport, "surplus", False):      # see `tools.server.process.accepting`
-            self._admission.counted["connections turned away"] += 1
-            self.write(self._factory.full)
-            self.close()
-            return
-        self._session = self._factory.start(self)
-        try:
-            await self._session.run()
-        except LimitReached as limit:               # of a server whose sessions do not say so
-            refusallines.refused(refusallines.LIMIT, self.peer, limit.user, self._admission.limits.server, limit.public)
-        except (ConnectionLost, TimedOut, Stopping) as reason:
-            log.debug("%s ended: %s", self.id, type(reason).__name__)
-        self.close()
-
     def _failed(self, error: BaseException) -> None:
-        log.error("%s: a session failed", self.id, exc_info=error)
-        self.abort()
+        """What the session did not catch."""
+        if isinstance(error, LimitReached):         # of a server whose sessions do not say so
+            refusallines.refused(refusallines.LIMIT, self.peer, error.user, self._admission.limits.server, error.public)
+        elif isinstance(error, ConnectionLost | TimedOut | Stopping):
+            log.debug("%s ended: %s", self.id, type(error).__name__)
+        else:
+            log.error("%s: a session failed", self.id, exc_info=error)
+            self.abort()
+            return
+        self.close()
 
     async def _more(self, deadline: float, idle: bool = False) -> None:
         self._begin_waiting(deadline, idle)

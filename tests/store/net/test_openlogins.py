@@ -26,7 +26,7 @@ from store.mailboxes.firstuse import inbox
 from store.net import authentication
 from store.net.authentication import Authenticator
 from store.net.notify import POLL
-from store.net.openlogins import CUT_OFF, LOOK, TURNS, OpenLogin, OpenLogins
+from store.net.openlogins import CUT_OFF, GLANCE, LOOK, TURNS, OpenLogin, OpenLogins
 from store.users import lifecycle, restorable
 from store.values import Secret
 from tests.conftest import MEMORY
@@ -183,6 +183,19 @@ def test_no_command_goes_on_though_no_news_come(quiet, change, protocol):
     quiet.store.news.hear([number for number in quiet.store.news.subscribed() if number % POLL < POLL])    # as a minute
     polled.settle()
     assert polled.received().startswith(farewell[protocol]) and polled.closed
+
+
+@pytest.mark.parametrize("protocol", ["imap", "pop3"])
+def test_who_waits_hears_of_it_in_a_second_though_no_news_come(quiet, change, protocol):
+    """The hint to this process was lost: nobody says anything, and nobody is told."""
+    name, make, farewell = change
+    if name in ("rules", "mechanism", "domain"):        # these are no rows of users'
+        return
+    wire = quiet.connect(protocol)
+    make(quiet.store)
+    quiet.clock.advance(GLANCE)
+    wire.settle()
+    assert wire.received().startswith(farewell[protocol]) and wire.closed
 
 
 def test_who_has_the_new_password_goes_on(place):

@@ -93,3 +93,18 @@ def test_what_is_not_caught_is_told_once(way):
         run.running.fail(ValueError("bug"))
     error, = run.failures
     assert isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_its_end_is_told_once_and_is_no_failure(fails):
+    told = []
+
+    async def work():
+        await INPUT
+        if fails:
+            raise OSError("disk")
+    running = Running(work(), lambda error: told.append(str(error)), lambda: told.append("ended"))
+    running.go_on()
+    assert told == []
+    running.go_on()
+    assert told == ["disk" if fails else "ended"]

@@ -5,6 +5,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -26,6 +27,7 @@ from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
+from tools.server.process.reactor import Reactor as ServerReactor
 
 INBOX = MailboxName("alice", "INBOX")
 
@@ -104,6 +106,25 @@ def test_more_than_the_kernel_takes_wait_for_their_turn(tmp_path: Path) -> None:
     for done in all_of_them:                                            # also with the file closed by its owner
         reactor.run_until(done)
     assert [done.result for done in all_of_them] == [None] * 9
+
+
+def test_the_loop_of_a_server_hears_once_of_each_that_has_ended(tmp_path: Path) -> None:
+    """EPOLLET in epoll_ctl(2): a signal that nobody reads is told once, and the next one is told, too."""
+    loop: Any = ServerReactor()
+    kernel = KernelSyncs(loop, most=2)
+    reads = []
+    kernel.doRead = lambda: reads.append(KernelSyncs.doRead(kernel))
+    with (tmp_path / "file").open("wb") as file:
+        for count in (1, 9, 1):
+            all_of_them = [synced(kernel, file.fileno()) for _ in range(count)]
+            while not all(done.called for done in all_of_them):
+                loop.doPoll(60)
+            assert [done.result for done in all_of_them] == [None] * count
+    told = len(reads)
+    assert 3 <= told <= 11
+    loop.doPoll(0)
+    assert len(reads) == told
+    loop._poller.close()
 
 
 def test_without_descriptors_it_is_synced_at_once(tmp_path: Path, faults: Faults) -> None:

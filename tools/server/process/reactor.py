@@ -2,7 +2,7 @@
 for timers that are not due: both together cost as much as a small command does. Our logs do not use that context."""
 
 import logging
-from select import EPOLLIN
+from select import EPOLLET, EPOLLIN
 from typing import Any, cast
 
 from twisted.internet.epollreactor import EPollReactor
@@ -50,6 +50,13 @@ class Reactor(EPollReactor):
                         disconnect(connection, error, True)
 
     doIteration = doPoll
+
+    def add_signalled(self, reader: Any) -> None:
+        """`addReader` for an eventfd that is not read: its `doRead` is called after each signal, once (EPOLLET in
+        epoll_ctl(2)), and must take all that there is."""
+        add: Any = self.addReader
+        add(reader)
+        self._poller.modify(reader.fileno(), EPOLLIN | EPOLLET)
 
 
 def install() -> Reactor:
