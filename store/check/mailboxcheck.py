@@ -1,6 +1,7 @@
 """The mailboxes of a partition: figures, records, what was expunged, readers' own flags; and quota roots."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,6 +197,8 @@ def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
     """Header fields that messages have of their own: each has one number, up to the last one."""
     for number in partition.private_headers.wrong(txn):
         yield Finding("they have another number, or it will be given again", f"header fields {number}")
+    for message in partition.private_headers.left_over(partial(partition.refs.has, txn=txn), txn):
+        yield Finding("header fields are kept for a message that is no more", f"message {message.hex()}")
 
 
 def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -> Iterator[Finding]:

@@ -32,22 +32,21 @@ class FileCopier:
     target: Partition
     side_by_side: SideBySide = one_by_one
     incoming: BatchStore = field(init=False)
-    _heads: dict[int, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.incoming = BatchStore(self.target, self.side_by_side)
 
-    def private_headers(self, rows: Rows) -> dict[int, int]:
-        """The numbers that the header fields of these records' own have on the target, by those that they have here.
+    def numbered(self, rows: Rows) -> Rows:
+        """These records, whose messages are the target's by now, with the numbers that their own header fields have
+        there.
 
         Raises StoreError CORRUPT when the source has none of such a number, LIMIT.
         """
-        new = {number: self.source.private_headers.find(number) for number in np.unique(rows["head"]).tolist()
-               if number and number not in self._heads}
-        if new:
-            there = self.target.transact(lambda txn: txn.partition.private_headers.numbers(new.values(), txn.handle))
-            self._heads.update((number, there[octets]) for number, octets in new.items())
-        return self._heads
+        fields = {number: self.source.private_headers.find(number) for number in np.unique(rows["head"]).tolist()
+                  if number}
+        there = self.target.transact(lambda txn: txn.partition.private_headers.numbers_for(rows, fields, txn.handle)
+                                     ) if fields else {}
+        return renumbered(rows, there)
 
     def copy_files(self, wanted: Mapping[Message, int]) -> dict[Message, CopiedFile]:
         """See that the target has these messages; what they are there. For a thread: it may take long.
@@ -131,10 +130,10 @@ def messages_of(rows: Rows) -> Iterable[Message]:
     return zip(rows["digest"].tolist(), rows["header_length"].tolist(), strict=True)
 
 
-def translated(rows: Rows, found: Mapping[Message, CopiedFile], private_headers: Mapping[int, int]) -> Rows:
-    """The records as they are on the other partition."""
+def translated(rows: Rows, found: Mapping[Message, CopiedFile]) -> Rows:
+    """The records with the messages of the other partition."""
     there = [found[message] for message in messages_of(rows)]
-    new = renumbered(rows, private_headers)
+    new = rows.copy()
     if there:
         new["digest"] = np.frombuffer(b"".join([copied.digest for copied in there]), rows.dtype["digest"])
         new["serial"] = [copied.serial for copied in there]
@@ -153,6 +152,6 @@ def copy_rows(copier: FileCopier, parts: Sequence[Rows], until: int | None = Non
             found = copier.copy_files({message: when for rows in parts for message in messages_of(rows)})
         except NotCopied:
             continue
-        return [translated(rows, found, copier.private_headers(rows)) for rows in parts]
+        return [copier.numbered(translated(rows, found)) for rows in parts]
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 

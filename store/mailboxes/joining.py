@@ -32,6 +32,7 @@ from store.partition.transactions import WriteTxn, places
 from store.search.projection import digests
 from store.store import Store
 from store.tables.index import Rows, take
+from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord, tally
 
 log = logging.getLogger(__name__)
@@ -354,12 +355,12 @@ def _translated(partition: Partition, rows: Rows, ways: dict[bytes, _Way]) -> Ro
     kept = np.array([text is not None for text in texts], np.bool_)
     new = take(rows, kept)
     pairs = [(way, text) for way, text in zip(found, texts, strict=True) if way is not None and text is not None]
-    own = {text for way, text in pairs if not way.before.endswith(text)}
-    numbers = partition.transact(lambda txn: txn.partition.private_headers.numbers(sorted(own),
-                                                                                   txn.handle)) if own else {}
+    own: dict[bytes, int] = {}                      # texts, and the numbers that stand for them in `new` until then
     for row, (way, text) in zip(new, pairs, strict=True):
         in_file = way.before.endswith(text)         # what the file has before the content may be just that
         row["digest"], row["serial"] = way.group.digest, way.serial
         row["header_length"] = way.trace - len(text) if in_file else way.trace
-        row["head"] = 0 if in_file else numbers[text]
-    return new
+        row["head"] = 0 if in_file else own.setdefault(text, len(own) + 1)
+    fields = {number: text for text, number in own.items()}
+    return renumbered(new, partition.transact(lambda txn: txn.partition.private_headers.numbers_for(
+        new, fields, txn.handle)) if fields else {})

@@ -324,3 +324,11 @@ def correct_headers(partition: Partition) -> Iterator[Correction]:
     wrong = transact(partition.env, partition.private_headers.correct)
     if wrong:
         yield Correction(f"{wrong} header fields of single messages had another number", f"partition {partition.name}")
+
+    def forget(txn: Txn) -> list[bytes]:
+        over = partition.private_headers.left_over(partial(partition.refs.has, txn=txn), txn)
+        partition.private_headers.forget(over, txn)
+        return over
+
+    for message in transact(partition.env, forget):
+        yield Correction("header fields were kept for a message that is no more", f"message {message.hex()}")

@@ -27,6 +27,7 @@ from store.partition.transactions import WriteTxn
 from store.rebuild.desired import DesiredMailbox, Own
 from store.rebuild.repair import ALL_FLAGS
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
+from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MAX_KEYWORDS, MailboxState, gained, keyword_bits
 from store.tables.uidls import is_legal
@@ -159,29 +160,27 @@ class Contents:
     def translated(self, rows: Rows, private_headers: Mapping[int, bytes]) -> tuple[Rows, NDArray[np.bool_]]:
         """Records as they are on this partition, and which of all of them could be had; `private_headers` are their own
         header fields by the numbers that they have. `keep` comes first. Raises StoreError LIMIT."""
-        numbers = self.partition.transact(lambda txn: txn.partition.private_headers.numbers(
-            sorted(private_headers.values()), txn.handle)) if private_headers else {}
-        there = {number: (numbers[octets], len(octets)) for number, octets in private_headers.items()} | {0: (0, 0)}
+        there = {0: 0} | {number: len(octets) for number, octets in private_headers.items()}
         found: dict[tuple[bytes, int, bool], CopiedFile | None] = {}
-        copied, own = [], []
+        copied = []
         for digest, size, header_length, head in zip(*(rows[name].tolist() for name in ("digest", "size",
                                                                                         "header_length", "head")),
                                          strict=True):
-            number, octets = there.get(head, (0, -1))
+            octets = there.get(head, -1)
             key = digest, size - octets, header_length > 0
             if key not in found:
                 found[key] = self.find(digest, size - octets, bare=header_length > 0) if octets >= 0 else None
             copied.append(found[key])
-            own.append(number)
         had = np.array([each is not None for each in copied], np.bool_)
         new = take(rows, had)
         if len(new):
-            new["head"] = np.array(own, np.uint32)[had]
             new["digest"] = np.frombuffer(b"".join([each.digest for each in copied if each]), ROW["digest"])
             new["serial"] = [each.serial for each in copied if each]
             new["header_length"] = [each.header_length for each in copied if each]
             new["spare"] = 0
-        return new, had
+        numbers = self.partition.transact(lambda txn: txn.partition.private_headers.numbers_for(
+            new, private_headers, txn.handle)) if private_headers else {}
+        return renumbered(new, numbers), had
 
 
 def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]:

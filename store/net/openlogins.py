@@ -2,9 +2,9 @@
 
 The truth is the user's row. A session asks `OpenLogin.require` before each command, which looks at the row when the
 last look is older than LOOK, or there has been news: so no command is carried out with rights that were taken away
-longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that waits
-for its client ends at once. That is a hint, and can be lost: each row is looked at once a minute without one
-(`notify.POLL`).
+longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that
+waits for its client ends at once. That is a hint, and can be lost: as long as there are sessions, the rows of all are
+compared after each second in which the list of mailboxes and users has changed (GLANCE).
 
 A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when the
 account may not log in any more, is gone, has another name, or is on another back end; when its access rules, those of
@@ -43,6 +43,7 @@ LOOK = 0.5              # seconds for which a look at the row is believed
 CUT_OFF = 1.0           # seconds after which a session that is in the middle of a command is cut off
 SPREAD = 500            # logins that are looked at in one turn when all must be,
 TURNS = 0.02            # and seconds between two such turns
+GLANCE = 1.0            # seconds between two looks whether anything has changed of which no news have come
 RETRY = 30.0            # seconds for which a directory is left alone that has not answered
 USE_INTERVAL = 60       # seconds between two looks at who is logged in
 USERS = 200             # users of whom a transaction notes that
@@ -84,7 +85,8 @@ class OpenLogin:
               ) -> "OpenLogin":
         """The session has begun. `changed` is called when the account may have changed, and the login holds."""
         made = cls(store, admitted, changed, cuts)
-        made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear) for user in made.users]
+        made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear, made.is_behind)
+                             for user in made.users]
         OpenLogins.of(store).add(made)
         return made
 
@@ -125,6 +127,11 @@ class OpenLogin:
         if self.ended is not None:
             raise self.ended
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the rows are those that it has looked at."""
+        return all(self._store.directory.is_still(user, row) for user, row in self._rows.items())
+
     def leave(self) -> None:
         """The session has ended, or somebody else is to log in."""
         self._open = False
@@ -137,6 +144,14 @@ class OpenLogin:
         if not self._heard and self._open:
             self._heard, self.trusted_until = True, -math.inf
             self.clock.callLater(0, self._answer)
+
+    def is_behind(self) -> bool:
+        """Whether something has changed that it has not heard of: then it must `hear`."""
+        if not self._open or self.ended is not None:
+            return False
+        before = dict(self._rows)
+        ended, self.ended = self._look(), None
+        return ended is not None or any(self._rows[user] is not row for user, row in before.items())
 
     # Inside
 
@@ -205,12 +220,15 @@ class OpenLogins:
     _all: set[OpenLogin] = field(factory=set, init=False)
     _domains: dict[str, dict[OpenLogin, None]] = field(factory=dict, init=False)
     _unsubscribe: dict[str, Callable[[], None]] = field(factory=dict, init=False)       # by domain
+    _rules: dict[str, str] = field(factory=dict, init=False)        # of each domain, as they were when last looked at
     _asked: dict[str, float] = field(factory=dict, init=False)      # when, by user; of those who have sessions
     _epoch: bytes = field(default=b"", init=False)
     _used: dict[str, bool] = field(factory=dict, init=False)    # who has logged in, and whether something was read
     _noted: dict[str, bool] = field(factory=dict, init=False)   # of the day
     _day: int = field(default=0, init=False)
     _left_alone_until: float = field(default=-math.inf, init=False)
+    _version: tuple[int, int] = field(default=(0, 0), init=False)       # of the list when it was last glanced at
+    _glancing: bool = field(default=False, init=False)
 
     @classmethod
     def of(cls, store: Store) -> "OpenLogins":
@@ -220,13 +238,18 @@ class OpenLogins:
     def add(self, login: OpenLogin) -> None:
         """One has begun."""
         self._all.add(login)
+        if not self._glancing:
+            self._glancing = True
+            login.clock.callLater(GLANCE, self._glance, login.clock)
         if login.is_use:
             self._used.setdefault(login.admitted.account.user, False)
         for domain in map(self.store.directory.domain, login.users):
             if domain not in self._domains:
                 self._domains[domain] = {}
+                self._rules[domain] = self._rules_of(domain)
                 self._unsubscribe[domain] = self.store.news.subscribe(
-                    changes.account(f"@{domain}"), partial(self._domain_changed, domain))
+                    changes.account(f"@{domain}"), partial(self._domain_changed, domain),
+                    partial(self._has_other_rules, domain))
             self._domains[domain][login] = None
 
     def discard(self, login: OpenLogin) -> None:
@@ -237,7 +260,7 @@ class OpenLogins:
         for domain in map(self.store.directory.domain, login.users):
             there = self._domains.get(domain, {})
             if there.pop(login, self) is None and not there:
-                del self._domains[domain]
+                del self._domains[domain], self._rules[domain]
                 self._unsubscribe.pop(domain)()
 
     def look_at_all(self) -> None:
@@ -245,7 +268,34 @@ class OpenLogins:
         self._look_at(list(self._all))
 
     def _domain_changed(self, domain: str) -> None:
+        self._rules[domain] = self._rules_of(domain)
         self._look_at(list(self._domains[domain]))
+
+    def _has_other_rules(self, domain: str) -> bool:
+        return self._rules_of(domain) != self._rules[domain]
+
+    def _rules_of(self, domain: str) -> str:
+        try:
+            return self.store.directory.domains.access(domain)
+        except ValueError:              # none can be made for it
+            return ""
+
+    def _glance(self, clock: Clock) -> None:
+        """Find out what no news have told."""
+        version = self.store.mailboxes.version()
+        if version != self._version:
+            self._version = version
+            self._compare(clock, list(self._all))
+        self._glancing = bool(self._all)
+        if self._glancing:
+            clock.callLater(GLANCE, self._glance, clock)
+
+    def _compare(self, clock: Clock, logins: list[OpenLogin]) -> None:
+        for login in logins[:SPREAD]:
+            if login in self._all and not login.is_current:
+                login.hear()
+        if rest := logins[SPREAD:]:
+            clock.callLater(TURNS, self._compare, clock, rest)
 
     def _look_at(self, logins: list[OpenLogin]) -> None:
         """Have all looked at, some in each turn of the event loop."""

@@ -121,9 +121,8 @@ def _is_owner(text: str) -> bool:
 
 def numbered(partition: Partition, rows: Rows, fields: Mapping[int, bytes]) -> Rows:
     """A copy of the records, whose own header fields get the numbers that the partition has for them."""
-    numbers = partition.transact(lambda txn: partition.private_headers.numbers(fields.values(), txn.handle)
-                                 ) if fields else {}
-    return renumbered(rows, {number: numbers[octets] for number, octets in fields.items()})
+    return renumbered(rows, partition.transact(
+        lambda txn: partition.private_headers.numbers_for(rows, fields, txn.handle)) if fields else {})
 
 
 def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:

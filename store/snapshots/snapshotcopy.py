@@ -52,5 +52,5 @@ def _numbered_as_now(snapshot: "SnapshotReader", name: str, rows: Rows) -> Rows:
     then = snapshot.private_headers(name, rows)
     if all(partition.private_headers.get(number) == octets for number, octets in then.items()):
         return rows
-    now = partition.transact(lambda txn: partition.private_headers.numbers(sorted(set(then.values())), txn.handle))
-    return renumbered(rows, {number: now[octets] for number, octets in then.items()})
+    return renumbered(rows, partition.transact(
+        lambda txn: partition.private_headers.numbers_for(rows, then, txn.handle)))

@@ -6,15 +6,15 @@ for none. A message is these octets, and then its file from `header_length` on.
 What a recipient's address says (Delivered-To) is in many messages: such a number is for ever, and nobody counts
 references; there is a row or two for each address that mail came to. The trace fields of one delivery are in records of
 one message file alone: their number is that message's own, and its rows go when the purge forgets the message, of which
-no record is left then. A number that is asked for without saying of which message is for ever from then on. No number
-is given twice.
+no record is left then; so is it where such records are moved, restored or imported to (`numbers_for`). A number that is
+asked for without saying of which message is for ever from then on. No number is given twice.
 
 The keys are of different lengths: number -> octets; digest of the octets -> number, and of which message it is, if of
 one; `_OWNED`, beginning of a message's digest, number -> nothing.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,7 @@ from attrs import define
 from numpy.typing import NDArray
 
 from store.errors import Problem, StoreError
-from store.tables.index import Rows
+from store.tables.index import Rows, take
 
 if TYPE_CHECKING:                   # who only looks at records needs no database
     from mboxlist.engine.btree import Table, Txn
@@ -55,10 +55,12 @@ class PrivateHeaders:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"header fields {number} are not known")
         return octets
 
-    def number(self, octets: bytes, txn: "Txn" = None) -> int | None:
-        """The number of these octets, if they have one."""
+    def number(self, octets: bytes, txn: "Txn" = None, *, lasting: bool = False) -> int | None:
+        """The number of these octets, if they have one, which with `lasting` is for ever."""
         data = self._table.get(_digest(octets), txn) if octets else bytes(4)
-        return None if data is None else int(_NUMBER.unpack_from(data)[0])
+        if data is None or lasting and len(data) > _NUMBER.size:
+            return None
+        return int(_NUMBER.unpack_from(data)[0])
 
     def numbers(self, every: Iterable[bytes], txn: "Txn", message: bytes = b"") -> dict[bytes, int]:
         """A number for each of these octets; those that have none get one. Raises StoreError LIMIT.
@@ -91,6 +93,23 @@ class PrivateHeaders:
             self._table.put(_LAST, last, txn)
         return found
 
+    def numbers_for(self, rows: Rows, fields: Mapping[int, bytes], txn: "Txn") -> dict[int, int]:
+        """A number here for each of these header fields, by the number that records have which come from elsewhere, and
+        whose messages are here already. Fields that records of one message alone have are that message's own. See
+        `numbers`."""
+        owners: dict[int, bytes] = {}
+        some = take(rows, rows["head"] != 0)
+        for number, digest in set(zip(some["head"].tolist(), some["digest"].tolist(), strict=True)):
+            owners[number] = digest if number not in owners else b""
+        by_owner: dict[bytes, list[int]] = {}
+        for number in fields:
+            by_owner.setdefault(owners.get(number, b""), []).append(number)
+        found: dict[int, int] = {}
+        for owner, numbers in sorted(by_owner.items()):
+            given = self.numbers([fields[number] for number in numbers], txn, owner)
+            found |= {number: given[fields[number]] for number in numbers}
+        return found
+
     def forget(self, messages: Iterable[bytes], txn: "Txn") -> None:
         """These messages (digests, in order) are no more, nor are the header fields that were theirs alone. Where no
         message has any this costs one look."""
@@ -118,6 +137,13 @@ class PrivateHeaders:
             self._table.delete(_digest(octets), txn)
             self._table.delete(number, txn)
         self._table.delete(key, txn)
+
+    def left_over(self, is_there: Callable[[bytes], bool], txn: "Txn" = None) -> list[bytes]:
+        """The beginnings of digests of messages that are not there, as that function says, though header fields are
+        kept as theirs alone."""
+        owners = {key[len(_OWNED):-_NUMBER.size] for key, _ in self._table.scan(_OWNED, txn=txn, hold=txn is not None)
+                  if len(key) == _OWNED_KEY and key.startswith(_OWNED)}
+        return sorted(owner for owner in owners if not is_there(owner))
 
     def put_back(self, private_headers: Mapping[int, bytes], txn: "Txn") -> None:
         """Where the table is lost: these octets have these numbers again; neither they nor smaller ones are given."""

@@ -14,8 +14,9 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from attrs import frozen
@@ -100,6 +101,11 @@ class References:
         if data is None:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(digest, data)
+
+    def has(self, beginning: bytes, txn: "Txn" = None) -> bool:
+        """Whether there is a message file on record whose digest begins so."""
+        with closing(cast("Any", self.messages.scan(beginning, txn=txn, hold=txn is not None))) as rows:
+            return any(key.startswith(beginning) for key, _ in itertools.islice(rows, 1))
 
     def figures(self, digests: NDArray[np.void], txn: "Txn" = None) -> NDArray[Any]:
         """The records of these message files (V32) as an array of STORED, all 0 for one that is not known: no arrival

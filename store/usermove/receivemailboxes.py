@@ -243,8 +243,7 @@ class Arrival:
     def _translated(self, partition: str, rows: Rows) -> Rows:
         """The records as they are here. `header_length` is where they come from the length of the trace header, or
         0."""
-        new = renumbered(rows, self._numbered(partition, rows))
-        found = []
+        new, found = rows.copy(), []
         for digest, header_length in zip(rows["digest"].tolist(), rows["header_length"].tolist(), strict=True):
             file = self._found.get((digest, header_length == 0)) or self._found.get((digest, False))
             if file is None:
@@ -255,20 +254,23 @@ class Arrival:
             new["serial"] = [each.serial for each in found]
             new["header_length"] = [each.header_length for each in found]
             new["spare"] = 0
+        new = renumbered(new, self._numbered(partition, new))
         self._compare_sizes(new)
         return new
 
     def _numbered(self, partition: str, rows: Rows) -> dict[int, int]:
+        """The numbers here of the header fields that these records have, whose messages are here."""
         numbers = [number for number in np.unique(rows["head"]).tolist() if number]
-        missing = [number for number in numbers if (partition, number) not in self._numbers]
-        if any((partition, number) not in self._heads for number in missing):
+        if any((partition, number) not in self._heads.keys() | self._numbers.keys() for number in numbers):
             raise BadMessage("header fields have not been sent")
-        if missing:
-            every = [self._heads[partition, number] for number in missing]
-            there = self.partition.transact(lambda txn: self.partition.private_headers.numbers(every, txn.handle))
-            for number in missing:
-                self._numbers[partition, number] = there[self._heads.pop((partition, number))]
-        return {number: self._numbers[partition, number] for number in numbers}
+        headers = self.partition.private_headers
+        fields = {number: self._heads.get((partition, number)) or headers.find(self._numbers[partition, number])
+                  for number in numbers}
+        there = self.partition.transact(lambda txn: headers.numbers_for(rows, fields, txn.handle)) if fields else {}
+        for number in there:
+            self._numbers[partition, number] = there[number]
+            self._heads.pop((partition, number), None)
+        return there
 
     def _compare_sizes(self, rows: Rows) -> None:
         """Raises StoreError CORRUPT when a message is not as long as its record says."""

@@ -14,6 +14,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
+from store.mend.leftovers import correct_headers
 from store.opening import open_store
 from store.partitions import volumes
 from store.quota import roots
@@ -235,6 +236,46 @@ def test_on_another_partition(store):
                                             remove=False))
     assert texts(store, CAROL) == before
     assert check(store) == []
+
+
+def test_they_go_with_the_message_on_another_partition(store):
+    """Not so what an address says: other messages have it."""
+    volumes.add(store, "second")
+    carol = firstuse.inbox(store, store.directory.add("carol", "*", partition="second"))
+    for body in (BODY, BODY + b"x"):
+        deliver(store, body, BOB, trace=trace(1))
+        deliver(store, body, ALICE, trace=trace(2 + len(body)))
+        deliver(store, body, ALICE, header=TO)
+    offload.now(crosspartition.copy_durably(store, box(store).entry, carol, box(store).rows["uid"], remove=True))
+    partition = store.partition_of(carol)
+    kept = lambda: sorted(octets for number, octets in partition.private_headers.all() if number)   # noqa: E731
+    assert kept() == sorted([to(ALICE), trace(2 + len(BODY)), trace(3 + len(BODY))])
+    remove(store, carol, store.open_mailbox(carol).rows["uid"])
+    let_go(store, 2**31)
+    purge(partition, 2**31)
+    assert kept() == [to(ALICE)] and check(store) == []
+
+
+def test_an_address_that_was_a_moved_messages_own_is_everybodys_by_a_delivery(store):
+    """The first message that has it is purged; the second keeps it."""
+    volumes.add(store, "second")
+    carol = firstuse.inbox(store, store.directory.add("carol", "*", partition="second"))
+    deliver(store, BODY, ALICE, header=TO)
+    offload.now(crosspartition.copy_durably(store, box(store).entry, carol, box(store).rows["uid"], remove=True))
+    deliver(store, b"Subject: other\r\n\r\n", CAROL, header=to(ALICE))
+    remove(store, carol, [1])
+    let_go(store, 2**31)
+    purge(store.partition_of(carol), 2**31)
+    assert texts(store, CAROL) == [to(ALICE) + b"Subject: other\r\n\r\n"] and check(store) == []
+
+
+def test_what_is_kept_for_no_message_is_found_and_let_go(store):
+    partition = store.partitions["primary"]
+    partition.transact(lambda txn: partition.private_headers.numbers([trace(7)], txn.handle, b"m" * 32))
+    finding, = check(store)
+    assert finding.what == "header fields are kept for a message that is no more"
+    assert [one.what for one in correct_headers(partition)] == ["header fields were kept for a message that is no more"]
+    assert numbers(store) == {} and check(store) == []
 
 
 def test_a_snapshot_shows_and_gives_them_after_the_purge(store):

@@ -123,7 +123,7 @@ def test_a_driver_that_is_killed_and_started_again(spark, root, tmp_path, wanted
     def drive(dies):
         return subprocess.run(
             [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS), str(root), str(plan), dies],
-            env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT * 3).returncode
+            env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT).returncode
 
     try:
         assert drive("dies") == -signal.SIGKILL

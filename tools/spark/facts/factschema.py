@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tools.spark.source.schema import NUMBER, TABLES, TEXT, TEXTS, TIME, Column
+from tools.spark.source.schema import NUMBER, TABLES, TEXT, TEXTS, TIME, Column, arrow_schema
 
 VERSION = 2
 
@@ -59,5 +59,4 @@ FACTS: dict[str, tuple[Column, ...]] = {
 
 def fact_schema(table: str, columns: Sequence[str] = ()) -> pa.Schema:
     """The Arrow schema of a table of facts, or of these columns of it."""
-    known = {column.name: column.type for column in FACTS[table]}
-    return pa.schema([pa.field(name, known[name]) for name in columns or known])
+    return arrow_schema(FACTS[table], columns)

@@ -132,12 +132,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
 }
 
 
+def arrow_schema(columns: Sequence[Column], names: Sequence[str] = ()) -> pa.Schema:
+    """The Arrow schema of these columns, or of those of them that have these names, in their order."""
+    known = {column.name: column.type for column in columns}
+    return pa.schema([pa.field(name, known[name]) for name in names or known])
+
+
 def schema(table: str, columns: Sequence[str] = ()) -> pa.Schema:
     """The Arrow schema of a table, or of these columns of it. Raises ValueError for a name that there is not."""
     if table not in TABLES:
         raise ValueError(f"there is no table {table}: only {', '.join(TABLES)}")
-    known = {column.name: column for column in TABLES[table]}
+    known = {column.name for column in TABLES[table]}
     unknown = [name for name in columns if name not in known]
     if unknown:
         raise ValueError(f"table {table} has no column {unknown[0]}")
-    return pa.schema([pa.field(name, known[name].type) for name in columns or known])
+    return arrow_schema(TABLES[table], columns)
