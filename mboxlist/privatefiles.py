@@ -74,6 +74,19 @@ def _narrow(handle: int, mode: int) -> None:
         os.fchmod(handle, mode)
 
 
+def open_nameless(folder: AnyPath) -> int:
+    """A descriptor of a new file in that folder, for writing; it has no name (`give_name`), and is gone when nobody has
+    it open. Raises OSError, also where the file system cannot do that."""
+    handle = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE)
+    _narrow(handle, FILE_MODE)
+    return handle
+
+
+def give_name(handle: int, path: AnyPath) -> None:
+    """Give the nameless file that name. Raises OSError, FileExistsError when something has it."""
+    os.link(f"/proc/self/fd/{handle}", path, src_dir_fd=handle)     # linkat(2), which alone follows what is in /proc
+
+
 def open_regular(path: AnyPath, *, at: int | None = None) -> int:
     """A descriptor of a file, for reading. Raises OSError, also where a folder, or a pipe, stands in its place; it
     waits for nobody who would write to that."""

@@ -3,6 +3,7 @@
 `store.opening.open_store` makes it. What is done to mailboxes and users are functions of a store, in the rooms above.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,7 @@ class Store:
     patience: float = PATIENCE
     _joining: threading.Lock = field(factory=threading.Lock)        # a partition that another process has added
     _at_close: list[Callable[[], None]] = field(factory=list)
+    _logs_ahead: bool = False
     domains: Domains = field(init=False)
 
     @domains.default
@@ -105,7 +107,21 @@ class Store:
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions.volumes`. Raises NeedsRecovery, OSError, StoreError."""
-        return self._open_partition(folder, recover)
+        partition = self._open_partition(folder, recover)
+        if self._logs_ahead and not partition.read_only:
+            partition.env.write_log_ahead(alone=recover)
+        return partition
+
+    def write_logs_ahead(self, *, first: bool) -> None:
+        """Have this process see to it that the files of all logs are written before they are used: see `LogAhead`. The
+        `first` of a server, which is alone in the store, has those written that are in use. Raises nothing."""
+        self._logs_ahead = True
+        envs = [partition.env for partition in self.writable.values()]
+        if not self.read_only:
+            envs.append(self.mailboxes.env)
+        with contextlib.suppress(StoreError), self.alone() if first else contextlib.nullcontext():
+            for env in envs:
+                env.write_log_ahead(alone=first)
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on, where they differ in no more than what can change in an open store: see
@@ -116,10 +132,11 @@ class Store:
             partition.settings = settings
             partition.quotas.follow(settings)
 
-    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False, holds: Sequence[str] = ()
-              ) -> AbstractContextManager[operationrecord.Begun]:
+    def begun(self, kind: str, arguments: dict[str, Any], *, stops: bool = False, waits: bool = False,
+              holds: Sequence[str] = ()) -> AbstractContextManager[operationrecord.Begun]:
         """An operation is on record while the block lasts: see `operationrecord.begun`. Raises StoreError."""
-        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops, holds=holds)
+        return operationrecord.begun(self.root, kind, self._processes.who, arguments, stops=stops, waits=waits,
+                                     holds=holds)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 from store.errors import Problem, StoreError
 
+NO_ROOM = 75            # of a command that the server does again: it is to be tried again (EX_TEMPFAIL of sysexits.h)
 SHOWN = 3               # words that are proposed
 
 

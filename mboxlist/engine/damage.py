@@ -31,6 +31,7 @@ from mboxlist.engine.damagemarks import (
     file_id,
     has_whole_tables,
     known_tables,
+    log_files,
     logs,
     mark_clean,
     missing,
@@ -177,7 +178,7 @@ def set_aside(folder: Path, aside: Path) -> None:
 def bring(aside: Path, folder: Path, paths: Iterable[Path], *, shared: Container[str] = ()) -> None:
     """Copies of these files, in an environment that has nothing else. Those of `shared` names are not copied where they
     can have a second name."""
-    for path in {*tables(folder), *logs(folder), *folder.glob("__db.*"), *folder.glob(f"*{LOADING}")}:
+    for path in {*tables(folder), *log_files(folder), *folder.glob("__db.*"), *folder.glob(f"*{LOADING}")}:
         path.unlink()
     for path in paths:
         if path.name in shared:

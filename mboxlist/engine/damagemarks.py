@@ -24,13 +24,32 @@ TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", 
 UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
 OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG, MEMORY)
 LOADING = ".loading"            # behind the name of a table that is being made
+SECTOR = 512
 _ID = slice(52, 72)             # the identity of a file in its first page
 _LONGEST = 2000                 # octets of a cause
 
 
-def logs(folder: Path) -> list[Path]:
-    """The log files, the oldest first."""
+def log_files(folder: Path) -> list[Path]:
+    """The log files by their names, the oldest first."""
     return sorted(path for path in folder.glob("log.??????????") if path.name[4:].isdecimal())
+
+
+def logs(folder: Path) -> list[Path]:
+    """The log files that are in use, the oldest first: not one that has only been written beforehand (`LogAhead`)."""
+    found = log_files(folder)
+    if found and not is_begun(found[-1]):
+        del found[-1]
+    return found
+
+
+def is_begun(log: Path) -> bool:
+    """Whether Berkeley DB has begun with that log file: it writes the first record as it does, and recovery leaves out
+    a last file that has none."""
+    try:
+        with privatefiles.open_file(log, "rb", buffering=0) as file:
+            return any(file.read(SECTOR))
+    except OSError:
+        return True             # who opens the environment finds out
 
 
 def tables(folder: Path) -> list[Path]:
@@ -197,7 +216,6 @@ def missing(folder: Path) -> list[str]:
 
 # The log
 
-SECTOR = 512
 _LONGEST_RECORD = 1 << 20
 _HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
 

@@ -24,8 +24,10 @@ from berkeleydb import db
 
 from mboxlist import privatefiles
 from mboxlist.engine.btree import Table
+from mboxlist.engine.damagemarks import is_begun, logs
 from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.engine.kv import LOG_FILE, Env
+from mboxlist.engine.logfiles import log_name
 
 BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
 PAGES = tuple(512 << power for power in range(8))       # sizes that there are
@@ -82,11 +84,6 @@ class Copying:
             found.append(Copied(path.name, path.stat().st_size, digest(path)))
         sync_folder(self.target)
         return found
-
-
-def log_name(number: int) -> str:
-    """The name of a file of the log."""
-    return f"log.{number:010}"
 
 
 def log_number(name: str) -> int:
@@ -186,12 +183,13 @@ def add_logs(target: Path, end: Position, folders: Iterable[Path], most: int | N
     later = longer.stat().st_size > own.stat().st_size
     privatefiles.copy(longer, own)
     number = end[0]
-    while (most is None or number < most) and (path := _first(places, log_name(number + 1))) is not None:
+    while (most is None or number < most) and (path := _first(places, log_name(number + 1))) is not None and (
+            is_begun(path)):
         number += 1
         privatefiles.copy(path, target / path.name)
         later = True
     for place in places:
-        passed += [str(path) for path in sorted(place.glob("log.*")) if log_number(path.name) > number]
+        passed += [str(path) for path in logs(place) if log_number(path.name) > number]
     return Logs(number, later, tuple(passed))
 
 

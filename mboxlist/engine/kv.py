@@ -40,7 +40,7 @@ from mboxlist.engine.damagemarks import (
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import Marks
-from mboxlist.engine.logfiles import LogFiles, LogFlush, Unsynced, read_from_disk
+from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, Unsynced, drop_unbegun, read_from_disk
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
 
@@ -315,6 +315,19 @@ class Env:
             raise _unflushed(failure) from failure
         self._log.synced(what)
 
+    def write_log_ahead(self, *, alone: bool) -> None:
+        """Have each file of the log written beforehand from now on, see `LogAhead`. Where nobody else is in the
+        environment (`alone`), and no transaction is under way, the rest of this one, too; when that is not on disk the
+        environment is `broken`."""
+        if self._log.ahead is None:
+            self._log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"])
+        try:
+            if alone:
+                self._log.ahead.fill()
+        except OSError:
+            self._fail()
+        self._log.ahead.begin()
+
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
         file, octets = self.log_end()
@@ -415,6 +428,7 @@ class Env:
                         os.ftruncate(handle, octets)
                     finally:
                         os.close(handle)
+                drop_unbegun(self.folder)
                 regions.keep(self.folder)
 
 

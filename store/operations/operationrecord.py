@@ -119,29 +119,34 @@ class Begun:
     """An operation while its block lasts."""
 
     _stops: bool = False
-    half_way: bool = False          # part of it was refused for now, and the block goes on
+    _waits: bool = False
+    half_way: bool = False          # part of it was refused for now, and is left to the server
 
     def refused(self, error: BaseException) -> str:
         """A part was refused so: what becomes of it, for people to read; "" for what changes nothing."""
-        half_way = error.problem in HALF_WAY if isinstance(error, StoreError) else isinstance(error, OSError)
-        self.half_way = self.half_way or half_way
-        return "" if not half_way else _AGAIN if self._stops else _LEFT
+        problem = error.problem if isinstance(error, StoreError) else (
+            disk_problem(error).problem if isinstance(error, OSError) else None)
+        if problem is None or isinstance(error, StoreError) and problem not in HALF_WAY:
+            return ""
+        left = not self._stops or self._waits and problem is Problem.DISK_FULL
+        self.half_way = self.half_way or left
+        return _LEFT if left else _AGAIN
 
 
 @contextlib.contextmanager
-def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False,
+def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: bool = False, waits: bool = False,
           holds: Sequence[str] | None = ()) -> Iterator[Begun]:
     """The operation is on record, on disk, while the block lasts. What ends it half way (no room, Ctrl-C) leaves the
-    record, and it is finished later; `stops`: it is whole at any time, and only a kill cuts it off: of all else the
-    person hears who wanted it. Where another is under way that `holds` the same (None: everything) this waits for its
-    end, and says so.
+    record, and it is finished later; `stops`: it is whole at any time, and only a kill cuts it off, or a full disk if
+    it `waits` for room: of all else the person hears who wanted it. Where another is under way that `holds` the same
+    (None: everything) this waits for its end, and says so.
 
     Raises StoreError DISK_FULL, UNAVAILABLE when it cannot be put on record.
     """
     if _finishing.get() is not None:
         yield Begun()
         return
-    began, this = time.time(), Begun(stops)
+    began, this = time.time(), Begun(stops, waits)
     operation = Operation(f"{time.strftime(NAME, time.gmtime(began))}-{os.getpid()}-{next(_numbers)}", kind, arguments,
                           began, who, os.getpid(), holds=[EVERYTHING] if holds is None else list(holds))
     path = root / FOLDER / operation.id
@@ -152,11 +157,11 @@ def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: 
     try:
         yield this
     except BaseException as error:
-        this.half_way = this.half_way or isinstance(error, KeyboardInterrupt)
+        this.half_way = this.half_way or not stops and isinstance(error, KeyboardInterrupt)
         error.add_note(this.refused(error))
         raise
     finally:
-        if stops or not this.half_way:
+        if not this.half_way:
             with contextlib.suppress(OSError):      # it is done: whoever finds the record sees that
                 _remove(path)
         os.close(handle)

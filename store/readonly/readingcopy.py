@@ -118,9 +118,10 @@ def _partitions(root: Path) -> list[Path]:
 
 
 def _copied(folder: Path) -> list[Path]:
-    """What an environment needs that is written to when it is opened: not its shared memory, nor older log files."""
-    older = damagemarks.logs(folder)[:-1]
-    return [path for path in folder.iterdir() if path.is_file() and path not in older
+    """What an environment needs that is written to when it is opened: not its shared memory, and of the log only the
+    newest file."""
+    left = {*damagemarks.log_files(folder)} - {*damagemarks.logs(folder)[-1:]}
+    return [path for path in folder.iterdir() if path.is_file() and path not in left
             and not path.name.startswith("__db.") and path.name not in _NOT_COPIED]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from mboxlist.engine.logfiles import LogAhead
 from mboxlist.engine.transact import Failure
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
@@ -392,6 +393,17 @@ def _new_logs(place: Place, answered: Answered) -> None:
         answered()
 
 
+def _logs_ahead(place: Place, answered: Answered) -> None:
+    """The same in a server, which has log files written before they are used: here in the thread that asks for it."""
+    begin = LogAhead.begin
+    LogAhead.begin = LogAhead.make_next                                     # type: ignore[method-assign]
+    try:
+        place.store.write_logs_ahead(first=True)
+        _new_logs(place, answered)
+    finally:
+        LogAhead.begin = begin                                              # type: ignore[method-assign]
+
+
 def _open_and_close(place: Place, answered: Answered) -> None:
     place.open()
     answered()
@@ -446,6 +458,7 @@ OPERATIONS: dict[str, Operation] = {
     "checkpoint": Operation(_checkpoint),
     "a day": Operation(_day),
     "new logs": Operation(_new_logs),
+    "new logs, written beforehand": Operation(_logs_ahead),
     "open and close": Operation(_open_and_close, alone=True),
     "close": Operation(_close, alone=True),
     "store.idx": Operation(wide.write_idx, inspect=wide.files_agree),

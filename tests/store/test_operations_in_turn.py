@@ -171,11 +171,13 @@ def test_one_that_is_written_anew_meanwhile_counts(tmp_path, said, faults):
 
 def test_who_was_refused_in_part(tmp_path):
     """One that goes on after a part was refused for now is left, too: the server does that part."""
-    for refusal, stops, left, said in [
-            (StoreError(Problem.DISK_FULL), False, ["user remove"], "the server does what is left"),
-            (StoreError(Problem.DISK_FULL), True, [], "run the command again"),
-            (StoreError(Problem.NO_USER), False, [], "")]:
-        with begun(tmp_path, "user remove", "onecopy", {"users": ["alice", "bob"]}, stops=stops) as this:
+    for refusal, stops, waits, left, said in [
+            (StoreError(Problem.DISK_FULL), False, False, ["user remove"], "the server does what is left"),
+            (StoreError(Problem.DISK_FULL), True, True, ["user remove"], "the server does what is left"),
+            (StoreError(Problem.DISK_FULL), True, False, [], "run the command again"),
+            (StoreError(Problem.UNAVAILABLE), True, True, [], "run the command again"),
+            (StoreError(Problem.NO_USER), False, False, [], "")]:
+        with begun(tmp_path, "user remove", "onecopy", {"users": ["alice", "bob"]}, stops=stops, waits=waits) as this:
             told = this.refused(refusal)
         assert said in told and bool(said) == bool(told)
         with cut_off(tmp_path) as found:

@@ -5,7 +5,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attrs import frozen
@@ -15,7 +15,7 @@ from store.settings import Settings
 from tools import storeowner
 from tools.cli.later import Later
 from tools.cli.options import Config
-from tools.exits import Failure
+from tools.exits import NO_ROOM, Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
     from store.operations.operationrecord import Begun
@@ -27,6 +27,7 @@ AGAIN = "_ONECOPY_AGAIN"    # in the environment of a command that the server do
 
 _opened = Later("tools.cli.storeaccess:opened")     # numpy and the store take longer to load than all of `quota show`
 _begun = Later("store.operations.operationrecord:begun")
+_Begun = Later("store.operations.operationrecord:Begun")
 _look = Later("store.quota.overview:look")          # the databases' tables are half of what `reconstruct --quota` loads
 
 
@@ -38,16 +39,25 @@ class Invocation:
     config: Config
     words: tuple[str, ...] = ()
 
-    def repeatable(self, kind: str, holds: Sequence[str] | None = None) -> AbstractContextManager[object]:
-        """The command is on record while the block lasts, to be done again if it is cut off: for one of which the
-        second time does only what is left. None of its kind that `holds` the same (None: everything) is under way
-        meanwhile. Raises StoreError."""
-        if os.environ.pop(AGAIN, ""):
-            return nullcontext()        # the server does it again, and its record's lock is this process's
-        record: AbstractContextManager[Begun] = _begun(
-            self.config.root, kind, self.arguments.program, {"words": list(self.words), "folder": os.getcwd()},
-            stops=True, holds=holds)
-        return record
+    @contextmanager
+    def repeatable(self, kind: str, holds: Sequence[str] | None = None, *, waits: bool = True) -> "Iterator[Begun]":
+        """The command is on record while the block lasts, to be done again if it is cut off, or if it `waits` for room:
+        for one of which the second time does only what is left. None of its kind that `holds` the same (None:
+        everything) is under way meanwhile. Raises StoreError, Failure."""
+        if os.environ.pop(AGAIN, ""):   # the server does it again, and its record's lock is this process's
+            again: Begun = _Begun(stops=True, waits=True)
+            try:
+                yield again
+            except StoreError as error:
+                again.refused(error)
+                if not again.half_way:
+                    raise
+            if again.half_way:
+                raise Failure("there is no room", NO_ROOM)
+            return
+        with _begun(self.config.root, kind, self.arguments.program, {
+                "words": list(self.words), "folder": os.getcwd()}, stops=True, waits=waits, holds=holds) as record:
+            yield record
 
     def act_as_owner(self, *, reads_as_root: bool = False) -> None:
         """Have this process act as the owner of the store, where root runs it. Raises Failure."""

@@ -259,7 +259,8 @@ def restore(invocation: Invocation) -> int:
 
         if not arguments.dry_run:
             stack.enter_context(invocation.repeatable(
-                "restore", [EVERYTHING] if choice.users is None else sorted(choice.users)))
+                "restore", [EVERYTHING] if choice.users is None else sorted(choice.users),
+                waits=archives[0].path is not None))
         done = Restoring(store, archives, choice, progress).run()
     facts = attrs.asdict(done)
     _print(invocation, facts, facts.pop("findings"))

@@ -243,12 +243,11 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
     with invocation.store() as store, contextlib.ExitStack() as stack:
-        if not arguments.dry_run:
-            stack.enter_context(invocation.repeatable(arguments.program.partition(" ")[2],
-                                                      [_into(store, job.user) for job in jobs]))
+        operation = None if arguments.dry_run else stack.enter_context(invocation.repeatable(
+            arguments.program.partition(" ")[2], [_into(store, job.user) for job in jobs]))
         progress = stack.enter_context(changing_bar())
         found = importjobs.run(store, jobs, lambda name: None if name == PUBLIC else account(store, name), choices,
-                               tell, progress)
+                               tell, progress, operation)
     rows = [{"user": user, **taken.facts()} for user, taken in found]
     if arguments.json:
         print_json({"mailboxes": rows, "told": said})

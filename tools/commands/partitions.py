@@ -87,7 +87,7 @@ def move_owners(store: Store, owners: Sequence[str], to: str | None, without: st
     and the status is 1 if there were any."""
     shown = {owner or PUBLIC: owner for owner in owners}
     with progress(len(shown)) as tell, store.begun("partition move", {
-            "owners": list(owners), "to": to, "without": without}, stops=True) as operation:
+            "owners": list(owners), "to": to, "without": without}, stops=True, waits=True) as operation:
         def work(name: str) -> None:
             place = volumes.named(store, to or placement.roomiest(store, without).name).name
             done = move_owner(store, shown[name], place, side_by_side=in_threads,

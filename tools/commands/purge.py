@@ -44,7 +44,7 @@ def purge(invocation: Invocation) -> int:
         those = [partition for partition in store.partitions.values()
                  if arguments.partition in (None, partition.name)]
         with nullcontext() if arguments.dry_run else store.begun(
-                "purge", {"partitions": [partition.name for partition in those], "until": now}, stops=True):
+                "purge", {"partitions": [partition.name for partition in those], "until": now}, stops=True, waits=True):
             for partition in those:
                 with bar(f"purge {partition.name}", partial(count_due, partition, now)) as tell:
                     done = asdict(purge_partition(store, partition, now, tell, dry_run=arguments.dry_run))

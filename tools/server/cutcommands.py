@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,13 +25,14 @@ from store.usermove.sourceside import finish
 from tools.cli.invocation import AGAIN
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
-from tools.exits import Failure, status
+from tools.exits import NO_ROOM, Failure, status
 from tools.server.control.backendlink import Place
 
 #: Commands that are done again as they were typed, in a process of their own: they do what is left.
 REPEATED = ("restore", "import mbox", "import maildir", "import imap", "import dovecot", "import cyrus", "relink",
             "expire run", "undelete", "scrub")
 LAST = 400                  # letters of what a repeated command complained of, that are told
+PAUSE = 300.0               # seconds until one that has found no room is done again
 STOP_SECONDS = 5.0          # in which one must have left off when the server stops
 
 
@@ -58,9 +60,13 @@ class Repeated:
 
     root: Path
     _running: dict[str, tuple[subprocess.Popen[bytes], BinaryIO]] = field(factory=dict, init=False)
+    put_off: dict[str, float] = field(factory=dict, init=False)     # until when, of those that found no room
 
     def finish(self, store: Store, operation: Operation) -> str:
-        """Begin, and at a later call say how it has ended. Raises StoreError BUSY while it runs, OSError."""
+        """Begin, and at a later call say how it has ended. Raises StoreError BUSY while it runs, DISK_FULL when it has
+        found no room, OSError."""
+        if time.monotonic() < self.put_off.get(operation.id, 0.0):
+            raise StoreError(Problem.DISK_FULL)
         folder = operation.arguments["folder"]
         if operation.id not in self._running:
             if not Path(folder).is_dir():
@@ -74,6 +80,9 @@ class Repeated:
         with complaints:
             complaints.seek(0)
             said = complaints.read().decode(errors="replace").strip()[-LAST:]
+        if process.returncode == NO_ROOM:
+            self.put_off[operation.id] = time.monotonic() + PAUSE
+            raise StoreError(Problem.DISK_FULL)
         if process.returncode in (0, 1):
             return f"finished: done again, with status {process.returncode}"
         return f"left as it is: done again it says: {said}; the same command does what is left"

@@ -68,6 +68,7 @@ def run(worker_config: WorkerConfig) -> None:
     finishes = worker_config.keeper and not (config.root / READ_ONLY).exists()
     opened = (open_as_keeper if finishes else open_configured)(config, who, broken)
     try:
+        opened.write_logs_ahead(first=worker_config.keeper)
         _serve(reactor, worker_config, opened, _certificates(config, worker_config.tickets))
     finally:
         _leave(opened)

@@ -9,6 +9,7 @@ from attrs import field, frozen
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import placement
+from store.operations.operationrecord import Begun
 from store.store import Store
 from tools.transfer.importmail import Choices, Imported, MailImport
 from tools.transfer.mailofothers import reading
@@ -47,10 +48,11 @@ def users_in(path: Path) -> list[OldUser]:
 
 
 def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | None], choices: Choices, warn: Warn,
-        progress: Progress) -> list[tuple[str, Imported]]:
+        progress: Progress, operation: Begun | None = None) -> list[tuple[str, Imported]]:
     """Do the jobs; what has become of each mailbox, with its user. `account` finds a user's account, None for the owner
-    of public mailboxes, and may raise StoreError."""
-    found: list[tuple[str, Imported]] = []
+    of public mailboxes, and may raise StoreError. `operation`, of which the jobs are parts, learns of those that are
+    refused for now."""
+    found, left = list[tuple[str, Imported]](), ""
     for job in jobs:
         try:
             owner = account(job.user)
@@ -60,4 +62,8 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
                 found += [(job.user, result) for result in list(work.all())]
         except (Unreadable, StoreError, OSError) as error:
             warn(f"{job.user}: {error}")
+            if operation is not None and isinstance(error, StoreError):
+                left = operation.refused(error) or left
+    if left:
+        warn(left)
     return found

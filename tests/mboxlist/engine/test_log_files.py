@@ -1,14 +1,17 @@
 """The files of the log at their edges: a new one has its name on disk before pages have what is in it, and an end that
-a loss of power has left half written is no damage."""
+a loss of power has left half written is no damage; each is written before it is used."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mboxlist.engine import kv
-from mboxlist.engine.damagemarks import SECTOR, was_cut
+from mboxlist import privatefiles
+from mboxlist.engine import kv, logfiles
+from mboxlist.engine.damagemarks import SECTOR, log_files, logs, mark_clean, missing, was_cut
 from mboxlist.engine.kv import Env
+from mboxlist.engine.logfiles import LogAhead, log_name
 from mboxlist.engine.transact import transact
 from tests.support.faults.recorder import Recorder
 
@@ -90,3 +93,103 @@ def test_a_length_that_cannot_be(tmp_path: Path, length: int) -> None:
     whole = bytearray(log(28, 100, 300, 200, 300))
     whole[128 + 4:128 + 8] = length.to_bytes(4, "little")
     assert cut(tmp_path, bytes(whole), 128)
+
+
+def blocks(log: Path) -> bool:
+    """Whether there is a block on the disk for each octet of that file, so that a sync has none to find."""
+    return log.stat().st_blocks * 512 >= SIZE
+
+
+@pytest.fixture
+def ahead(env: Env, monkeypatch: pytest.MonkeyPatch) -> Env:
+    """An environment whose log is written beforehand, each next file in the thread that asks for it."""
+    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+    env.write_log_ahead(alone=True)
+    return env
+
+
+def write(env: Env, first: int, last: int) -> dict[bytes, bytes]:
+    """Rows on disk, of 2,000 octets each; the log files that there are when each has been flushed."""
+    table, rows = env.tables[0], {b"%05d" % number: os.urandom(2000) for number in range(first, last)}
+    for key, row in rows.items():
+        transact(env, lambda txn, key=key, row=row: table.put(key, row, txn))   # type: ignore[misc]
+        env.flush()
+    return rows
+
+
+def killed(env: Env, folder: Path) -> dict[bytes, bytes]:
+    """What a start finds in a copy of the environment as it is; it is whole, and goes on."""
+    privatefiles.make_folder(folder)
+    for path in env.folder.iterdir():
+        if path.is_file() and not path.name.startswith("__db."):
+            privatefiles.copy(path, folder / path.name)
+    assert not missing(folder)
+    other = Env(folder, cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
+    table = other.table("one.db", page=4096)
+    other.opened()
+    found = {bytes(key): bytes(row) for key, row in table.scan()}
+    assert other.log_end()[0] in (env.log_end()[0], env.log_end()[0] + 1)
+    write(other, 90_000, 90_400)
+    other.close()
+    return found
+
+
+def test_every_log_file_has_its_blocks_before_it_is_used(ahead: Env, tmp_path: Path) -> None:
+    """Else ext4 has extents to convert at a sync, and when it meets an error then, says yes and drops them."""
+    for number in range(0, 400, 20):
+        write(ahead, number, number + 20)
+        files = log_files(tmp_path)
+        assert logs(tmp_path) == files[:-1], "the next one is there, and counts for nothing"
+        assert all(map(blocks, files))
+    assert ahead.log_end()[0] >= 3
+
+
+def test_a_next_log_file_is_no_damage(ahead: Env, tmp_path: Path) -> None:
+    """After a kill, in a copy, and after a clean end, which takes it away."""
+    rows = write(ahead, 0, 40)
+    assert killed(ahead, tmp_path / "killed") == rows
+    rows |= write(ahead, 40, 200)
+    assert killed(ahead, tmp_path / "again") == rows
+
+
+def test_a_clean_end_leaves_no_next_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+    privatefiles.make_folder(tmp_path / "env")
+    for _ in range(2):
+        env = Env(tmp_path / "env", cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
+        env.table("one.db", page=4096)
+        env.opened()
+        env.write_log_ahead(alone=True)
+        write(env, 0, 2)
+        assert len(log_files(tmp_path / "env")) == 2
+        env.checkpoint()
+        env.close(clean=True)
+        mark_clean(tmp_path / "env")
+        assert [path.stat().st_size < 100_000 for path in log_files(tmp_path / "env")] == [True]
+
+
+def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Berkeley DB makes its next file, and the one after it, while zeros are written for it: they are never its."""
+    zeros, rows = LogAhead._write, write(ahead, 0, 100)
+
+    def slowly(self: LogAhead, handle: int, at: int) -> bool:
+        monkeypatch.setattr(LogAhead, "begin", lambda self: None)
+        rows.update(write(ahead, 100, 600))
+        return zeros(self, handle, at)
+
+    log_files(tmp_path)[-1].unlink()
+    monkeypatch.setattr(LogAhead, "_write", slowly)
+    assert ahead._log.ahead is not None
+    ahead._log.ahead.make_next()
+    assert ahead.log_end()[0] >= 4
+    assert log_files(tmp_path)[-1].name == log_name(ahead.log_end()[0] + 1)
+    assert killed(ahead, tmp_path / "killed") == rows
+
+
+def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+    monkeypatch.setattr(logfiles, "LEFT", 1 << 50)
+    env.write_log_ahead(alone=True)
+    rows = write(env, 0, 300)
+    assert logs(tmp_path) == log_files(tmp_path)
+    assert killed(env, tmp_path / "killed") == rows

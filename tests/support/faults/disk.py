@@ -25,7 +25,8 @@ BLOCK = 4096                    # octets that a file system writes whole
 class Event:
     """One change: `kind` is create, write, truncate, sync, link, rename, unlink, mkdir, rmdir, sync folder, sync all
     (the file system that `path` is on), "sync failed" (what was to be synced is given up, and a later sync says nothing
-    of it), or "note": what the test saw at that moment. `node` is the file, whatever its names are.
+    of it), or "note": what the test saw at that moment. `node` is the file, whatever its names are; one that is made
+    without a name, and gets it by a link, has the path "" until then.
     """
 
     kind: str
@@ -138,13 +139,14 @@ class Disk:
             self._sync_volume(volume(path))
         elif kind == "create":
             self.files[event.node] = _File()
-            self._name([(path, event.node)])
+            if path:
+                self._name([(path, event.node)])
         elif kind == "mkdir":
             self._name([(path, FOLDER)])
         elif kind in ("unlink", "rmdir"):
             self._name([(path, None)])
         elif kind == "link":
-            self._name([(event.to, self.names[path])])
+            self._name([(event.to, self.names[path] if path else event.node)])
         elif kind == "rename":
             assert self.names[path] != FOLDER, "a folder that gets another name cannot be replayed yet"
             changes = [(event.to, self.names[path]), (path, None)]

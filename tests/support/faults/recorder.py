@@ -147,9 +147,9 @@ class Recorder:
         elif flags & os.O_TRUNC:
             self.events.append(Event("truncate", path, self._nodes[number]))
 
-    def named(self, kind: str, path: str, to: str = "") -> None:
-        """A name came, went, or changed; `path` is what it was before."""
-        self.events.append(Event(kind, path, to=to))
+    def named(self, kind: str, path: str, to: str = "", node: int = 0) -> None:
+        """A name came, went, or changed; `path` is what it was before, or `node` the file that had none."""
+        self.events.append(Event(kind, path, node, to=to))
 
     def wrote(self, fileno: int, offset: int, data: bytes) -> None:
         """Octets went into a file."""
@@ -174,11 +174,12 @@ _rename, _unlink, _ftruncate, _io_open = os.rename, os.unlink, os.ftruncate, io.
 def _on_python(seen: Recorder) -> None:
     def open_(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         place = seen.place(path, dir_fd)
-        seen.about("open", place, changes=bool(flags & os.O_CREAT))
-        existed = os.path.lexists(path)
+        nameless = flags & os.O_TMPFILE == os.O_TMPFILE
+        seen.about("open", place, changes=bool(flags & os.O_CREAT) or nameless)
+        existed = os.path.lexists(path) and not nameless
         fileno = _open(path, flags, mode, dir_fd=dir_fd)
         if place is not None:
-            seen.opened(place, fileno, existed, flags)
+            seen.opened("" if nameless else place, fileno, existed, flags)
         return fileno
 
     def write(fileno: int, data: Any) -> int:
@@ -232,8 +233,11 @@ def _naming(seen: Recorder, name: str, original: Any) -> Callable[..., None]:
     def call(path: Any, *rest: Any, dir_fd: int | None = None, **options: Any) -> None:
         place = seen.place(path, dir_fd)
         to = seen.place(rest[0]) if kind in ("link", "rename") else ""
-        seen.about(kind, place)
+        nameless = place is None and bool(to) and str(path).startswith("/proc/self/fd/")
+        seen.about(kind, to if nameless else place)
         original(path, *rest, **options, **({} if dir_fd is None else {"dir_fd": dir_fd}))
+        if nameless:
+            seen.named(kind, "", to or "", seen.node(int(path.rpartition("/")[2])))
         if place is not None:
             assert to is not None, f"{path} leaves the store"
             seen.named(kind, place, to)
