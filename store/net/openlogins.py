@@ -263,6 +263,7 @@ class OpenLogins:
 
     def _glance(self, clock: Clock) -> None:
         """Find out what no news have told."""
+        self._next_glance = None
         version = self.store.mailboxes.version()
         if version != self._version:
             self._version = version
