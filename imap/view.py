@@ -155,8 +155,8 @@ class View:
             return Merged()
         since = new.since
         if (since is not None and since.at is not None and since.state is self.mailbox.state and self._gone is None
-                and belief is None and (always is None or always.tolist() == [since.at])):
-            return self._merge_one(new, since.at, told=always is not None)
+                and belief is None and (always is None or tuple(always.tolist()) == since.at)):
+            return self._merge_some(new, since.at, told=always is not None)
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
@@ -182,14 +182,17 @@ class View:
         self._gone[gone] = True
         return Merged(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
 
-    def _merge_one(self, new: Mailbox, at: int, *, told: bool) -> Merged:
-        """`merge` when nothing is new but system flags of the message at that place, which a client that is `told` them
-        hears anyway: what each click of a user costs."""
-        told = told or bool(self.rows[at]["flags"] != new.rows[at]["flags"])
+    def _merge_some(self, new: Mailbox, at: tuple[int, ...], *, told: bool) -> Merged:
+        """`merge` when nothing is new but arrivals, and system flags of the messages at these places, which a client
+        that is `told` them hears anyway: what each click of a user costs, and each delivery."""
+        changed = list(at)
+        if not told:
+            changed = [place for place in at if self.rows[place]["flags"] != new.rows[place]["flags"]]
+        more, keywords = len(new.uids) > len(self.uids), new.state.keywords != self.mailbox.state.keywords
         self.mailbox = new
         self._set_rows(new)
         self.modseq = new.state.highestmodseq
-        return Merged(flags=np.array([at], np.intp)) if told else Merged()
+        return Merged(_NONE, more, keywords, np.array(changed, np.intp)) if changed else Merged(_NONE, more, keywords)
 
     def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
         """The places of the messages that may be other than the client believes, unless those are many (None: all)."""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from lmtp.access import Access
+from lmtp.access import Access, Trust
 from lmtp.replies import limit_reached
 from lmtp.session import Listener, Session
 from lmtp.settings import Settings
@@ -22,9 +22,11 @@ def factory(store: Store, settings: Settings, clock: Clock, tls: object | None =
 
     `guaranteed`: what comes here ignores quota. `admission` is that of several listeners together.
     """
-    listener = Listener(store, settings, Access.from_settings(settings), clock.seconds, now, guaranteed)
-    return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         admission or AdmissionControl.from_settings("lmtp", settings),
+    access = Access.from_settings(settings)
+    listener = Listener(store, settings, access, clock.seconds, now, guaranteed)
+    admission = admission or AdmissionControl.from_settings("lmtp", settings)
+    admission.familiar = lambda peer: access.trust(peer, (), "") is not Trust.STRANGER
+    return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls, admission,
                          limit_reached(TOO_MANY).octets)
 
 
@@ -32,5 +34,6 @@ def verification_factory(store: Store, settings: Settings, clock: Clock,
                          admission: AdmissionControl | None = None) -> StreamFactory:
     """A factory whose connections answer what relays ask about recipients."""
     listener = Listener(store, settings, Access.from_settings(settings), clock.seconds, time.time)
-    return StreamFactory(lambda stream: Verification(stream, listener), clock,
-                         admission=admission or AdmissionControl.from_settings("verification", settings))
+    admission = admission or AdmissionControl.from_settings("verification", settings)
+    admission.familiar = lambda peer: True          # there is nothing to show
+    return StreamFactory(lambda stream: Verification(stream, listener), clock, admission=admission)

@@ -154,6 +154,8 @@ class Session:
             if self._stream.handshaking:        # it may yet show a certificate
                 return trust
             self._found_trust = trust
+            if trust in _RELAYS:
+                self._stream.no_longer_early()
         return self._found_trust
 
     async def _rest_of_line(self, deadline: float) -> bytes | None:

@@ -57,6 +57,9 @@ class Settings(AdmissionSettings):
                                  "chunks that are accepted do not count", validator=ge(100))
     swallow_limit: int = setting(4 << 30, "octets of a refused message that are read and dropped before the connection "
                                  "is ended", type="size")
+    early_connections: int = setting(10, "connections at a time from one address, which is not in networks, that have "
+                                     "not shown yet that they may deliver; 0: as many as connections_per_address",
+                                     validator=ge(0))
     login_time: int = setting(60, "time that a client has to show that it may deliver, if its address does not",
                               type="duration")
     command_time: int = setting(   # RFC 5321 §4.5.3.2.7

@@ -43,7 +43,7 @@ COUNTS = {
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
-    "APPEND": 347,
+    "APPEND": 297,
     "LMTP": 195,
     "RETR": 67,
 }
@@ -51,7 +51,7 @@ WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 53,
     "SELECT": 88,
-    "APPEND": 361,
+    "APPEND": 302,
 }
 
 

@@ -144,7 +144,7 @@ class _Fetching:
         cached: _Records | None = None
         if plan.needs_cache:
             cached = self._known(rows) if session.snapshots.snapshot is None else await self._records(rows)
-            if cached is None or None in cached:
+            if cached is None or not all(cached):
                 return False
         head = b"* %d FETCH (" % (at + 1) + b" ".join([self._item(one, rows, cached) for one in plan.items])
         if plan.sections:
@@ -176,7 +176,7 @@ class _Fetching:
             session.stream.write(self._lines(positions, rows, cached, listed))
         elif self.plan.sections:
             await self._send_sections(positions, rows, cached, newly)
-        elif cached is None or None not in cached:
+        elif cached is None or all(cached):
             session.stream.write(self._lines(positions, rows, cached))
         else:
             heads = self._heads(positions, rows, cached)
@@ -221,7 +221,7 @@ class _Fetching:
     def _listed(self, cached: _Records | None) -> list[list[bytes]] | None:
         """The sections of these messages, one after another, if they are header fields that all cache records have."""
         quick = self.plan.quick
-        if quick is None or not quick.takes or cached is None or None in cached:
+        if quick is None or not quick.takes or cached is None or not all(cached):
             return None
         kept = [record.fields for record in cached if record is not None]
         return [list(map(take, kept)) for take in quick.takes] if all(kept) else None
@@ -237,7 +237,7 @@ class _Fetching:
 
     def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
         """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
-        if cached is None or None not in cached:
+        if cached is None or all(cached):
             forms, columns = self._columns(rows, cached or (), self.plan.items)
             form = b"* %d FETCH (" + b" ".join(forms)
             return [form % values for values in zip((positions + 1).tolist(), *columns, strict=True)]

@@ -20,7 +20,7 @@ from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, set_own
 from store.tables.duplicates import arrival_key
-from store.tables.index import CHUNK, ROW
+from store.tables.index import ROW
 from store.tables.references import MessageRecord, mark, sum_of_marks
 from store.tables.state import keyword_bits
 from store.values import Flags, InternalDate
@@ -340,7 +340,7 @@ def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
     bits, keywords = keyword_bits(txn.state(entry.id), flags.keywords, add=True) if flags.keywords else (0, ())
     shown = system & ~target.own
     uid, modseq = txn.arrive(entry.id, size, shown, enforce=not target.ignore_quota, delivery=not target.appended)
-    txn.append_octets(entry.id, (uid - 1) // CHUNK, _HEAD.pack(uid, shown, zone, bits, modseq) + tail)
+    txn.append_arrival(entry.id, uid, _HEAD.pack(uid, shown, zone, bits, modseq) + tail)
     if keywords:                        # only now, since one that is refused for its quota brings no keywords
         txn.set_state(entry.id, None, evolve(txn.state(entry.id), keywords=keywords))
     if shown != system:

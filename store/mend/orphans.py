@@ -36,7 +36,7 @@ from store.partition.transactions import WriteTxn
 from store.rebuild.messagescan import UNKNOWN_FILE
 from store.rebuild.outcome import Correction, Outcome
 from store.store import Store
-from store.tables.index import ROW, chunk_number
+from store.tables.index import ROW
 from store.tables.references import MessageRecord, mark
 from store.values import SWEEP, Finding, InternalDate, Repair
 
@@ -222,7 +222,7 @@ def _arrive(txn: WriteTxn, entry: MailboxEntry, batch: Iterable[_Message]) -> No
                             "size": message.octets, "serial": message.serial, "saved": int(time.time())}.items():
             row[name] = value
         row["digest"] = np.frombuffer(message.digest, "V32")
-        txn.append_octets(entry.id, chunk_number(uid), row.tobytes())
+        txn.append_arrival(entry.id, uid, row.tobytes())
         uids[message.digest] = uid
     for message in sorted(batch, key=lambda each: each.digest):
         digest, record = message.digest, txn.refs.find_to_change(message.digest, txn.handle)

@@ -65,11 +65,12 @@ class CachedMessage:
     is copied than there is.
     """
 
-    __slots__ = ("_data", "_ends")
+    __slots__ = ("_data", "_ends", "digest")
 
-    def __init__(self, data: bytes, ends: tuple[int, int, int, int, int]) -> None:
-        """`from_bytes` and `of` make one. `ends`: of the envelope, the structure, the body, the references and the
-        fields, which stand in this order."""
+    def __init__(self, digest: bytes, data: bytes, ends: tuple[int, int, int, int, int]) -> None:
+        """`from_bytes` and `of` make one; `digest` names the message file. `ends`: of the envelope, the structure, the
+        body, the references and the fields, which stand in this order."""
+        self.digest = digest
         self._data = data
         self._ends = ends
 
@@ -80,13 +81,13 @@ class CachedMessage:
         parts = envelope, bodystructure, body, references, fields
         head = _HEAD.pack(digest, trace, VERSION, *map(len, parts))
         _, first, second, third, fourth, fifth = accumulate(map(len, parts), initial=_HEAD_SIZE)
-        return cls(b"".join((head, *parts, table)), (first, second, third, fourth, fifth))
+        return cls(digest, b"".join((head, *parts, table)), (first, second, third, fourth, fifth))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CachedMessage":
         """The record out of its stored form. Raises ValueError when it is damaged or of another version."""
         try:
-            _, _, version, envelope, structure, body, references, fields = _HEAD.unpack_from(data)
+            digest, _, version, envelope, structure, body, references, fields = _HEAD.unpack_from(data)
         except struct.error as error:
             raise ValueError("a cache record is cut short") from error
         if version != VERSION:
@@ -97,7 +98,7 @@ class CachedMessage:
         fields += references
         if fields >= len(data):
             raise ValueError("a cache record is cut short")
-        return cls(data, (envelope, structure, body, references, fields))
+        return cls(digest, data, (envelope, structure, body, references, fields))
 
     def to_bytes(self) -> bytes:
         """The record as it is stored."""
@@ -108,11 +109,6 @@ class CachedMessage:
 
     def __hash__(self) -> int:
         return hash(self._data)
-
-    @property
-    def digest(self) -> bytes:
-        """That names the message file."""
-        return self._data[:32]
 
     @property
     def trace(self) -> int:

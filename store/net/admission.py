@@ -26,6 +26,9 @@ class AdmissionSettings:
     connections_per_address: int = setting(1000, "connections at a time from one address", validator=ge(1))
     ipv6_prefix: int = setting(64, "how many bits of an IPv6 address make one address in this sense",
                                validator=in_(range(129)))
+    early_connections: int = setting(10, "connections at a time that have not logged in from one address from which "
+                                     "nobody has logged in before; login.slow_exclude and login.proxy_networks are not "
+                                     "counted; 0: as many as connections_per_address", validator=ge(0))
     proxy_networks: tuple[str, ...] = setting((), "addresses and networks of proxies: every connection from there "
         "begins with a PROXY header (v1 or v2)", check=Networks.parse)
     client_ca: Path | None = setting(None, "PEM file of authorities: clients may show a certificate of theirs, for "
@@ -37,9 +40,6 @@ class LoginAdmissionSettings(AdmissionSettings):
     """And about those of servers that users log in to."""
 
     connections_per_user: int = setting(100, "connections at a time of one user; 0: any number", validator=ge(0))
-    early_connections: int = setting(10, "connections at a time that have not logged in from one address from which "
-                                     "nobody has logged in before; login.slow_exclude and login.proxy_networks are not "
-                                     "counted; 0: as many as connections_per_address", validator=ge(0))
     early_time: float = setting(30.0, "time that a client has for each step before login: the TLS handshake, a line",
                                 type="duration", validator=ge(1))
     early_octets: int = setting(64 << 10, "octets that a client may send before it has logged in, under TLS those "
@@ -59,7 +59,8 @@ def descriptors_for_connections() -> float:
 class AdmissionControl:
     """Counts what is there. `early_octets`: what a client may send before it has logged in, 0: anything;
     `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `familiar`: whether
-    somebody has logged in from an address before. `refused`: connections that are being sent away."""
+    somebody has logged in from an address before, or may deliver from there. `refused`: connections that are being sent
+    away."""
 
     limits: ConnectionLimits
     early_octets: int = 0
@@ -75,16 +76,18 @@ class AdmissionControl:
         """What these settings make of it."""
         limits = ConnectionLimits(settings.connections, settings.connections_per_address, 0, settings.ipv6_prefix,
                                   server, shared)
+        limits.early = settings.early_connections
         if not isinstance(settings, LoginAdmissionSettings):
             return cls(limits)
-        limits.per_user, limits.early = settings.connections_per_user, settings.early_connections
+        limits.per_user = settings.connections_per_user
         return cls(limits, settings.early_octets, settings.command_rate or math.inf)
 
     def follow(self, settings: AdmissionSettings) -> None:
         """Have the limits of these settings from now on; what is open stays."""
         self.limits.total, self.limits.per_address = settings.connections, settings.connections_per_address
+        self.limits.early = settings.early_connections
         if isinstance(settings, LoginAdmissionSettings):
-            self.limits.per_user, self.limits.early = settings.connections_per_user, settings.early_connections
+            self.limits.per_user = settings.connections_per_user
             self.early_octets, self.command_rate = settings.early_octets, settings.command_rate or math.inf
 
     @classmethod

@@ -77,7 +77,8 @@ class Counted(Protocol):
         self._counted_early = True
         return ""
 
-    def _no_longer_early(self) -> None:
+    def no_longer_early(self) -> None:
+        """The client has shown who it is."""
         if self._counted_early:
             self._counted_early = False
             self._admission.limits.release_early(self.peer)
@@ -85,7 +86,7 @@ class Counted(Protocol):
     def introduce(self, peer: str) -> None:
         """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
         self._admitted = False
-        self._no_longer_early()
+        self.no_longer_early()
         self._admission.limits.release(self.peer)
         self.proxy, self.peer = self.peer, peer
         self._count()
@@ -96,7 +97,7 @@ class Counted(Protocol):
             raise Stopping
         if not self._admission.limits.admit_user(user):
             raise LimitReached(TOO_MANY_OF_USER, user)
-        self._no_longer_early()
+        self.no_longer_early()
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._admission.counted["logins"] += 1
 
@@ -141,7 +142,7 @@ class Counted(Protocol):
         admission.refused.discard(self)
         if self._admitted:
             self._admitted = False
-            self._no_longer_early()
+            self.no_longer_early()
             admission.limits.release(self.peer)
         if self._user is not None:
             admission.limits.release_user(self._user)

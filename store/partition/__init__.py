@@ -23,10 +23,11 @@ Views (`views`). `Store.open_mailbox` gives a `Mailbox`, an immutable view: stat
 the same object when HIGHESTMODSEQ has not moved (one row read). Mailboxes of 1,000 messages and more have arrays that
 all sessions of a process share (`recordbuffers`). What a view shows never changes; an array that nobody holds any more
 gets the changed chunks for the next view, and arrivals go to its end. Changes of this process are remembered (the last
-32 of a mailbox), those of others are found by comparing chunks. `Mailbox.since` names the changed chunks, so one flag
-costs the same in a mailbox of any size. A reader's own flags are laid over the records (`as_seen`) and read again
-at each opening. Views of 10,000 records and more are read, and large merges done, in threads of the pool `views`. A
-transaction that rewrote all records of a mailbox hands them over after the commit, so nobody reads them again.
+32 of a mailbox; of the last 8, if each was of one record, these records too), those of others are found by comparing
+chunks. `Mailbox.since` names the changed chunks, so one flag costs the same in a mailbox of any size. A reader's own
+flags are laid over the records (`as_seen`) and read again at each opening. Views of 10,000 records and more are read,
+and large merges done, in threads of the pool `views`. A transaction that rewrote all records of a mailbox hands them
+over after the commit, so nobody reads them again.
 
 Reading messages. `MessageFile.read` applies the header length; `size` is RFC822.SIZE, exact, for each record. Bodies of
 up to 64 KiB are compared with their digest before they are shown (`verified`). A lost cache record is made from the

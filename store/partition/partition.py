@@ -351,8 +351,8 @@ class Partition:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)
             unwritten.add(mailbox)
-        if txn.step is not None and len(changed) == 1:
-            self.views.step(changed[0], txn.step)
+        for mailbox, step in txn.steps:
+            self.views.step(mailbox, step)
         if changed:
             self._news.tell(changed, changes if len(changes) <= TOLD_TOGETHER else ())
 

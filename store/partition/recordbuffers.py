@@ -37,13 +37,14 @@ class Records:
 
 @frozen(eq=False)
 class Step:
-    """A change of a mailbox that was of one record's system flags: HIGHESTMODSEQ before it (it is one more afterwards),
-    the figures after it and the record, both as they are stored."""
+    """A change of a mailbox: of one record's system flags, or a record that `arrives`. HIGHESTMODSEQ before it (it is
+    one more afterwards), the figures after it and the record, both as they are stored."""
 
     before: int
     figures: bytes
     uid: int
     record: bytes
+    arrives: bool = False
 
 
 @define(eq=False)
@@ -132,16 +133,22 @@ class Copy:
         self._numbers[len(uids):count] = arrived
         self.uids = self._numbers[:count]
 
-    def catch_up(self, uids: NDArray[np.uint32], steps: Sequence[Step], figures: MailboxState) -> None:
-        """Let it be what it was with these changes of single records, after which the mailbox has those figures. `uids`
-        are its UIDs."""
-        size = ROW.itemsize
+    def catch_up(self, steps: Sequence[Step], figures: MailboxState) -> bool:
+        """Let it be what it was with these changes of single records, after which the mailbox has those figures. False
+        when there is no room; then it is as it was."""
+        size, arrived = ROW.itemsize, []
         for step in steps:
-            at = int(uids.searchsorted(np.uint32(step.uid))) * size
+            if step.arrives:
+                arrived.append(step.uid)
+        if arrived:
+            if (len(self.uids) + len(arrived)) * size > self.memory.nbytes:
+                return False
+            self._extend(self.uids, np.array(arrived, np.uint32))
+        for step in steps:
+            at = int(self.uids.searchsorted(np.uint32(step.uid))) * size
             self.memory[at:at + size] = step.record
-        if uids is not self.uids:
-            self._numbers, self.uids = None, uids
         self.state = figures
+        return True
 
     def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
         """Let it be the records of these chunks, as they are stored. False when there is no room."""
@@ -246,9 +253,9 @@ class Shelf:
             return seen
 
     def stepped(self, mailbox: int, known: Records | Mailbox, steps: Sequence[Step], figures: MailboxState) -> Records:
-        """The records after these changes of single records, the last ones that there were, in turn; `known`
-        has only some of them, or none. In an array that nobody holds, when there is one as new as the first of them:
-        what it costs does not depend on the size of the mailbox."""
+        """The records after these changes of single records, the last ones that there were, in turn; `known` has only
+        some of them, or none. In an array that nobody holds, or at whose end they arrived, when there is one as new as
+        the first of them: what it costs does not depend on the size of the mailbox."""
         first, copy = steps[0].before, None
         with self._lock:
             copies = self._copies.get((mailbox, ""), [])
@@ -256,16 +263,14 @@ class Shelf:
                 then = copies[at].state.highestmodseq
                 if then == figures.highestmodseq:
                     return copies[at].seen()
-                if first <= then < figures.highestmodseq and copies[at]._array() is None:
+                if first <= then < figures.highestmodseq and (copies[at]._array() is None or figures.changed <= then):
                     copy = copies.pop(at)
                     self._octets -= copy.memory.nbytes
                     break
-        if copy is None:
-            copy = self.take(mailbox, "", lambda copy: copy.free) or Copy.with_room(known.state, len(known.rows))
-            if not copy.fill(known.state, known, ()):
-                copy = Copy.with_room(known.state, len(known.rows))
-                copy.fill(known.state, known, ())
-        copy.catch_up(known.uids, steps[copy.state.highestmodseq - first:], figures)
+        if copy is None or not copy.catch_up(steps[copy.state.highestmodseq - first:], figures):
+            copy = Copy.with_room(known.state, max(figures.messages, len(known.rows)))
+            copy.fill(known.state, known, ())
+            copy.catch_up(steps[known.state.highestmodseq - first:], figures)
         return self.put(mailbox, "", copy)
 
     def forget(self, mailbox: int, reader: str) -> None:

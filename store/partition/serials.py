@@ -134,8 +134,8 @@ class Serials:
         cache, wanted = self._cache, list(serials)
         if txn is None and 1 < len(wanted) > wanted[-1] - wanted[0] >> 1 and wanted == sorted(wanted):
             with contextlib.suppress(*Deadlock):     # which `get` asks again after
-                return [_cached(value) for value in cache.pick([_serial_key(serial) for serial in wanted])]
-        return [_cached(cache.get(_serial_key(serial), txn)) for serial in wanted]
+                return [_cached(value) for value in cache.pick([serial.to_bytes(8, "big") for serial in wanted])]
+        return [_cached(cache.get(serial.to_bytes(8, "big"), txn)) for serial in wanted]
 
     def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
         """The cache records of arrivals, whose serials ascend, as they are stored."""

@@ -63,7 +63,8 @@ class WriteTxn:
         self._arrived: list[tuple[MailboxId, int, int]] = []        # mailboxes, HIGHESTMODSEQ before, a chunk of each
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
-        self.step: Step | None = None       # if all that it did is to change one record's system flags
+        self.steps: list[tuple[MailboxId, Step]] = []       # what it did to single records, in turn
+        self._figures = b""                                 # those of the last mailbox in which a message has arrived
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
 
@@ -106,7 +107,7 @@ class WriteTxn:
             self.set_state(mailbox, None, evolve(state, removed=0, moving=0))
 
     def arrive(self, mailbox: MailboxId, octets: int, system: int, *, enforce: bool, delivery: bool) -> tuple[int, int]:
-        """A message of that size and flags arrives: its UID and MODSEQ; `append_octets` is to follow.
+        """A message of that size and flags arrives: its UID and MODSEQ; `append_arrival` is to follow.
 
         This is what every recipient of every delivery costs, so it works on the figures as they are stored.
         `delivery`: see `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, OVER_QUOTA, QUOTA_GRACE_ENDED.
@@ -119,7 +120,15 @@ class WriteTxn:
         self.charge_root(root, octets, 1, enforce=enforce, delivery=delivery)
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
+        self._figures = after
         return uid, modseq
+
+    def append_arrival(self, mailbox: MailboxId, uid: int, record: bytes) -> None:
+        """Add the record of what has just arrived (`arrive`), in its stored form."""
+        key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
+        chunks.put(key, extend(chunks.get_to_change(key, self.handle), record), self.handle)
+        if mailbox in self.partition.views.history:
+            self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
 
     def flag(self, mailbox: MailboxId, uid: int, new: Callable[[int], int]) -> int | None:
         r"""Have the system flags of one message be what `new` makes of them; its MODSEQ then, None when it is gone.
@@ -151,7 +160,7 @@ class WriteTxn:
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._touch(mailbox, number)
-        self.step = Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])
+        self.steps.append((mailbox, Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])))
         return modseq
 
     def append(self, mailbox: MailboxId, rows: Rows) -> None:

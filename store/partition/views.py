@@ -61,17 +61,18 @@ class MailboxViews:
         self._last = LastViews()
         self._steps: dict[int, tuple[Step, ...]] = {}       # the last changes of mailboxes that have a history, if of
                                                             # single records, one after another
-        self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
+        self.history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
+        """The changes of the mailboxes that were read here, and of no others."""
 
     def remember(self, mailbox: MailboxId, before: int, chunks: frozenset[int] | None) -> None:
         """A transaction changed these chunks (None: many) when the mailbox's HIGHESTMODSEQ was `before`."""
-        history = self._history.get(mailbox)
+        history = self.history.get(mailbox)
         if history is not None:
             history.append((before, before + 1, chunks))
 
     def step(self, mailbox: MailboxId, change: Step) -> None:
         """What a transaction has just changed, and no more: the mailbox need not be read again for it."""
-        if mailbox in self._history:
+        if mailbox in self.history:
             before = self._steps.get(mailbox, ())
             follows = before and before[-1].before + 1 == change.before
             self._steps[mailbox] = (*before[1 - STEPS:], change) if follows else (change,)
@@ -79,7 +80,7 @@ class MailboxViews:
     def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
         """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
         """
-        if mailbox in self._history and len(rows) >= LARGE:
+        if mailbox in self.history and len(rows) >= LARGE:
             self._shelf.put(mailbox, "", Copy(state, np.ascontiguousarray(rows["uid"]), octets_of(rows)))
 
     def is_quick(self, entry: MailboxEntry, reader: str, known: Records | None = None) -> bool:
@@ -107,7 +108,7 @@ class MailboxViews:
 
     def forget_changes(self, mailbox: MailboxId) -> None:
         """The mailbox has been deleted: nobody asks for its changes."""
-        self._history.pop(mailbox, None)
+        self.history.pop(mailbox, None)
         self._steps.pop(mailbox, None)
         self._last.forget(mailbox)
 
@@ -125,10 +126,10 @@ class MailboxViews:
             return again
         if at_once and not self.is_quick(entry, reader):
             return None
-        if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
-            self._history[entry.id] = deque(maxlen=REMEMBERED)
-            if len(self._history) > MAILBOXES_REMEMBERED:
-                self._steps.pop(self._history.popitem(last=False)[0], None)
+        if entry.id not in self.history:           # whoever has opened a mailbox asks for its changes
+            self.history[entry.id] = deque(maxlen=REMEMBERED)
+            if len(self.history) > MAILBOXES_REMEMBERED:
+                self._steps.pop(self.history.popitem(last=False)[0], None)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
         view = self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
@@ -151,7 +152,7 @@ class MailboxViews:
 
     def glance(self, mailbox: Mailbox) -> Mailbox | None:
         """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
-        has changed flags of single records. None otherwise, and when the mailbox is not here."""
+        has added single records, or changed flags of some. None otherwise, and when the mailbox is not here."""
         partition, old = self._partition, mailbox.state
         data = partition.states.glance(state_key(mailbox.entry.id))
         if data is None:
@@ -168,23 +169,35 @@ class MailboxViews:
         """The view with those of these changes that it does not have; None when a record is not in it."""
         old, uids = mailbox.state, mailbox.uids
         new = steps[old.highestmodseq - steps[0].before:]
-        places: list[int] = []
+        where: list[int] = []           # the places of their records,
+        places: set[int] = set()        # and of those that the view has: comprehensions would be calls
         chunks: set[int] = set()
-        for step in new:                # comprehensions would be calls
+        arrived: list[int] = []
+        for step in new:
             at = bisect_left(uids, step.uid)
-            if at == len(uids) or uids[at] != step.uid:
+            if at < len(uids) and uids[at] == step.uid:
+                places.add(at)
+                chunks.add((step.uid - 1) // CHUNK)
+            elif step.arrives and at == len(uids):
+                at += len(arrived)
+                arrived.append(step.uid)
+            elif step.uid in arrived:
+                at += arrived.index(step.uid)
+            else:
                 return None
-            places.append(at)
-            chunks.add((step.uid - 1) // CHUNK)
-        since = Since(old, frozenset(chunks), places[0] if len(new) == 1 else None)
+            where.append(at)
+        since = Since(old, frozenset(chunks), tuple(sorted(places)))
         figures = MailboxState.from_bytes(steps[-1].figures, self._partition.epoch)
-        if len(uids) >= LARGE:
+        if len(uids) + len(arrived) >= LARGE:
             seen = self._shelf.stepped(mailbox.entry.id, mailbox, steps, figures)
             return Mailbox(mailbox.entry, figures, seen.rows, mailbox.reader, seen.uids, since)
-        rows = mailbox.rows.copy()
-        for at, step in zip(places, new, strict=True):
-            rows[at] = np.frombuffer(step.record, ROW)[0]
+        octets, size = bytearray(mailbox.rows.tobytes()), ROW.itemsize
+        for at, step in zip(where, new, strict=True):
+            octets[at * size:(at + 1) * size] = step.record
+        rows = np.frombuffer(octets, ROW)
         rows.flags.writeable = False
+        if arrived:
+            uids = np.concatenate((uids, np.array(arrived, np.uint32)))
         view = Mailbox(mailbox.entry, figures, rows, mailbox.reader, uids, since)
         self._last.put(view)
         return view
@@ -292,7 +305,7 @@ class MailboxViews:
             return numbers
         at = until.highestmodseq
         # Threads add to it, and what other processes changed may be heard of late.
-        for before, after, chunks in sorted(self._history.get(mailbox, ()), key=itemgetter(0, 1), reverse=True):
+        for before, after, chunks in sorted(self.history.get(mailbox, ()), key=itemgetter(0, 1), reverse=True):
             if before >= at:                # of a transaction that was committed since
                 continue
             if after < at or chunks is None:
@@ -336,7 +349,7 @@ class MailboxViews:
                 pieces.append((number, self._records_of(mailbox, "", value, txn)))
         pieces += [(number, join([])) for number in places]
         pieces.sort(key=itemgetter(0))
-        history = self._history.get(mailbox)
+        history = self.history.get(mailbox)
         if history is not None:
             changed = frozenset(number for number, _ in pieces)
             history.append((known.state.highestmodseq, state.highestmodseq, changed))

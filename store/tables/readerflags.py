@@ -72,6 +72,10 @@ class ReaderFlags:
                 if new is not None:
                     self._table.put(key[:_KEY.size] + new.encode(), data, txn)
 
+    def has(self, reader: str) -> bool:
+        """Whether there are any of that user. Looks at everything."""
+        return any(key[_KEY.size:] == reader.encode() for key, _ in self._table.scan())
+
     def mailboxes(self, txn: Txn = None) -> set[int]:
         """The mailboxes in which readers have flags of their own."""
         return {_KEY.unpack_from(key)[0] for key, _ in self._table.scan(txn=txn)}

@@ -194,13 +194,13 @@ def is_unchanged(data: bytes, epoch: int, highestmodseq: int) -> bool:
 
 @frozen(eq=False)
 class Since:
-    """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks; or
-    system flags of the one record `at` that place.
+    """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks; with
+    `at` nothing but arrivals, and system flags of the records at these places, which ascend.
     """
 
     state: MailboxState
     chunks: frozenset[int]
-    at: int | None = None
+    at: tuple[int, ...] | None = None
 
 
 @frozen(eq=False)

@@ -14,6 +14,7 @@ from functools import partial
 
 from attrs import evolve
 
+from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry
@@ -28,6 +29,25 @@ from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
 from store.store import Store
+
+
+def concerned(store: Store, *users: str) -> list[Partition]:
+    """The partitions that may have something of these users. Raises StoreError READ_ONLY when one has that takes no
+    changes."""
+    for partition in store.partitions.values():
+        if partition.read_only and any(_has_anything(store, partition, user) for user in users):
+            raise StoreError(Problem.READ_ONLY, detail=f"partition {partition.name} takes no changes")
+    return list(store.writable.values())
+
+
+def _has_anything(store: Store, partition: Partition, user: str) -> bool:
+    """Mailboxes, deleted ones, limits, own flags in others' mailboxes, or rights in them."""
+    here = [entry for entry in store.mailboxes.all() if entry.partition == partition.name]
+    deleted = [entry for _, entry in store.mailboxes.deleted.all() if entry.partition == partition.name]
+    return any(entry.name.owner == user or user in entry.acl or NEGATIVE + user in entry.acl
+               for entry in (*here, *deleted)) or bool(partition.quotas.has(user) or partition.quotas.roots_below(
+                   user)) or partition.readers.has(user)
+
 
 # Remove and restore
 
@@ -47,12 +67,12 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
 @problems()
 def remove_mail(store: Store, user: str) -> None:
     """Remove a user's mailboxes, subscriptions and quota; the directory's entry is the caller's business."""
-    store.require_writable()
+    partitions = concerned(store, user)
     for entry in reversed(store.names(user)):
         deletion.delete_mailbox(store, entry.name, even_inbox=True)
     for name in subscribing.subscriptions(store, user):
         subscribing.unsubscribe(store, user, name)
-    for partition in store.partitions.values():
+    for partition in partitions:
         partition.transact(partial(_forget_quota, user))
         partition.flush()
 
@@ -94,14 +114,14 @@ def rename_user(store: Store, old: str, new: str) -> None:
         legal_owner(new)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-    store.require_writable()
+    partitions = concerned(store, old, new)
     directory = store.directory
     there = directory.user(new)
     if directory.user(old) is not None or there is None or there.renamed_from != old:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
         store.mailboxes.env.flush()
         directory.noticed(old)
-    for partition in store.partitions.values():
+    for partition in partitions:
         partition.transact(lambda txn: _rename_on_partition(store, txn, old, new))
         partition.flush()
     roots.recharge_renamed(store, new)       # a start in between has charged mailboxes by rows with the old name

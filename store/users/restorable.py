@@ -30,7 +30,7 @@ from store.problems import problems
 from store.store import Store
 from store.tables.quotatable import DEFAULT
 from store.userarea import writing
-from store.users.lifecycle import remove_mail, remove_user, restore_user
+from store.users.lifecycle import concerned, remove_mail, remove_user, restore_user
 
 
 @frozen
@@ -140,7 +140,7 @@ def undelete_user(store: Store, user: str, *, change: bool = True) -> Back:
 
     Raises StoreError NO_USER, USER_EXISTS, NO_PERMISSION.
     """
-    store.require_writable()
+    concerned(store, user)
     directory = store.directory
     row, record = directory.user(user), find(store, user)
     if row is not None and row.account.status is not Status.REMOVED:
@@ -237,7 +237,7 @@ def forget_user(store: Store, user: str) -> None:
 
     Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
     """
-    store.require_writable()
+    partitions = concerned(store, user)
     remove_user(store, user)
     remember(store, user)
     remove_mail(store, user)
@@ -247,7 +247,7 @@ def forget_user(store: Store, user: str) -> None:
         store.mailboxes.annotations.rename_user(user, None, txn)
 
     transact(store.mailboxes.env, work)
-    for partition in store.partitions.values():
+    for partition in partitions:
         partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
         partition.flush()
     store.directory.remove(user)

@@ -187,6 +187,31 @@ def test_who_has_missed_several_changes_of_single_messages_sees_them_all(store, 
     assert new.since.state is old.state and new.since.chunks == {(uid - 1) // CHUNK for uid in changed}
 
 
+def test_who_has_missed_an_arrival_and_its_flags_reads_nothing(store, faults):
+    """Two sessions of one mailbox: what has come, and has been read since, is in memory; the older views stay."""
+    entry = big(store)
+    old = store.open_mailbox(entry)
+    octets, reads = old.rows.tobytes(), []
+    arrive(store, "alice", 1)
+    between = store.refresh_at_once(old)
+    change_flags(store, entry, [301, 5], FlagAction.ADD, Flags(Flag.FLAGGED))
+    change_flags(store, entry, [301], FlagAction.ADD, Flags(Flag.SEEN))
+    change_flags(store, entry, [5], FlagAction.ADD, Flags(Flag.SEEN))
+    arrive(store, "alice", 2)
+    change_flags(store, entry, [303], FlagAction.ADD, Flags(Flag.SEEN))
+    assert store.refresh(between).rows.tobytes() == truth(store, entry)
+    middle = store.refresh(between)
+    change_flags(store, entry, [7], FlagAction.ADD, Flags(Flag.SEEN))
+    arrive(store, "alice", 1)
+    change_flags(store, entry, [304], FlagAction.ADD, Flags(Flag.SEEN))
+    faults.around(store.partition_of(entry), "whole", lambda _, *chunks: reads.append(chunks))
+    new = store.refresh_at_once(middle)
+    faults.mend()
+    assert not reads and new.rows.tobytes() == truth(store, entry)
+    assert new.uids.tolist() == list(range(1, 305)) and new.since.at == (6,)
+    assert old.rows.tobytes() == octets and len(between.rows) == 301 and len(middle.rows) == 303
+
+
 def test_who_changes_every_message_leaves_the_records_in_memory(store, faults):
     """The next look reads nothing; old views stay as they are. A change of one chunk's messages is none of all."""
     entry = big(store)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,19 @@ from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
+from store.mailboxes.authorization import set_acl
 from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.partition import processes
 from store.partition.marks import READ_ONLY
+from store.partitions import partitionmove, volumes
 from store.readonly import place, readingcopy, volumestate
 from store.store import Store
 from store.tables.references import UNSEEN_TRACE
+from store.users import lifecycle, restorable
 from tests.support.faults.planted import Faults
-from tests.support.stores.stores import SMALL, deliver
+from tests.support.stores.stores import HASH, SMALL, deliver, reopen
 
 INBOX = MailboxName("alice", "INBOX")
 MAIL = b"Subject: 1\r\n\r\nText\r\n"
@@ -145,3 +150,36 @@ def test_an_ext4_that_has_met_an_error(store: Store, tmp_path: Path, monkeypatch
     (tmp_path / "mounts").write_bytes(line % (os.major(device), os.minor(device)) + b"\n")
     monkeypatch.setattr(volumestate, "MOUNTS", tmp_path / "mounts")
     assert volumestate.is_read_only(store.root) is expected
+
+
+def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is renamed, removed and had back, while bob, and carol who may read his mail, are refused as they are."""
+    for user in ("carol", "dave"):
+        firstuse.inbox(store, store.directory.add(user, HASH))
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "bob", "second")
+    set_acl(store, MailboxName("bob", "INBOX"), "carol", "lr")
+    deliver(store, MAIL, "user/dave/INBOX", "user/bob/INBOX")
+    store.close()
+    copies = readingcopy.make_some(store.root, SMALL.cache, ["second"])
+    with monkeypatch.context() as failing:
+        failing.setattr(readingcopy, "some", lambda root: copies)
+        reopen(store)
+        assert list(store.writable) == ["primary"]
+        before = {user: (store.directory.user(user), store.names(user)) for user in ("bob", "carol")}
+        for user in before:
+            for what in (partial(lifecycle.rename_user, store, user, "other"), partial(
+                    restorable.forget_user, store, user)):
+                with pytest.raises(StoreError) as refused:
+                    what()
+                assert refused.value.problem is Problem.READ_ONLY
+        assert before == {user: (store.directory.user(user), store.names(user)) for user in before}
+        lifecycle.rename_user(store, "dave", "david")
+        restorable.forget_user(store, "david")
+        assert not store.names("david")
+        assert restorable.undelete_user(store, "david").mailboxes == 1
+        with pytest.raises(StoreError):
+            deliver(store, MAIL, "user/bob/INBOX")
+        store.close()
+    reopen(store)
+    assert store.status(store.entry(MailboxName("david", "INBOX"))).messages == 1 and check(store) == []

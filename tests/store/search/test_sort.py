@@ -241,7 +241,7 @@ def test_nothing_is_kept_of_a_mailbox_that_is_deleted(store):
     box = store.open_mailbox(entry)
     other = columns_of(store).dates(mailbox(store))
     weak = [weakref.ref(column) for column in (columns_of(store).dates(box), columns_of(store).subjects(box))]
-    changes = weakref.ref(store.partition_of(entry).views._history[entry.id])
+    changes = weakref.ref(store.partition_of(entry).views.history[entry.id])
     deletion.delete_mailbox(store, entry.name)
     assert [column() for column in weak] == [None, None]
     assert changes() is None

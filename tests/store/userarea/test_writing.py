@@ -50,7 +50,7 @@ def tree(store):
     users = primary(store).folder / "users"
     found = []
     for path in users.rglob("*"):
-        if path.is_file() and path.name not in ("epoch", GENERATION, GENERATION_OF_LIST):
+        if path.is_file() and path.name not in ("epoch", "directory", GENERATION, GENERATION_OF_LIST):
             parts = path.relative_to(users).parts
             found.append("/".join(parts if parts[0] in ("public", "deleted") else parts[2:]))
     return sorted(found)

@@ -1,6 +1,7 @@
 """The figures of the quota report without Spark: rules, limits, growth, sums that do not agree."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +20,7 @@ from tools.exits import Failure
 from tools.spark.report import totals
 from tools.spark.report.charts import Bar, bars, columns, shortened
 from tools.spark.report.page import more, number, octets
-from tools.spark.report.reportjob import Read, gone
+from tools.spark.report.reportjob import LOST_FILES, Read, gone
 from tools.spark.report.totals import Live, Terms, differences, earlier, grown, report, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
 from tools.spark.source.schema import schema
@@ -32,8 +33,7 @@ HELD = pa.schema([(name, pa.string()) for name in ("store", "partition", "domain
         "messages", "logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
         "domain_freed", "files", "file_octets", "staged_octets", "staged_files", "missing", "missing_octets",
         "records", "headless")] + [
-    *((name, pa.timestamp("us", "UTC")) for name in ("newest", "newest_read", "last_login", "last_read")),
-    ("lost", pa.list_(pa.struct([("digest", pa.string()), ("size", pa.int64())])))])
+    *((name, pa.timestamp("us", "UTC")) for name in ("newest", "newest_read", "last_login", "last_read"))])
 
 
 def box(user, name, messages, size, *, store="/s", root=None, newest=None, **others):
@@ -44,7 +44,7 @@ def box(user, name, messages, size, *, store="/s", root=None, newest=None, **oth
                            "domain_freed", "file_octets"), size)
     return {"store": store, "partition": "p", "domain": domain, "user": user, "name": f"user/{user}/{name}",
             "quota_root": root or user, "messages": messages, "records": messages, "files": messages, "newest": newest,
-            "lost": [], **alone, **zeros, **others}
+            **alone, **zeros, **others}
 
 
 def limit(root, octets=None, messages=None, *, store="/s", default=False):
@@ -226,10 +226,14 @@ def test_files_that_are_not_there(tmp_path):
     store = str(tmp_path)
     assert gone([(store, "p", there, 5)]) == []             # it came meanwhile
     assert gone([(store, "p", there, 6), (store, "p", other, 5)]) == [(store, "p", there, 6), (store, "p", other, 5)]
-    row = box("a", "INBOX", 2, 10, store=store, missing=2, missing_octets=10,
-              lost=[{"digest": there, "size": 5}, {"digest": other, "size": 5}])
-    assert totals.lost(read([row])) == [
-        f"{store}, partition p: 1 message files of user/a/INBOX are missing or cut off, such as {other}"]
+    lost = pa.Table.from_pylist([{"store": store, "partition": "p", "domain": "example.org", "user": "a", "size": 5,
+                                  "name": "user/a/INBOX", "digest": digest} for digest in (there, other)], LOST_FILES)
+    for missing, said in ((2, 1), (7, 6)):      # of those that are not looked for again none can have come
+        row = box("a", "INBOX", 2, 10, store=store, missing=missing, missing_octets=5 * missing)
+        assert totals.lost(evolve(read([row]), lost=lost)) == [
+            f"{store}, partition p: {said} message files of user/a/INBOX are missing or cut off, such as {other}"]
+    assert totals.lost(evolve(read([row]), lost=lost[:0])) == [
+        f"{store}, partition p: 7 message files of user/a/INBOX are missing or cut off"]
     assert totals.lost(read([], unread=[{"store": "/s", "partition": "p", "path": "users/a0"}])) == [
         "/s, partition p: users/a0 could not be read"]
 
@@ -318,3 +322,30 @@ def test_numbers():
     assert [octets(value) for value in (None, 0, 1536, -1536)] == ["–", "0 octets", "1.5 KiB", "−1.5 KiB"]
     assert [number(value) for value in (None, 0, 1234567, -1234)] == ["–", "0", "1,234,567", "−1,234"]
     assert [more(value) for value in (0, 1024, -1024)] == ["0 octets", "+1.0 KiB", "−1.0 KiB"]
+
+
+def test_when_a_root_or_a_partition_is_full():
+    """By hand (issue 25, item 4): in 10 days 100 octets more, of which 200 are left: 20 days. What does not grow, or
+    was not there, is never full; what is full already has no day."""
+    before = {"created": "2026-06-21T12:00:00Z", "users": [], "partitions": [
+        {"store": "/s", "partition": "p", "file_octets": 300}], "roots": [
+        {"store": "/s", "root": "a", "charged": 300}, {"store": "/s", "root": "b", "charged": 50},
+        {"store": "/s", "root": "c", "charged": 1}]}
+    now = made(read([box("a", "INBOX", 1, 400), box("b", "INBOX", 1, 50), box("c", "INBOX", 1, 80),
+                     box("d", "INBOX", 1, 5)], [limit("a", 600), limit("b", 100), limit("c", 79), limit("d", 100)]))
+    for row in now["partitions"]:
+        row |= {"file_octets": 400, "volume": 1000, "free": 200}
+    grown(now, before)
+    assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-07-21")]
+    roots = {row["root"]: (row["growth"], row["full_on"]) for row in now["roots"]}
+    assert {root: roots[root] for root in "abcd"} == {
+        "a": (100, "2026-07-21"), "b": (0, None), "c": (79, None), "d": (None, None)}
+
+
+def test_room_on_the_volume(tmp_path):
+    """That of the partition's file system, as `df` has it; nothing where there is no such folder here."""
+    rows = [{"store": str(tmp_path), "partition": "p"}, {"store": "/nowhere", "partition": "p"}]
+    totals.with_room({"partitions": rows})
+    there = os.statvfs(tmp_path)
+    assert rows[0]["volume"] == there.f_blocks * there.f_frsize >= rows[0]["free"] > 0
+    assert (rows[1]["volume"], rows[1]["free"]) == (None, None)

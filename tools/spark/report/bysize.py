@@ -11,6 +11,7 @@ from store.tables.index import ROW
 from tools.spark.engines import LOCAL, SPARK, Choice, cores_of
 from tools.spark.source.reading import idx_files, tasks
 
+FLEET_RECORDS = 10_000_000      # of facts, which one process reads in pieces
 LOCAL_RECORDS = 2_000_000       # about; of more, the memory of one process would be 3 GB
 
 
@@ -26,6 +27,15 @@ def choose(stores: Sequence[str], master: str) -> Choice:
                 return Choice(SPARK, f"engine: Spark (more than {LOCAL_RECORDS:,} records); --engine local takes this "
                               "process")
     return Choice(LOCAL, f"engine: this process (about {records:,} records); --engine spark takes Spark")
+
+
+def of_fleet(records: int, master: str) -> Choice:
+    """The engine for facts of so many records."""
+    if cores_of(master) is None:
+        return Choice(SPARK, f"engine: Spark, of {master}")
+    if records > FLEET_RECORDS:
+        return Choice(SPARK, f"engine: Spark ({records:,} records); --engine local takes this process")
+    return Choice(LOCAL, f"engine: this process ({records:,} records); --engine spark takes Spark")
 
 
 def _octets(path: str) -> int:

@@ -2,18 +2,22 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pyarrow import parquet
 
 from mboxlist import privatefiles
 from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
-from tools.spark.facts.factfolders import opened
-from tools.spark.report import fleetjob
+from tools.spark.engines import LOCAL, SPARK, Choice
+from tools.spark.facts.factfolders import is_uri, opened
+from tools.spark.report import bysize, fleetjob, fleetlocal
+from tools.spark.report.fleetjob import back_ends
 from tools.spark.report.fleetviews import OLD_DAYS
 from tools.spark.sparkcommands import print_csv, session
 from tools.spark.sparksession import plain, progress
@@ -30,10 +34,11 @@ def report(invocation: Invocation) -> int:
         raise Failure("--default-quota is about a store, and --fleet reads facts")
     before = None if arguments.since is None else earlier(arguments.since)
     terms = fleetjob.Terms(settings, datetime.now(UTC), arguments.idle, arguments.rows)
-    with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
-        facts = opened(arguments.fleet, spark)
-        made = fleetjob.fleet(spark, facts, terms, None if arguments.parquet is None else _written(
-            arguments.parquet, terms))
+    if _engine(arguments) == LOCAL:
+        made = fleetlocal.fleet(opened(arguments.fleet), terms, _written_here(arguments.parquet, terms))
+    else:
+        with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
+            made = fleetjob.fleet(spark, opened(arguments.fleet, spark), terms, _written(arguments.parquet, terms))
     fleetjob.full_on(made, before)
     made["problems"] = fleetjob.differences(made)
     _print(arguments, made)
@@ -42,13 +47,39 @@ def report(invocation: Invocation) -> int:
     return 1 if made["problems"] else 0
 
 
-def _written(folder: Path, terms: fleetjob.Terms) -> Any:
+def _engine(arguments: Any) -> str:
+    """The engine that is asked for; otherwise one by size, with a line that says which: the first one, on standard
+    error where the rest is for programs."""
+    if arguments.engine is not None:
+        if arguments.engine == LOCAL and any(map(is_uri, arguments.fleet)):
+            raise Failure("--engine local reads folders, and Spark reads URIs")
+        return str(arguments.engine)
+    choice = Choice(SPARK, "engine: Spark, which reads URIs") if any(map(is_uri, arguments.fleet)) else (
+        bysize.of_fleet(sum(one.rows["references"] for one in opened(arguments.fleet)), arguments.master))
+    print(choice.why, file=sys.stderr if arguments.json or arguments.csv else sys.stdout)
+    return choice.engine
+
+
+def _written(folder: Path | None, terms: fleetjob.Terms) -> Callable[[str, Any], None] | None:
     """Has the executors write a list, in a folder of its own beside those of earlier reports."""
     def write(name: str, frame: Any) -> None:
+        assert folder is not None
         privatefiles.make_folder(folder / name, parents=True, exist_ok=True)
         frame.write.parquet((folder / name / f"{terms.now:%Y%m%dT%H%M%SZ}").absolute().as_uri())
 
-    return write
+    return None if folder is None else write
+
+
+def _written_here(folder: Path | None, terms: fleetjob.Terms) -> Callable[[str, Any], None] | None:
+    """Writes a list, where Spark's executors would."""
+    def write(name: str, table: Any) -> None:
+        assert folder is not None
+        place = folder / name / f"{terms.now:%Y%m%dT%H%M%SZ}"
+        privatefiles.make_folder(place, parents=True, exist_ok=True)
+        with privatefiles.replacing(place / "part-00000.parquet", sync=False) as file:
+            parquet.write_table(table, file, compression="zstd")
+
+    return None if folder is None else write
 
 
 def earlier(path: Path) -> dict[str, Any]:
@@ -79,7 +110,7 @@ def _print(arguments: Any, made: Mapping[str, Any]) -> None:
 
 def _print_tables(made: Mapping[str, Any]) -> None:
     totals = made["totals"]
-    print(f"Facts of {len(made['back_ends'])} back ends, by Spark")
+    print(f"Facts of {back_ends(made)}")
     print_facts({
         "users": totals["users"], "mailboxes": totals["mailboxes"],
         "messages": f"{totals['messages'] or 0} in {totals['files']} files",
@@ -91,4 +122,5 @@ def _print_tables(made: Mapping[str, Any]) -> None:
     for name, title in fleetjob.TITLES.items():
         if rows := made[name]:
             print(f"\n{title}:")
-            print_table(rows, tuple(rows[0]), sizes=tuple(column for column in rows[0] if column in fleetjob.OCTETS))
+            shown = tuple(column for column in rows[0] if column != "store" or len(made["back_ends"]) > 1)
+            print_table(rows, shown, sizes=tuple(column for column in shown if column in fleetjob.OCTETS))

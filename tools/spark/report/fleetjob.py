@@ -15,6 +15,7 @@ from store.settings import Settings
 from tools.spark import summaries
 from tools.spark.facts.factfolders import Facts, frame_of
 from tools.spark.facts.factschema import FACTS
+from tools.spark.report import totals
 from tools.spark.report.fleetviews import DOMAIN, LARGER, SIZES, VIEWS, WAITS, classes
 from tools.spark.report.reportjob import SHUFFLE
 
@@ -37,9 +38,9 @@ _KEPT = ("fleet_folders", "fleet_shares", "fleet_contents", "fleet_users", "flee
 _BY_SOME_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"      # false: what is sent by digest stays for joins
 PARTITION = 250_000         # records that one task of a shuffle gets, about; of more than FEW
 FEW, LARGE = 400, 2_000_000     # tasks so many: what is sent is cut by maps times partitions, and the driver knows each
-_FIGURES = """count(*) AS users, sum(messages) AS messages, sum(logical) AS logical, sum(fair_share) AS fair_share,
-    sum(unique) AS unique, sum(freed) AS freed, count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing,
-    count_if(charged > limit) AS over"""
+_FIGURES = "count(*) AS users, " + ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in (
+    "messages", "logical", "fair_share", "unique", "freed")) + """,
+    count_if(idle) AS idle, count_if(reads_nothing) AS reads_nothing, count_if(charged > limit) AS over"""
 
 
 @frozen
@@ -71,15 +72,12 @@ def fleet(spark: Any, facts: Sequence[Facts], terms: Terms, write: Callable[[str
         for name in LISTS if write is not None else ():
             assert write is not None
             write(name, spark.table(f"fleet_{name}"))
-        made: dict[str, Any] = {
-            "version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
-            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
-                                              for one in sorted(facts, key=lambda one: one.store)]}
+        made = heading(facts, terms)
         made |= {name: summaries.rows(spark.sql(query.format(rows=terms.rows))) for name, query in _LISTS.items()}
         made["totals"] = {}
         for query in _TOTALS:
             made["totals"] |= summaries.rows(spark.sql(query))[0]
-        return {**made, "kinds": _kinds(made["ages"])}
+        return {**made, "kinds": kinds_of(made["ages"])}
     finally:
         for frame in kept:
             frame.unpersist()
@@ -105,7 +103,20 @@ def _views(spark: Any, terms: Terms) -> list[Any]:
     return kept
 
 
-def _kinds(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def heading(facts: Sequence[Facts], terms: Terms) -> dict[str, Any]:
+    """What a report begins with."""
+    return {"version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
+            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
+                                              for one in sorted(facts, key=lambda one: one.store)]}
+
+
+def back_ends(made: Mapping[str, Any]) -> str:
+    """How many back ends a report is of, in words."""
+    count = len(made["back_ends"])
+    return "1 back end" if count == 1 else f"{count:,} back ends"
+
+
+def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Kinds of folder, summed over the ages of their messages."""
     found: dict[str, dict[str, Any]] = {}
     for row in ages:
@@ -129,7 +140,7 @@ _LISTS = {
         WHERE limit > 0 AND 10 * charged >= 9 * limit ORDER BY per_cent DESC, store, user LIMIT {rows}""",
     "never_reading": """SELECT store, user, logical, fair_share, freed, newest, newest_read, last_read, last_login
         FROM fleet_users
-        WHERE reads_nothing AND logical > 0 ORDER BY freed DESC, store, user LIMIT {rows}""",
+        WHERE reads_nothing AND logical > 0 AND user <> 'public/' ORDER BY freed DESC, store, user LIMIT {rows}""",
     "domains": f"""SELECT domain, {_FIGURES} FROM fleet_users GROUP BY domain
         ORDER BY fair_share DESC, domain LIMIT {{rows}}""",
     "classes": f"""SELECT class, {_FIGURES} FROM fleet_users GROUP BY class
@@ -140,7 +151,7 @@ _LISTS = {
         FROM (SELECT place, count(*) AS files, sum(size) AS file_octets, sum(if(holders = 0, size, 0)) AS waiting
               FROM fleet_contents GROUP BY place) JOIN fleet_places USING (place)
         LEFT JOIN facts_volumes v USING (store, partition) ORDER BY store, partition LIMIT 10000""",
-    "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox LIMIT {rows}",
+    "mailboxes": "SELECT * FROM fleet_mailboxes ORDER BY logical DESC, store, mailbox, partition LIMIT {rows}",
     "messages": """SELECT lower(hex(digest)) AS digest, store, partition, size, n AS records, holders, sender
         FROM fleet_contents JOIN fleet_places USING (place) ORDER BY size DESC, digest, store, partition
         LIMIT {rows}""",
@@ -191,7 +202,7 @@ _TOTALS = (
 def differences(made: Mapping[str, Any]) -> list[str]:
     """Where fair shares and what waits for the purge are not the octets of the message files, to the octet."""
     totals = made["totals"]
-    off = (totals["fair_share"] or 0) + totals["waiting"] - totals["file_octets"]
+    off = totals["fair_share"] + totals["waiting"] - totals["file_octets"]
     return [f"fair shares and what waits for the purge are {off:+} octets beside the {totals['file_octets']} octets of "
             "message files"] if off else []
 
@@ -201,16 +212,8 @@ def full_on(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
     on like that; null where they do not grow, and without a report."""
     known = {} if before is None else {(row["store"], row["partition"]): row["file_octets"]
                                        for row in before["partitions"]}
-    days = 0.0 if before is None else (_moment(now) - _moment(before)).total_seconds() / 86_400
     for row in now["partitions"]:
         old = known.get((row["store"], row["partition"]))
         row["growth"] = None if old is None else row["file_octets"] - old
-        row["full_on"] = None
-        if row["growth"] and row["growth"] > 0 and days > 0 and row["free"] is not None:
-            left = row["free"] * days / row["growth"]
-            row["full_on"] = datetime.fromtimestamp(_moment(now).timestamp() + min(left, 36_500) * 86_400,
-                                                    UTC).date().isoformat()
-
-
-def _moment(made: Mapping[str, Any]) -> datetime:
-    return datetime.fromisoformat(str(made["created"]).replace("Z", "+00:00"))
+        row["full_on"] = None if old is None or before is None else totals.full_on(
+            now["created"], before["created"], row["growth"], row["free"])

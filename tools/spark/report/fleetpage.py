@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.spark.report.charts import Bar, bars, columns
-from tools.spark.report.fleetjob import OCTETS, TITLES
+from tools.spark.report.fleetjob import OCTETS, TITLES, back_ends
 from tools.spark.report.page import TOP, Chart, Table, number, octets, plain_page
 
 Row = Mapping[str, Any]
@@ -13,13 +13,13 @@ Row = Mapping[str, Any]
 def page(made: Mapping[str, Any]) -> str:
     """The page of a report."""
     totals = made["totals"]
-    notes = [f"{made['created'][:10]} · {number(len(made['back_ends']))} back ends · {number(totals['users'])} users · "
+    notes = [f"{made['created'][:10]} · {back_ends(made)} · {number(totals['users'])} users · "
              f"{number(totals['messages'] or 0)} messages in {number(totals['files'])} files · "
              f"{octets(totals['file_octets'])}, of which {octets(totals['waiting'])} wait for the purge",
              f"{number(totals['idle'])} users had nothing for {made['idle_days']} days, "
              f"{number(totals['reads_nothing'])} have read nothing of that time. "
              f"{octets(totals['doubled_octets'])} are on several back ends."]
-    return plain_page(f"Mail of {len(made['back_ends'])} back ends", charts(made), tables(made), notes)
+    return plain_page(f"Mail of {back_ends(made)}", charts(made), tables(made), notes)
 
 
 def charts(made: Mapping[str, Any]) -> list[Chart]:
@@ -64,9 +64,14 @@ def _by_age(rows: Sequence[Row]) -> list[tuple[str, int]]:
 
 def tables(made: Mapping[str, Any]) -> list[Table]:
     """The lists that have rows."""
-    return [Table(title, [name.replace("_", " ") for name in rows[0]], [
-        [_cell(name, value) for name, value in row.items()] for row in rows], len(rows))
-        for key, title in TITLES.items() if (rows := made[key])]
+    several = len(made["back_ends"]) > 1
+    found = []
+    for key, title in TITLES.items():
+        if rows := made[key]:
+            names = [name for name in rows[0] if name != "store" or several]
+            found.append(Table(title, [name.replace("_", " ") for name in names], [
+                [_cell(name, row[name]) for name in names] for row in rows], len(rows)))
+    return found
 
 
 def _cell(name: str, value: Any) -> str:

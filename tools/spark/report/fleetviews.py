@@ -73,7 +73,8 @@ VIEWS = {
                    sum(logical) AS logical, sum(rubbish) AS rubbish
             FROM fleet_shares GROUP BY site, place, digest) h USING (site, place, digest)""",
     "fleet_limits": """
-        SELECT s.site, root AS user, max_by(struct(limit_octets, default_octets), written) AS limits,
+        SELECT s.site, root AS user, max_by(struct(limit_octets, default_octets),
+                                            struct(written, NOT default_octets, coalesce(limit_octets, 0))) AS limits,
                sum(used_octets) AS charged
         FROM facts_quotas JOIN fleet_sites s USING (store) WHERE kind = 'user' GROUP BY s.site, root""",
     "fleet_people": """

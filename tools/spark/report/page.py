@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from mboxlist import privatefiles
@@ -36,19 +36,21 @@ class Chart:
 
 def page(made: Mapping[str, Any]) -> str:
     """The page of a report."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"octets": octets, "number": number, "day": day}
-    return environment.from_string(_template("report.html")).render(
-        report=made, totals=made["totals"], charts=charts(made), tables=tables(made), spared=spared(made["totals"]),
-        several=len(made["stores"]) > 1, style=Markup(_template("report.css")))
+    return _rendered("report.html", title=f"Mail storage, {day(made['created'])}", report=made, totals=made["totals"],
+                     charts=charts(made), tables=tables(made), spared=spared(made["totals"]),
+                     several=len(made["stores"]) > 1)
 
 
 def plain_page(title: str, charts: Sequence[Chart], tables: Sequence["Table"], notes: Sequence[str]) -> str:
     """A page of these charts and tables, in the same style."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["number"] = number
-    return environment.from_string(_template("fleet.html")).render(
-        title=title, charts=charts, tables=tables, notes=notes, style=Markup(_template("report.css")))
+    return _rendered("fleet.html", title=title, charts=charts, tables=tables, notes=notes)
+
+
+def _rendered(name: str, **names: Any) -> str:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                              loader=FunctionLoader(_template))
+    environment.filters |= {"octets": octets, "number": number, "day": day}
+    return environment.get_template(name).render(style=Markup(_template("report.css")), **names)
 
 
 def _template(name: str) -> str:

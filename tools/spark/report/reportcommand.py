@@ -26,7 +26,8 @@ COLUMNS = {
               "last_read"),
     "mailboxes": ("mailbox", "messages", "logical", "unique", "shared", "fair_share", "newest"),
     "domains": ("domain", "users", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent"),
-    "partitions": ("partition", "messages", "logical", "fair_share", "waiting", "files", "file_octets"),
+    "partitions": ("partition", "messages", "logical", "fair_share", "waiting", "files", "file_octets", "volume",
+                   "free"),
     "stores": ("messages", "logical", "unique", "shared", "fair_share"),
     "roots": ("root", "messages", "octets", "charged", "limit", "message_limit", "per_cent", "refused_since",
               "drift_octets", "drift_messages"),
@@ -67,6 +68,7 @@ def report(invocation: Invocation) -> int:
     done: dict[str, Any] = {}
     if is_live:
         made, notes, done = _with_store(invocation, found, terms, made)
+    totals.with_room(made)
     totals.grown(made, before)
     made["what_if"] = _what_if(arguments, found, made, terms)
     made["problems"] = [*totals.differences(made), *totals.lost(found)]
@@ -180,8 +182,9 @@ def _print(arguments: Any, made: dict[str, Any]) -> None:
 def _print_table(level: str, made: dict[str, Any]) -> None:
     rows, totals = made[level], made["totals"]
     stores = ("store",) if len(made["stores"]) > 1 or level == "stores" else ()
-    growth = ("growth",) if level == "users" and made["since"] is not None else ()
-    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth), sizes=("limit", "growth", "waiting"))
+    growth = {"users": ("growth",), "partitions": ("growth", "full_on"), "roots": ("growth", "full_on")}.get(
+        level, ()) if made["since"] is not None else ()
+    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth), sizes=("limit", "growth", "waiting", "volume"))
     if len(rows) > SHOWN:
         print(f"... and {len(rows) - SHOWN} more (--json and --csv have all)")
     print()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute
 from attrs import frozen
 
 from mboxlist.names import PUBLIC
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SHUFFLE = "spark.sql.shuffle.partitions"
 LOOKED_FOR = 1000           # missing files of a mailbox that are looked for again
+ALL_LOOKED_FOR = 100_000    # and of all mailboxes
+LOST_FILES = pa.schema([*((name, pa.string()) for name in ("store", "partition", "domain", "user", "name", "digest")),
+                        ("size", pa.int64())])
 
 # What the references say of each file and mailbox. `guess` is what the file should have when it is not there.
 _USES = """
@@ -84,10 +88,14 @@ _HELD = """
            max(newest_read) AS newest_read,
            sum(if(line = 1 AND staged, size, 0)) AS staged_octets, count_if(line = 1 AND staged) AS staged_files,
            count_if(line = 1 AND octets IS NULL) AS missing,
-           sum(if(line = 1 AND octets IS NULL, size, 0)) AS missing_octets,
-           slice(collect_list(if(line = 1 AND octets IS NULL, struct(lower(hex(digest)) AS digest, size), NULL)),
-                 1, {most}) AS lost
+           sum(if(line = 1 AND octets IS NULL, size, 0)) AS missing_octets
     FROM ({shared}) GROUP BY store, partition, domain, user, name"""
+
+_LOST = """
+    SELECT store, partition, domain, user, name, lower(hex(digest)) AS digest, size FROM (
+        SELECT *, row_number() OVER (PARTITION BY store, partition, domain, user, name ORDER BY digest) AS place
+        FROM ({shared}) WHERE line = 1 AND octets IS NULL)
+    WHERE place <= {most} LIMIT {all}"""
 
 _BOXES = """
     SELECT store, partition, coalesce(name, '?') AS name, if(owner = '', '{public}', coalesce(owner, '?')) AS user,
@@ -110,13 +118,15 @@ COLUMNS = {
 class Read:
     """What was read. `held` has a row for each mailbox, and one without a user for what waits on a partition; `after`
     is the same as the rules of expiry would leave it, None without any. `files` are the message files, summed up by
-    themselves. `unread`: what of the folders of mailboxes could not be read."""
+    themselves. `unread`: what of the folders of mailboxes could not be read; `lost`: message files that are not there,
+    as far as they are to be looked for again."""
 
     held: pa.Table
     after: pa.Table | None
     files: pa.Table
     quotas: pa.Table
     unread: pa.Table
+    lost: pa.Table = LOST_FILES.empty_table()
 
 
 def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left: Left | None = None) -> Read:
@@ -140,11 +150,12 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
             frame(spark, "references_left", tasks(stores, "references", Wanted(columns=columns)), left,
                   schema("references", columns)).createOrReplaceTempView("report_references_left")
             after = _held(spark, "report_references_left", names)
-        return Read(held, after, *(summaries.table(spark.sql(query)) for query in ("""
+        files, quotas, unread = (summaries.table(spark.sql(query)) for query in ("""
             SELECT store, partition, count(*) AS files, sum(octets) AS octets FROM report_files WHERE NOT staged
             GROUP BY store, partition""", """
             SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM report_quotas
-                                  GROUP BY store, root)""", _UNREAD)))
+                                  GROUP BY store, root)""", _UNREAD))
+        return Read(held, after, files, quotas, unread, _lost(spark, held, names))
     finally:
         for one in kept:
             one.unpersist()
@@ -152,11 +163,23 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
 
 def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.Table:
     """A row for each mailbox, those without messages among them, and for what waits on each partition."""
-    uses = f"({_USES.format(references=references, **names)})"
-    counted = _COUNTED.format(ranked=_RANKED.format(uses=uses))
-    held = _HELD.format(shared=_SHARED.format(counted=counted), most=LOOKED_FOR)
+    held = _HELD.format(shared=_shared(references, names))
     return summaries.table(spark.sql(f"""
         SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)"""))
+
+
+def _shared(references: str, names: dict[str, str]) -> str:
+    """The query that has a line for each file and mailbox, with what it adds to the figures of the mailbox."""
+    uses = f"({_USES.format(references=references, **names)})"
+    return _SHARED.format(counted=_COUNTED.format(ranked=_RANKED.format(uses=uses)))
+
+
+def _lost(spark: "SparkSession", held: pa.Table, names: dict[str, str]) -> pa.Table:
+    """Message files that are missing. It costs another reading, which a store without any is spared."""
+    if not pa.compute.sum(held["missing"]).as_py():
+        return LOST_FILES.empty_table()
+    return summaries.table(spark.sql(_LOST.format(
+        shared=_shared("report_references", names), most=LOOKED_FOR, all=ALL_LOOKED_FOR)))
 
 
 def _quoted(text: str) -> str:

@@ -5,15 +5,14 @@ once, some 1,500 octets each.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from mboxlist.names import PUBLIC
-from tools.spark.report.reportjob import COLUMNS, LOOKED_FOR, Read
+from tools.spark.report.groups import numbers, of_group, places, starts
+from tools.spark.report.reportjob import ALL_LOOKED_FOR, COLUMNS, LOOKED_FOR, LOST_FILES, Read
 from tools.spark.report.what_if import Left
 from tools.spark.source.reading import Task, Wanted, tasks
 from tools.spark.source.rows import batches
@@ -22,7 +21,6 @@ from tools.spark.source.schema import schema
 _PARTITION = ["store", "partition"]
 _FILE = [*_PARTITION, "digest"]
 _BOX = [*_PARTITION, "domain", "user", "name"]
-_LOST = pa.list_(pa.struct([("digest", pa.string()), ("size", pa.int64())]))
 
 
 def read(stores: Sequence[str], default_domain: str, left: Left | None = None) -> Read:
@@ -33,12 +31,12 @@ def read(stores: Sequence[str], default_domain: str, left: Left | None = None) -
     boxes = _boxes(mailboxes.filter(pc.and_(pc.and_(pc.is_null(mailboxes["removed"]), pc.ends_with(
         paths, "/store.idx")), pc.invert(pc.starts_with(paths, "users/deleted/")))), default_domain)
     unread += mailboxes.filter(pc.invert(pc.ends_with(paths, "store.idx"))).select([*_PARTITION, "path"]).to_pylist()
-    held, after = (None if work is None else _held(_table(stores, "references", work), files, boxes, default_domain)
-                   for work in (batches, left))
+    held, lost = _held(_table(stores, "references"), files, boxes, default_domain)
+    after = None if left is None else _held(_table(stores, "references", left), files, boxes, default_domain)[0]
     own = files.filter(pc.equal(files["staged"], 0)).group_by(_PARTITION).aggregate([
         ([], "count_all"), ("octets", "sum")]).rename_columns([*_PARTITION, "files", "octets"])
     return Read(held, after, own, _newest(_table(stores, "quotas")), pa.Table.from_pylist(
-        unread, pa.schema([(name, pa.string()) for name in (*_PARTITION, "path")])))
+        unread, pa.schema([(name, pa.string()) for name in (*_PARTITION, "path")])), lost)
 
 
 def _table(stores: Sequence[str], table: str, work: Callable[[Task], Iterator[pa.RecordBatch]] = batches) -> pa.Table:
@@ -85,19 +83,23 @@ def _newest(quotas: pa.Table) -> pa.Table:
 
 # Shares
 
-def _held(references: pa.Table, files: pa.Table, boxes: pa.Table, default_domain: str) -> pa.Table:
-    """A row for each mailbox, those without messages among them, and for what waits on each partition."""
+def _held(references: pa.Table, files: pa.Table, boxes: pa.Table, default_domain: str) -> tuple[pa.Table, pa.Table]:
+    """A row for each mailbox, those without messages among them, and for what waits on each partition; and what is
+    lost."""
     lines = _uses(references, default_domain).join(files, _FILE, join_type="full outer")
     lines = lines.filter(pc.or_kleene(pc.is_valid(lines["user"]), pc.equal(lines["staged"], 0)))
     lines = _with_shares(lines.sort_by([(name, "ascending") for name in (*_FILE, "domain", "user", "name")]))
     sums = [name for name in lines.column_names if name not in (*_FILE, *_BOX, "newest", "newest_read", "size")]
     held = lines.group_by(_BOX).aggregate([*((name, "sum") for name in sums), ("newest", "max"), ("newest_read", "max")
         ]).rename_columns([*_BOX, *sums, "newest", "newest_read"]).join(boxes, _BOX, join_type="full outer")
-    lost: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in lines.filter(pc.equal(lines["missing"], 1)).select([*_BOX, "digest", "size"]).to_pylist():
-        lost.setdefault(tuple(row[name] for name in _BOX), []).append({"digest": row["digest"], "size": row["size"]})
-    keys = zip(*(held[name].to_pylist() for name in _BOX), strict=True)
-    return held.append_column("lost", pa.array([lost.get(key, [])[:LOOKED_FOR] for key in keys], _LOST))
+    return held, _lost(lines)
+
+
+def _lost(lines: pa.Table) -> pa.Table:
+    """Message files that are missing, so many of each mailbox as are looked for again."""
+    found = lines.filter(pc.equal(lines["missing"], 1)).select(LOST_FILES.names).sort_by(
+        [(name, "ascending") for name in (*_BOX, "digest")])
+    return found.filter(pa.array(places(starts(found, _BOX)) <= LOOKED_FOR))[:ALL_LOOKED_FOR].cast(LOST_FILES)
 
 
 def _uses(references: pa.Table, default_domain: str) -> pa.Table:
@@ -122,22 +124,22 @@ def _uses(references: pa.Table, default_domain: str) -> pa.Table:
 def _with_shares(lines: pa.Table) -> pa.Table:
     """Each file and mailbox with what it adds to the figures of the mailbox. The lines of a file follow each other, in
     the order of domain, user and name; a file that nobody holds has one line, without a user."""
-    file_starts = _starts(lines, _FILE)
-    domain_starts = file_starts | _starts(lines, ["domain"])
-    user_starts = domain_starts | _starts(lines, ["user"])
-    line, domain_line, box = (_places(starts) for starts in (file_starts, domain_starts, user_starts))
-    holders, domains = _of_group(file_starts, user_starts, np.add), _of_group(file_starts, domain_starts, np.add)
-    ends, boxes = _of_group(file_starts, line, np.maximum), _of_group(user_starts, box, np.maximum)
-    ranks = np.cumsum(user_starts)
-    holder = ranks - _of_group(file_starts, ranks, np.minimum) + 1
-    octets, guess = _numbers(lines["octets"], -1), _numbers(lines["guess"], np.iinfo(np.int64).max)
+    file_begins = starts(lines, _FILE)
+    domain_begins = file_begins | starts(lines, ["domain"])
+    user_begins = domain_begins | starts(lines, ["user"])
+    line, domain_line, box = (places(begins) for begins in (file_begins, domain_begins, user_begins))
+    holders, domains = of_group(file_begins, user_begins, np.add), of_group(file_begins, domain_begins, np.add)
+    ends, boxes = of_group(file_begins, line, np.maximum), of_group(user_begins, box, np.maximum)
+    ranks = np.cumsum(user_begins)
+    holder = ranks - of_group(file_begins, ranks, np.minimum) + 1
+    octets, guess = numbers(lines["octets"], -1), numbers(lines["guess"], np.iinfo(np.int64).max)
     missing = octets < 0
-    size = np.where(missing, _of_group(file_starts, guess, np.minimum), octets)
+    size = np.where(missing, of_group(file_begins, guess, np.minimum), octets)
     share = size // holders + (holder <= size % holders)
-    logical, staged = _numbers(lines["logical"], 0), _numbers(lines["staged"], 0) > 0
+    logical, staged = numbers(lines["logical"], 0), numbers(lines["staged"], 0) > 0
     first = line == 1
     columns = {
-        "messages": _numbers(lines["messages"], 0), "logical": logical,
+        "messages": numbers(lines["messages"], 0), "logical": logical,
         "fair_share": share // boxes + (box <= share % boxes),
         "unique": logical * (ends == 1), "freed": size * (ends == 1),
         "user_unique": logical * (holders == 1), "user_freed": size * ((holders == 1) & (box == 1)),
@@ -149,30 +151,3 @@ def _with_shares(lines: pa.Table) -> pa.Table:
     for name, column in columns.items():
         made = made.append_column(name, pa.array(column.astype(np.int64)))
     return made
-
-
-def _starts(lines: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether one of these columns is another than in the line before."""
-    starts = np.zeros(len(lines), np.bool_)
-    starts[:1] = True
-    for name in names:
-        column = lines[name].combine_chunks()
-        starts[1:] |= pc.fill_null(pc.not_equal(column[1:], column[:-1]), True).to_numpy(zero_copy_only=False)
-    return starts
-
-
-def _places(starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The place of each line in its group, from 1."""
-    every = np.arange(len(starts))
-    return every - np.maximum.accumulate(np.where(starts, every, 0)) + 1
-
-
-def _of_group(starts: NDArray[np.bool_], values: NDArray[Any], what: np.ufunc) -> NDArray[np.int64]:
-    """For each line the sum, or the like, of its group."""
-    made: NDArray[np.int64] = what.reduceat(values.astype(np.int64), np.flatnonzero(starts))[np.cumsum(starts) - 1]
-    return made
-
-
-def _numbers(column: Any, absent: int) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), absent).to_numpy()
-    return numbers

@@ -5,9 +5,11 @@ integers, times are RFC 3339 in UTC.
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +305,41 @@ def grown(made: Row, before: Mapping[str, Any] | None) -> None:
         row["growth"] = None if earlier is None else row["logical"] - earlier.get((row["store"], row["user"]), 0)
     made["since"] = None if before is None else before["created"]
     made["totals"]["growth"] = None if earlier is None else made["totals"]["logical"] - sum(earlier.values())
+    for level, key, figure in (("partitions", "partition", "file_octets"), ("roots", "root", "charged")):
+        known = {(row["store"], row[key]): row[figure] for row in (before or {}).get(level, ())}
+        for row in made[level]:
+            old = known.get((row["store"], row[key]))
+            row["growth"] = None if old is None else row[figure] - old
+            left = row.get("free")                      # of a partition
+            if level == "roots" and row["limit"] is not None:
+                left = row["limit"] - row[figure]
+            row["full_on"] = None if old is None or before is None else full_on(
+                made["created"], before["created"], row["growth"], left)
+
+
+def full_on(now: str, before: str, growth: int, left: int | None) -> str | None:
+    """The day on which something is full of which so many octets are left, if it goes on growing as it did between
+    these times; None where it does not grow, or is full now."""
+    end, begin = (datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (now, before))
+    days = (end - begin).total_seconds() / 86_400
+    if growth <= 0 or days <= 0 or left is None or left < 0:
+        return None
+    return (end + timedelta(min(left * days / growth, 36_500))).date().isoformat()
+
+
+def with_room(made: Row) -> None:
+    """Add to partitions how large their file systems are, and what is free there; null where that cannot be asked."""
+    for row in made["partitions"]:
+        row |= {"volume": None, "free": None}
+        for folder in (Path(row["store"], "partitions", row["partition"]), Path(row["store"])):
+            with suppress(OSError):
+                status = os.statvfs(folder)
+                row |= {"volume": status.f_blocks * status.f_frsize, "free": status.f_bavail * status.f_frsize}
+                break
+
+
+_GROWING = {"users": ("store", "user", "logical"), "partitions": ("store", "partition", "file_octets"),
+            "roots": ("store", "root", "charged")}
 
 
 def earlier(path: Path) -> Row:
@@ -312,12 +349,14 @@ def earlier(path: Path) -> Row:
             newest = max((path / "users").glob("*.parquet"), key=lambda file: file.name, default=None)
             if newest is None:
                 raise Failure(f"there is no report in {path}")
-            table = parquet.read_table(newest, columns=["created", "store", "user", "logical"])
-            return {"created": table["created"][0].as_py(), "users": table.to_pylist()}
+            table = parquet.read_table(newest, columns=["created", *_GROWING["users"]])
+            others = {level: parquet.read_table(file, columns=list(columns)).to_pylist()
+                      for level, columns in _GROWING.items() if (file := path / level / newest.name).exists()}
+            return {"created": table["created"][0].as_py(), **others}
         found = json.loads(privatefiles.read_text(path))
-        return {"created": str(found["created"]), "users": [
-            {"store": str(row["store"]), "user": str(row["user"]), "logical": int(row["logical"])}
-            for row in found["users"]]}
+        return {"created": str(found["created"]), **{level: [
+            {"store": str(row["store"]), key: str(row[key]), figure: int(row[figure])} for row in found[level]]
+            for level, (_, key, figure) in _GROWING.items()}}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Failure(f"{path} is not a report of onecopy: {getattr(error, 'strerror', None) or error}") from None
 
@@ -335,7 +374,8 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
 
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",
-                    "newest", "newest_read", "last_login", "last_read", "refused_since"})
+                    "newest", "newest_read", "last_login", "last_read", "refused_since",
+                    "full_on"})
 _TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 
@@ -359,13 +399,16 @@ def with_default(terms: Terms, default_quota: int | None, charging: str | None) 
 
 def lost(read: Read) -> list[str]:
     """Message files that records refer to and that are not there, and folders that cannot be read."""
-    found = []
+    found, lost = [], dict[tuple[Any, ...], list[Row]]()
+    for row in read.lost.to_pylist():
+        lost.setdefault(tuple(row[name] for name in _IDS), []).append(row)
     for row in read.held.filter(pa.compute.greater(pa.compute.fill_null(read.held["missing"], 0), 0)).to_pylist():
-        files = gone((row["store"], row["partition"], one["digest"], one["size"]) for one in row["lost"])
-        if files:
-            most = f"{row['missing']} " if row["missing"] > len(row["lost"]) else f"{len(files)} "
-            found.append(f"{row['store']}, partition {row['partition']}: {most}message files of {row['name']} are "
-                         f"missing or cut off, such as {files[0][2]}")
+        known = lost.get(tuple(row[name] for name in _IDS), [])
+        files = gone((one["store"], one["partition"], one["digest"], one["size"]) for one in known)
+        if count := row["missing"] - len(known) + len(files):       # what was not looked for again is missing
+            example = f", such as {files[0][2]}" if files else ""
+            found.append(f"{row['store']}, partition {row['partition']}: {count} message files of {row['name']} are "
+                         f"missing or cut off{example}")
     return found + [f"{row['store']}, partition {row['partition']}: {row['path']} could not be read"
                     for row in read.unread.to_pylist()]
 

@@ -1,0 +1,69 @@
+"""Rows that follow each other in groups, as whole arrays; and sums of tables that come piece by piece."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import define, field
+from numpy.typing import NDArray
+
+
+def starts(lines: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether one of these columns is another than in the line before."""
+    found = np.zeros(len(lines), np.bool_)
+    found[:1] = True
+    for name in names:
+        column = lines[name].combine_chunks()
+        found[1:] |= pc.fill_null(pc.not_equal(column[1:], column[:-1]), True).to_numpy(zero_copy_only=False)
+    return found
+
+
+def places(begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The place of each line in its group, from 1."""
+    every = np.arange(len(begins))
+    return every - np.maximum.accumulate(np.where(begins, every, 0)) + 1
+
+
+def of_group(begins: NDArray[np.bool_], values: NDArray[Any], what: np.ufunc) -> NDArray[np.int64]:
+    """For each line the sum, or the like, of its group."""
+    if not len(begins):
+        return np.zeros(0, np.int64)
+    made: NDArray[np.int64] = what.reduceat(values.astype(np.int64), np.flatnonzero(begins))[np.cumsum(begins) - 1]
+    return made
+
+
+def numbers(column: Any, absent: int) -> NDArray[np.int64]:
+    """A column of numbers, `absent` for null."""
+    found: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), absent).to_numpy()
+    return found
+
+
+@define(eq=False)
+class Sums:
+    """A table that is summed up by `keys` while its rows come, some at a time: `how` says of each other column whether
+    it is the "sum", "max" or "min" that is wanted. What is in memory are the sums."""
+
+    keys: tuple[str, ...]
+    how: Mapping[str, str]
+    _table: pa.Table | None = field(default=None, init=False)
+
+    def add(self, rows: pa.Table) -> None:
+        """These rows as well."""
+        rows = rows.select([*self.keys, *self.how])
+        if self._table is not None:
+            rows = pa.concat_tables([self._table, rows])
+        self._table = rows.group_by(list(self.keys)).aggregate(list(self.how.items())).rename_columns(
+            [*self.keys, *self.how])
+
+    @property
+    def table(self) -> pa.Table:
+        """The sums of what has come."""
+        assert self._table is not None
+        return self._table
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The sums as dictionaries."""
+        found: list[dict[str, Any]] = self.table.to_pylist()
+        return found
