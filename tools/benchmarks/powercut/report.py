@@ -9,7 +9,6 @@ from pathlib import Path
 from attrs import asdict
 
 from mboxlist import privatefiles
-from tools.benchmarks.compare import speedpage
 from tools.benchmarks.powercut.cuts import Outcome
 from tools.cli.output import print_json, print_table
 
@@ -57,7 +56,8 @@ def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
 
 # The page
 
-PAGE = speedpage.PAGE.with_name("durability.md")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
+BEGIN, END = "<!-- begin power cuts -->", "<!-- end power cuts -->"
 HEADS = {"running": "running", "on": "on", "cuts": "cuts", "answers": "answers", "unflushed": "sectors not flushed",
          "dropped": "of these dropped", "later": "finished in the background", "by_hand": "repeated by hand",
          "lost": "lost", "starts_failed": "starts that failed", "check": "findings of check", "other": "else wrong"}
@@ -79,8 +79,8 @@ def note(outcome: Outcome, seed: int, code: str, record: Path) -> None:
 
 
 def put_in(page: Path, record: Path, code: str) -> None:
-    """Write the table of all cuts that are on record of that commit, each once, in its place in the page. Raises
-    OSError, Failure."""
+    """Write the table of all cuts that are on record of that commit, each once, in its place in the page, between
+    the two comments. Raises OSError."""
     of_it = {(cut["seed"], cut["number"]): cut for cut in map(json.loads, privatefiles.read(record).splitlines())
              if cut.pop("commit") == code}
     seeds = sorted({cut.pop("seed") for cut in of_it.values()})
@@ -90,4 +90,6 @@ def put_in(page: Path, record: Path, code: str) -> None:
              "| " + " | ".join(HEADS.values()) + " |", "|" + "---|" * len(HEADS)]
     lines += ["| " + " | ".join(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in HEADS)
               + " |" for row in rows(outcomes)]
-    speedpage.write_part(page, "power cuts", "\n".join(lines), {})
+    text = privatefiles.read_text(page)
+    head, tail = text.partition(BEGIN)[0], text.rpartition(END)[2]
+    privatefiles.write(page, "\n".join([head + BEGIN, "", *lines, "", END + tail]))
