@@ -146,7 +146,7 @@ class Selection(Client):
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
         self.state = State.SELECTED
-        self._unsubscribe = self.store.news.subscribe(entry.id, self._heard)
+        self._unsubscribe = self.store.news.subscribe(entry.id, self._heard, self._is_behind)
         return view
 
     async def select_past(self, name: str) -> View:
@@ -181,11 +181,14 @@ class Selection(Client):
         if self.snapshots.snapshot is not None:
             self.snapshots.require(self.snapshots.snapshot)
             return self.view
-        entry = self.view.mailbox.entry
-        if entry.acl or entry.name.owner != self.user or self._heard_of:
+        if self._heard_of or self._is_shared(self.view):
             self._heard_of = False
             self._follow_rights(self.view)
         return self.view
+
+    def _is_shared(self, view: View) -> bool:
+        entry = view.mailbox.entry
+        return bool(entry.acl) or entry.name.owner != self.user
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
@@ -298,6 +301,14 @@ class Selection(Client):
     def account_changed(self) -> None:
         """The user may be in other groups now, which has mailboxes shared in another way."""
         self._heard()
+
+    def _is_behind(self) -> bool:
+        """Whether the selected mailbox is not what it was, or may be shared in another way, untold."""
+        if self.view is None or self._is_shared(self.view):
+            return self.view is not None
+        mailbox = self.view.mailbox
+        partition = self.store.partitions.get(mailbox.entry.partition)
+        return partition is None or partition.views.glance(mailbox) is not mailbox
 
     def _heard(self) -> None:
         """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""

@@ -35,11 +35,24 @@ def partition_number(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
+@frozen(eq=False)
+class _Listener:
+    """`is_behind`: whether it has something to hear, where nothing has been told."""
+
+    callback: Callback
+    is_behind: Callable[[], bool]
+
+    def look(self) -> None:
+        """Have it called if it is behind."""
+        if self.is_behind():
+            self.callback()
+
+
 class News:
     """The listeners of this process, and the way to those of the others (`forward`)."""
 
     def __init__(self) -> None:
-        self._listeners: dict[int, list[Callback]] = {}
+        self._listeners: dict[int, list[_Listener]] = {}
         self._learners: dict[int, Callable[[Change], None]] = {}
         self.forward: Callable[[Iterable[int], Sequence[Change]], None] = lambda mailboxes, changes: None
         self.first: Callable[[], None] = lambda: None       # called when somebody listens and nobody did
@@ -51,16 +64,18 @@ class News:
         self._thread = threading.get_ident()
         self._call = call
 
-    def subscribe(self, mailbox: int, callback: Callback) -> Callback:
-        """Have `callback` called whenever the mailbox may have changed; returns what ends that."""
+    def subscribe(self, mailbox: int, callback: Callback, is_behind: Callable[[], bool] = lambda: True) -> Callback:
+        """Have `callback` called whenever the mailbox may have changed, and when it `is_behind` without having been
+        told; returns what ends that."""
         if not self._listeners:
             self.first()
-        self._listeners.setdefault(mailbox, []).append(callback)
+        listener = _Listener(callback, is_behind)
+        self._listeners.setdefault(mailbox, []).append(listener)
 
         def unsubscribe() -> None:
             listeners = self._listeners.get(mailbox, [])
-            if callback in listeners:
-                listeners.remove(callback)
+            if listener in listeners:
+                listeners.remove(listener)
             if not listeners:
                 self._listeners.pop(mailbox, None)
 
@@ -89,5 +104,11 @@ class News:
             if (learner := self._learners.get(change.partition)) is not None:
                 after_commit(learner, change)
         for mailbox in mailboxes:
-            for callback in tuple(self._listeners.get(mailbox, ())):
-                after_commit(callback)
+            for listener in tuple(self._listeners.get(mailbox, ())):
+                after_commit(listener.callback)
+
+    def look(self, mailboxes: Iterable[int]) -> None:
+        """News of these may have been lost: call the listeners that are behind."""
+        for mailbox in mailboxes:
+            for listener in tuple(self._listeners.get(mailbox, ())):
+                after_commit(listener.look)

@@ -181,7 +181,7 @@ class NewsSocket:
 
     def _poll(self) -> None:
         self._tick = (self._tick + 1) % POLL
-        self._news.hear([mailbox for mailbox in self._news.subscribed() if mailbox % POLL == self._tick])
+        self._news.look([mailbox for mailbox in self._news.subscribed() if mailbox % POLL == self._tick])
         self._polling = self._reactor.callLater(1, self._poll)
 
     # What the reactor calls

@@ -86,7 +86,8 @@ class OpenLogin:
               ) -> "OpenLogin":
         """The session has begun. `changed` is called when the account may have changed, and the login holds."""
         made = cls(store, admitted, changed, cuts)
-        made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear) for user in made.users]
+        made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear, made.is_behind)
+                             for user in made.users]
         OpenLogins.of(store).add(made)
         return made
 
@@ -144,6 +145,14 @@ class OpenLogin:
         if not self._heard and self._open:
             self._heard, self.trusted_until = True, -math.inf
             self.clock.callLater(0, self._answer)
+
+    def is_behind(self) -> bool:
+        """Whether something has changed that it has not heard of: then it must `hear`."""
+        if not self._open or self.ended is not None:
+            return False
+        before = dict(self._rows)
+        ended, self.ended = self._look(), None
+        return ended is not None or any(self._rows[user] is not row for user, row in before.items())
 
     # Inside
 
@@ -212,6 +221,7 @@ class OpenLogins:
     _all: set[OpenLogin] = field(factory=set, init=False)
     _domains: dict[str, dict[OpenLogin, None]] = field(factory=dict, init=False)
     _unsubscribe: dict[str, Callable[[], None]] = field(factory=dict, init=False)       # by domain
+    _rules: dict[str, str] = field(factory=dict, init=False)        # of each domain, as they were when last looked at
     _asked: dict[str, float] = field(factory=dict, init=False)      # when, by user; of those who have sessions
     _epoch: bytes = field(default=b"", init=False)
     _used: dict[str, bool] = field(factory=dict, init=False)    # who has logged in, and whether something was read
@@ -236,8 +246,10 @@ class OpenLogins:
         for domain in map(self.store.directory.domain, login.users):
             if domain not in self._domains:
                 self._domains[domain] = {}
+                self._rules[domain] = self._rules_of(domain)
                 self._unsubscribe[domain] = self.store.news.subscribe(
-                    changes.account(f"@{domain}"), partial(self._domain_changed, domain))
+                    changes.account(f"@{domain}"), partial(self._domain_changed, domain),
+                    partial(self._has_other_rules, domain))
             self._domains[domain][login] = None
 
     def discard(self, login: OpenLogin) -> None:
@@ -251,7 +263,7 @@ class OpenLogins:
         for domain in map(self.store.directory.domain, login.users):
             there = self._domains.get(domain, {})
             if there.pop(login, self) is None and not there:
-                del self._domains[domain]
+                del self._domains[domain], self._rules[domain]
                 self._unsubscribe.pop(domain)()
 
     def look_at_all(self) -> None:
@@ -259,7 +271,17 @@ class OpenLogins:
         self._look_at(list(self._all))
 
     def _domain_changed(self, domain: str) -> None:
+        self._rules[domain] = self._rules_of(domain)
         self._look_at(list(self._domains[domain]))
+
+    def _has_other_rules(self, domain: str) -> bool:
+        return self._rules_of(domain) != self._rules[domain]
+
+    def _rules_of(self, domain: str) -> str:
+        try:
+            return self.store.directory.domains.access(domain)
+        except ValueError:              # none can be made for it
+            return ""
 
     def _glance(self, clock: Clock) -> None:
         """Find out what no news have told."""

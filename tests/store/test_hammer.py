@@ -78,7 +78,7 @@ def note_places(partition: Partition, into: dict[int, tuple[int, bool]]) -> None
 
             txn.state = looked_at                   # type: ignore[method-assign]
             result = work(txn)
-            into.update({mailbox: (before, True) for mailbox, before, _ in txn.changed()})
+            into.update({change.mailbox: (change.before, True) for change in txn.changes()})
             return result
         return plain(noted, seconds=seconds)
 

@@ -202,3 +202,15 @@ def test_listeners_look_without_news(root):
         most = max(most, len(process.heard) - before)
     assert sorted(process.heard) == wanted
     assert most <= len(wanted) // POLL + 1              # not all at the same moment
+
+
+def test_who_looks_without_news_wakes_only_those_who_are_behind(root):
+    """Issue 24: of 20,000 sessions in IDLE 330 were woken each second to find that nothing had changed."""
+    clock = Reactor()
+    process = Process(root, 1, clock)
+    for mailbox in range(1, 500):
+        process.news.subscribe(mailbox, lambda mailbox=mailbox: process.heard.append(mailbox),
+                               lambda mailbox=mailbox: mailbox in (7, 400))
+    for _ in range(POLL):
+        clock.advance(1)
+    assert sorted(process.heard) == [7, 400]

@@ -15,6 +15,7 @@ import lmtp.protocol
 import lmtp.settings
 import pop3.protocol
 import pop3.settings
+from imap.selection import Selection
 from mboxlist.names import MailboxName
 from store import changes
 from store.accounts.base import Account, Status
@@ -180,7 +181,7 @@ def test_no_command_goes_on_though_no_news_come(quiet, change, protocol):
     wire.send(BUSY[protocol])
     assert wire.received().startswith(farewell[protocol]) and wire.closed
     assert [str(entry.name) for entry in quiet.store.names("alice")] in ([], ["user/alice/INBOX"])
-    quiet.store.news.hear([number for number in quiet.store.news.subscribed() if number % POLL < POLL])    # as a minute
+    quiet.store.news.look([number for number in quiet.store.news.subscribed() if number % POLL < POLL])    # as a minute
     polled.settle()
     assert polled.received().startswith(farewell[protocol]) and polled.closed
 
@@ -444,3 +445,22 @@ def test_who_has_no_row_here_is_known_by_what_is_said(place, monkeypatch):
         logins._ask("alice")
         wire.settle()
         assert wire.closed is ends
+
+
+@pytest.mark.parametrize("protocol", ["imap", "pop3"])
+def test_nobody_is_woken_where_nothing_has_changed(quiet, monkeypatch, protocol):
+    """Issue 24: each minute all sessions of a domain looked at everything, 20,000 in IDLE kept a processor busy."""
+    wires = [quiet.connect(protocol) for _ in range(3)]
+    if protocol == "imap":
+        for wire in wires:
+            wire.send(b"s SELECT INBOX\r\n")
+            wire.send(b"i IDLE\r\n")
+            wire.settle()
+    woken = []
+    monkeypatch.setattr(OpenLogin, "_answer", lambda login: woken.append(login))
+    monkeypatch.setattr(Selection, "tell", lambda *_, **__: woken.append(protocol))
+    quiet.store.news.look(quiet.store.news.subscribed())
+    quiet.clock.advance(0)
+    for wire in wires:
+        wire.settle()
+    assert woken == []
