@@ -19,6 +19,7 @@ from twisted.internet.protocol import Factory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from mboxlist.engine.troubles import after_commit
 from store.accounts import refusallines
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
@@ -248,7 +249,7 @@ class Stream(Waits):
             self._send()
             self._closing = True
             if not self.secure and not self._full:      # or else it may linger, and is counted until it has ended
-                self._depart()
+                after_commit(self._depart)
             if not self._lost:
                 self._transport.unregisterProducer()
                 self._transport.loseConnection()
