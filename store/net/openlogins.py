@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from attrs import define, evolve, field
 
@@ -228,7 +229,7 @@ class OpenLogins:
     _day: int = field(default=0, init=False)
     _left_alone_until: float = field(default=-math.inf, init=False)
     _version: tuple[int, int] = field(default=(0, 0), init=False)       # of the list when it was last glanced at
-    _glancing: bool = field(default=False, init=False)
+    _next_glance: Any = field(default=None, init=False)     # as long as there are any
 
     @classmethod
     def of(cls, store: Store) -> "OpenLogins":
@@ -238,9 +239,8 @@ class OpenLogins:
     def add(self, login: OpenLogin) -> None:
         """One has begun."""
         self._all.add(login)
-        if not self._glancing:
-            self._glancing = True
-            login.clock.callLater(GLANCE, self._glance, login.clock)
+        if self._next_glance is None:
+            self._next_glance = login.clock.callLater(GLANCE, self._glance, login.clock)
         if login.is_use:
             self._used.setdefault(login.admitted.account.user, False)
         for domain in map(self.store.directory.domain, login.users):
@@ -255,6 +255,9 @@ class OpenLogins:
     def discard(self, login: OpenLogin) -> None:
         """One has ended."""
         self._all.discard(login)
+        if not self._all and self._next_glance is not None:
+            self._next_glance.cancel()
+            self._next_glance = None
         if login.has_read and login.is_use:
             self._used[login.admitted.account.user] = True
         for domain in map(self.store.directory.domain, login.users):
@@ -282,13 +285,12 @@ class OpenLogins:
 
     def _glance(self, clock: Clock) -> None:
         """Find out what no news have told."""
+        self._next_glance = None
         version = self.store.mailboxes.version()
         if version != self._version:
             self._version = version
             self._compare(clock, list(self._all))
-        self._glancing = bool(self._all)
-        if self._glancing:
-            clock.callLater(GLANCE, self._glance, clock)
+        self._next_glance = clock.callLater(GLANCE, self._glance, clock) if self._all else None
 
     def _compare(self, clock: Clock, logins: list[OpenLogin]) -> None:
         for login in logins[:SPREAD]:

@@ -7,6 +7,7 @@ transaction for each on a day, which many users share; `store.net.openlogins` sa
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
@@ -19,7 +20,9 @@ from mboxlist.names import INBOX, MailboxName
 from mboxlist.table import MailboxList, MailboxNames
 from store.errors import StoreError
 from store.problems import problems
-from store.store import Store
+
+if TYPE_CHECKING:
+    from store.store import Store
 
 
 @frozen
@@ -55,7 +58,7 @@ def day_of(value: bytes | None) -> date | None:
 
 
 @problems()
-def note(store: Store, users: Mapping[str, bool], now: float) -> int:
+def note(store: "Store", users: Mapping[str, bool], now: float) -> int:
     """These users were logged in at that time (Unix time), and have read something where the value is true; how many
     of them this was news of. Of a user whose mailboxes may not be changed now nothing is noted."""
     today = datetime.fromtimestamp(now, UTC).date().isoformat().encode()

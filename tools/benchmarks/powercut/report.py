@@ -1,10 +1,14 @@
-"""What came of all cuts, as a table or as JSON."""
+"""What came of all cuts, as a table or as JSON; on record too, and in docs/durability.md."""
 
+import json
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from attrs import asdict
 
+from mboxlist import privatefiles
 from tools.benchmarks.powercut.cuts import Outcome
 from tools.cli.output import print_json, print_table
 
@@ -48,3 +52,44 @@ def show(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
         print_json({"rows": table, "cuts": [asdict(outcome) for outcome in outcomes]})
     else:
         print_table(table, tuple(table[0]))
+
+
+# The page
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "durability.md"
+BEGIN, END = "<!-- begin power cuts -->", "<!-- end power cuts -->"
+HEADS = {"running": "running", "on": "on", "cuts": "cuts", "answers": "answers", "unflushed": "sectors not flushed",
+         "dropped": "of these dropped", "later": "finished in the background", "by_hand": "repeated by hand",
+         "lost": "lost", "starts_failed": "starts that failed", "check": "findings of check", "other": "else wrong"}
+
+
+def commit() -> str:
+    """The commit of this program, with a + where files differ from it. Raises OSError, CalledProcessError."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=PAGE.parent, capture_output=True, text=True,
+                              check=True).stdout.strip()
+
+    return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "--", "*.py") else "")
+
+
+def note(outcome: Outcome, seed: int, code: str, record: Path) -> None:
+    """Add a cut to the record, a line each, as soon as it has been judged. Raises OSError."""
+    with privatefiles.open_file(record, "ab") as file:
+        file.write(json.dumps({"commit": code, "seed": seed, **asdict(outcome)}).encode() + b"\n")
+
+
+def put_in(page: Path, record: Path, code: str) -> None:
+    """Write the table of all cuts that are on record of that commit, each once, in its place in the page, between
+    the two comments. Raises OSError."""
+    of_it = {(cut["seed"], cut["number"]): cut for cut in map(json.loads, privatefiles.read(record).splitlines())
+             if cut.pop("commit") == code}
+    seeds = sorted({cut.pop("seed") for cut in of_it.values()})
+    outcomes = [Outcome(**cut) for cut in of_it.values()]
+    outcomes.sort(key=lambda each: (each.workload, each.file_system))
+    lines = [f"{len(outcomes)} cuts of commit {code}, seeds {', '.join(map(str, seeds))}:", "",
+             "| " + " | ".join(HEADS.values()) + " |", "|" + "---|" * len(HEADS)]
+    lines += ["| " + " | ".join(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in HEADS)
+              + " |" for row in rows(outcomes)]
+    text = privatefiles.read_text(page)
+    head, tail = text.partition(BEGIN)[0], text.rpartition(END)[2]
+    privatefiles.write(page, "\n".join([head + BEGIN, "", *lines, "", END + tail]))

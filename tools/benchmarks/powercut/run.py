@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from mboxlist import privatefiles
 from store.settings import SYNC_LEVELS
@@ -30,8 +31,14 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="begin no cut after them (60)")
     parser.add_argument("--sync", default="everything", choices=SYNC_LEVELS,
                         help="store.sync (everything); at the other levels acknowledged changes are lost, and told")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="add each cut to that file, a line of JSON")
+    parser.add_argument("--page", action="store_true", help="put all cuts of this commit that are on record into "
+                        "docs/durability.md")
     parser.add_argument("--json", action="store_true")
-    return parser.parse_args(words)
+    chosen = parser.parse_args(words)
+    if chosen.page and (chosen.record is None or chosen.sync != SYNC_LEVELS[0]):
+        parser.error("--page takes --record, and store.sync = everything")
+    return chosen
 
 
 def main(words: list[str]) -> int:
@@ -41,7 +48,7 @@ def main(words: list[str]) -> int:
         os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-P", "-m", "tools.benchmarks.powercut.run", APART, *words])
     chosen = parse(words[1:])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    outcomes = []
+    outcomes, code = [], report.commit() if chosen.record is not None else ""
     with (privatefiles.temporary_folder("onecopy-power-") as folder,
           Machine(folder, {"store.sync": chosen.sync}) as machine):
         with suppress(KeyboardInterrupt):           # and SIGTERM: what has been done is told
@@ -49,6 +56,10 @@ def main(words: list[str]) -> int:
                                 chosen.file_system or list(FORMAT), 60 * chosen.minutes, chosen.first):
                 outcomes.append(outcome)
                 report.tell(outcome)
+                if chosen.record is not None:
+                    report.note(outcome, chosen.seed, code, chosen.record)
+    if chosen.page:
+        report.put_in(report.PAGE, chosen.record, code)
     report.show(outcomes, as_json=chosen.json)
     return 0 if outcomes and all(outcome.is_good for outcome in outcomes) else 1
 
