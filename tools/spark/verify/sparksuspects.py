@@ -72,7 +72,7 @@ class SparkSuspects:
     def damaged_heads(self) -> list[dict[str, Any]]:
         """See Suspects."""
         texts = sql.expr("transform(filter(findings, each -> each.place = path), each -> each.what)")
-        rows = self._table("pieces").where("piece = 0").select(*PLACE, texts.alias("texts"))
+        rows = self._table("pieces").where("coalesce(piece, 0) = 0").select(*PLACE, texts.alias("texts"))
         return summaries.rows(rows.where("size(texts) > 0"))
 
     def wrong_heads(self) -> list[WrongHead]:
