@@ -25,6 +25,20 @@ small.make()
 forget_the_host()
 
 MEMORY = Path("/dev/shm")
+UMASK = os.umask(0o022)         # of whoever runs the tests
+os.umask(UMASK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A command that an earlier test ran in this process has set another umask."""
+    os.umask(UMASK)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Nor is that of a fixture the test's."""
+    os.umask(UMASK)
 
 
 @pytest.hookimpl(optionalhook=True)
