@@ -127,7 +127,8 @@ def facts(store: Store, *names: str) -> dict[str, Any]:
                     {word for at, word in enumerate(contents.head.keywords) if int(row["keywords"]) >> at & 1})
         own = [(contents.head.readers[int(item["reader"])], int(item["chunk"]), item["own"].tobytes())
                for item in contents.own]
-        head = evolve(contents.head, id=1, uidnext=1, highestmodseq=1, written=0, store="", epoch=1, recent=1)
+        head = evolve(contents.head, id=1, uidnext=1, highestmodseq=1, written=0, store="", epoch=1, recent=1,
+                      generation=0)
         found[name] = head, messages, own, contents.uidls
     return found
 
