@@ -60,7 +60,8 @@ def test_users(onecopy: Program) -> None:
         ["user", "status", "partition"], ["alice", "active", "primary"], ["bob", "active", "primary"]]
     assert onecopy.json("user", "show", "Alice@example.org") == {
         "user": "alice", "status": "active", "partition": "primary", "groups": [], "aliases": [], "mailboxes": 1,
-        "messages": 0, "octets": 0, "octet_limit": None, "message_limit": None, "origins": {
+        "messages": 0, "octets": 0, "octet_limit": None, "message_limit": None, "last_login": None,
+        "last_read": None, "origins": {
             **dict.fromkeys(("user", "status", "partition"), "built-in directory"),
             **dict.fromkeys(("groups", "aliases"), "default: none"), "host": "default: the only back end",
             "access": "default: everything may be used", "octet_limit": "default: store.default_quota",
