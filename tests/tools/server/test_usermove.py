@@ -12,6 +12,7 @@ from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
 from tools.cli import options as config
 from tools.exits import Failure
 from tools.server.control.backendlink import Place, of_worker, task
+from tools.server.process.accepting import Spares
 
 
 def place(folder: Path, host: str = ONE, **options: str) -> Place:
@@ -45,7 +46,7 @@ def test_the_secret_of_former_versions_keeps_no_server_from_starting(tmp_path, c
     (tmp_path / "secret").write_text("0123456789abcdef01234567")
     given = {"root": str(tmp_path), "exchange.secret": str(tmp_path / "secret"), "exchange.peers": "two=127.0.0.1:1"}
     loaded = config.load(given, {}, None)
-    assert of_worker(loaded, None, []) == (None, [])
+    assert of_worker(loaded, None, [], Spares()) == (None, [])
     assert "exchange.authorities is not set" in caplog.text
     with pytest.raises(Failure, match="exchange.authorities is not set"):
         Place.of(loaded, ONE)
@@ -60,7 +61,7 @@ def test_who_cannot_be_reached(tmp_path):
 
 
 def test_a_back_end_that_is_alone_serves_no_others(tmp_path):
-    assert of_worker(config.load({"root": str(tmp_path)}, {}, None), None, []) == (None, [])
+    assert of_worker(config.load({"root": str(tmp_path)}, {}, None), None, [], Spares()) == (None, [])
 
 
 def test_housekeeping_finishes_what_was_cut_off(tmp_path, faults):

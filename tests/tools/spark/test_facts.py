@@ -33,7 +33,7 @@ from tools.spark.facts.factsexport import MANIFEST, export
 from tools.spark.facts.snapshottables import prepared
 
 LEFT_OUT = {"mailboxes": {"subscriptions", "path", "written", "identity", "octets"},
-            "messages": {"modified", "sender", "unused", "path"},
+            "messages": {"modified", "sender", "unused", "path"}, "references": {"special_use"},
             "quotas": {"mailbox", "written", "used_octets", "used_messages"}}
 
 
@@ -101,6 +101,9 @@ def test_the_rows_are_what_the_store_says(copy: Path, tmp_path: Path, processes:
             assert limits(known) == limits(expected)
         else:
             assert without(known, table) == without(expected, table), table
+    uses = {row["name"]: row["special_use"] for row in rows(tmp_path / "out", "mailboxes")}
+    assert all(row["special_use"] == uses[row["name"]] for row in rows(tmp_path / "out", "references"))
+    assert "\\Sent" in uses.values()
     assert {row["user"] for row in rows(tmp_path / "out", "users")} == {
         "alice", "bob", "dave", "carol@elsewhere.example"}
     assert {row["store"] for table in FACTS for row in rows(tmp_path / "out", table)} == {"mail1"}
