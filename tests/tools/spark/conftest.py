@@ -129,7 +129,8 @@ def tell(store: Store) -> dict[str, list[dict[str, Any]]]:
             **own, **common, "id": entry.id, "uidvalidity": state.uidvalidity, "uidnext": state.uidnext,
             "highestmodseq": state.highestmodseq, "epoch": state.epoch, "created": instant(entry.created),
             "removed": instant(when), "special_use": entry.special_use, "quota_root": state.quota_root,
-            "keywords": list(state.keywords), "records": len(mailbox.rows), "damage": "",
+            "keywords": list(state.keywords), "records": len(mailbox.rows), "damage": "", "last_login": None,
+            "last_read": None,
             "subscriptions": subscribing.subscriptions(store, name.owner) if name.is_inbox() and not when else []})
         told["references"] += [own | common | reference(mailbox, row) | {"removed": bool(when)} for row in mailbox.rows]
         del common["domain"]
