@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from mboxlist.engine.troubles import TROUBLES
 from tests.support.faults.planted import Faults
-from tests.support.processes import quick
+from tests.support.processes import quick, scheduling
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
 from tests.support.stores.folders import disk_folder, remove_empty_folders
@@ -44,8 +44,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What each of several processes gets, in place of what --dist says."""
-    from tests.support.processes.scheduling import Scheduling
-    return Scheduling(config, log)
+    return scheduling.Scheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,9 +67,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is not quick is left out."""
+    """What is not quick is left out. What takes one process longest comes first, so that none is at it alone in the
+    end."""
     if config.getoption("quick"):
         items[:] = [item for item in items if quick.is_quick(item)]
+    items.sort(key=lambda item: not scheduling.is_long(item.nodeid))
 
 
 @pytest.fixture

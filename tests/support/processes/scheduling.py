@@ -10,17 +10,26 @@ from xdist.scheduler import LoadFileScheduling
 SPARK, SESSIONS = "tests/tools/spark/", ("local[2]", "cluster")
 
 
+def is_long(nodeid: str) -> bool:
+    """Whether the test belongs to those that keep one process for minutes."""
+    return _scope(nodeid) in {SPARK + session for session in SESSIONS}
+
+
+def _scope(nodeid: str) -> str:
+    file, _, test = nodeid.partition("::")
+    if file.startswith(SPARK):
+        parameters = test.partition("[")[2]
+        for session in SESSIONS:
+            if session in parameters:
+                return SPARK + session
+    return file
+
+
 class Scheduling(LoadFileScheduling):
-    """By file, in the order of the files."""
+    """By file, in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, test = nodeid.partition("::")
-        if file.startswith(SPARK):
-            parameters = test.partition("[")[2]
-            for session in SESSIONS:
-                if session in parameters:
-                    return SPARK + session
-        return file
+        return _scope(nodeid)
 
     def remove_node(self, node: Any) -> str | None:
         """The test that was running when the process ended; it is not run again, or it would end the next too."""
