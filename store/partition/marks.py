@@ -10,6 +10,7 @@
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
     <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
+    <store>/without-files           it is a copy of databases alone: see `snapshots.comparison`
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.setaside import make_way
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
-READ_ONLY = "read-only"
+READ_ONLY, WITHOUT_FILES = "read-only", "without-files"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is

@@ -31,7 +31,14 @@ from mboxlist.entry import MailboxId
 from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.partition.filecontent import seen, trace_of
-from store.partition.marks import READ_ONLY, generations_of_partition, mark_behind, read_epoch, write_epoch
+from store.partition.marks import (
+    READ_ONLY,
+    WITHOUT_FILES,
+    generations_of_partition,
+    mark_behind,
+    read_epoch,
+    write_epoch,
+)
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
@@ -151,7 +158,8 @@ class Partition:
                 transact(self.env, lambda txn: self.duplicates.note_end(
                     self._written - BEFORE_END, self._written, txn))
             write_epoch(self.folder, epoch)
-            self.files.make_lost_folders()
+            if not (self.folder.parents[1] / WITHOUT_FILES).exists():
+                self.files.make_lost_folders()
             self.files.recover(self.serials.committed_digest)
             self.files.drop_staged_names()
             privatefiles.touch(self._unclean)

@@ -14,7 +14,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.opening import open_store
-from store.partition.marks import READ_ONLY
+from store.partition.marks import WITHOUT_FILES
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Snapshot
@@ -78,7 +78,7 @@ def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) 
                 for part in ("messages", "staging", "users"):
                     privatefiles.make_folder(target.parent / part)
         privatefiles.make_folder(place / "run")
-        privatefiles.write(place / READ_ONLY, str(snapshot.path))       # so no folders for message files are made
+        privatefiles.touch(place / WITHOUT_FILES)
         settings = evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None)
         with closing(open_store(place, settings)) as store:
             yield store

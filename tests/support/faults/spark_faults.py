@@ -147,8 +147,9 @@ def _idx_flip(section: bytes) -> Callable[[Planter], str]:
 def _idx_place(planter: Planter) -> str:
     path = planter.idx()
     top = planter.partition.folder / "users" / "public" / f"stray{planter.chance.getrandbits(40)}"
-    top.mkdir(parents=True)
+    top.mkdir(0o700, parents=True)
     (top / path.name).write_bytes(path.read_bytes())
+    (top / path.name).chmod(0o600)
     return str(top / path.name)
 
 
