@@ -30,7 +30,7 @@ from tools.spark.source import reading
 from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.verifyjob import verify
 
-FEW = settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate],
+FEW = settings(max_examples=1, deadline=None, database=None, phases=[Phase.generate],
                suppress_health_check=list(HealthCheck))
 DIGESTS = [random.Random(number).randbytes(31) + bytes([number % 3]) for number in range(12)]      # NULs at ends, too
 NAMES = ["user/alice/INBOX", "user/alice/Archive", "user/alice/Archive/2026", "user/alice/Archive (7)",

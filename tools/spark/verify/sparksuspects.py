@@ -20,12 +20,13 @@ from tools.spark import summaries
 from tools.spark.rebuild import planrows, plantasks
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.planrows import Batches, Row, each
-from tools.spark.rebuild.sparkplan import FILE, PLACE, Spark
+from tools.spark.rebuild.sparkplan import FILE, PARTITIONS, PLACE, Spark
 from tools.spark.source import reading
 from tools.spark.source.sparkframes import mapped
 from tools.spark.verify import comparing, kinds, sparkcompare, suspects
 from tools.spark.verify.suspects import Lost, Unfit, WrongHead
 
+RECORDS_OF_A_PART = 250_000     # of a shuffle, about
 _TEXTS = pa.list_(pa.field("element", pa.string()))
 HEADS = pa.schema([
     *((name, pa.string()) for name in ("partition", "path", "name", "list", "owner", "tree", "quota_root", "foreign",
@@ -43,7 +44,10 @@ class SparkLooking:
     session: Any
 
     def suspects(self, plan: Plan, root: Path) -> "SparkSuspects":
-        """See Engine."""
+        """See Engine. The session is that of one command: its joins are of as many parts as these records are worth."""
+        parts = max(self.session.sparkContext.defaultParallelism,
+                    plan.read_manifest().total.records // RECORDS_OF_A_PART)
+        self.session.conf.set(PARTITIONS, str(parts))
         return SparkSuspects(Spark(self.session), plan, root)
 
     def compare(self, store: Store, plan: Plan) -> comparing.Compared:
