@@ -187,8 +187,8 @@ class LogAhead:
 
     def fill(self) -> None:
         """Write the rest of the file in which the log ends, but for what is zeros on disk already: after a clean end all
-        of it is. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then
-        nobody knows what of the log is on disk."""
+        is. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
+        knows what of the log is on disk."""
         number, octets = self._end()
         handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
         try:
