@@ -186,8 +186,8 @@ class LogAhead:
         self._ended = threading.Event()
 
     def fill(self) -> None:
-        """Write the rest of the file in which the log ends, but for what is zeros on disk already: after a clean end all
-        is. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
+        """Write the rest of the file in which the log ends, but for zeros that are there already: after a clean end all
+        are. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
         knows what of the log is on disk."""
         number, octets = self._end()
         handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
