@@ -54,7 +54,8 @@ class Lists:
     def rubbish(self, records: Numbers) -> Numbers:
         """Of each record whether it is old, and in a folder for such."""
         such = np.array([name in RUBBISH for name in self.kinds.names] + [False])
-        return (such[records["kind"]] & (self._days(records["when"], 0) > OLD_DAYS)).astype(np.int64)
+        old: Numbers = such[records["kind"]] & (self._days(records["when"], 0) > OLD_DAYS)
+        return old.astype(np.int64)
 
     def _days(self, when: Numbers, absent: int) -> Numbers:
         """How many days ago that was, as a calendar has them."""
