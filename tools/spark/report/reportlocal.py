@@ -119,7 +119,7 @@ class _Records:
         lines["digest"], lines["octets"] = rows["digest"], rows["size"]
         lines["guess"] = rows["size"] + rows["header_length"]
         lines["sure"], lines["seen"] = rows["head"] == 0, rows["flags"] & 1
-        received = np.where(arrays.is_told(rows["received"]), rows["received"], _NEVER)
+        received = np.where(arrays.can_be_written(rows["received"]), rows["received"], _NEVER)
         saved = np.where(rows["saved"] > 0, rows["saved"].astype(np.int64), _NEVER)
         lines["newest"], lines["when"] = np.maximum(received, saved), np.where(saved == _NEVER, received, saved)
         self.lines.append(lines)
