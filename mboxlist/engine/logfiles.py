@@ -41,7 +41,7 @@ class LogFlush:
         self.has_failed = False
         self._record = -1               # of how far it is on disk: an open file
         self._named = 0                 # the newest file whose name is on disk, and those of all before it
-        self._known = 0, 0
+        self.known = 0, 0               # up to where it is on disk
         # Of `unsynced`: the file that it has open, number and descriptor; where the log ended, in memory, when it had
         # been written so many times; and up to where it has been written since.
         self._newest = 0, -1
@@ -56,7 +56,7 @@ class LogFlush:
     @property
     def grown(self) -> bool:
         """Whether there is more than what is known to be on disk."""
-        return self.end() != self._known
+        return self.end() != self.known
 
     def sync_names(self, newest: int) -> None:
         """Return when the names of the files up to that one, which is there, are on disk. Raises OSError."""
@@ -66,9 +66,9 @@ class LogFlush:
 
     def note(self, end: tuple[int, int]) -> None:
         """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
-        if end[0] != self._known[0] and self.ahead is not None:
+        if end[0] != self.known[0] and self.ahead is not None:
             self.ahead.begin()
-        self._known = end
+        self.known = end
         try:                            # in place and in one sector: nobody reads half of it
             if self._record < 0:
                 self._record = open_flushed(self._folder)
@@ -101,7 +101,7 @@ class LogFlush:
         if failure is not None:
             self._failed()
             raise unflushed(failure) from failure
-        if what[1] > self._known:
+        if what[1] > self.known:
             self.note(what[1])
 
     def close(self) -> None:
@@ -197,12 +197,14 @@ class LogAhead:
         self._ended = threading.Event()
 
     def fill(self) -> None:
-        """Write the rest of the file in which the log ends. For who is alone in the environment, without a transaction.
-        Raises OSError when a sync fails: then nobody knows what of the log is on disk."""
+        """Write the rest of the file in which the log ends, but for zeros that are there already: after a clean end all
+        are. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
+        knows what of the log is on disk."""
         number, octets = self._end()
-        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_WRONLY)
+        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
         try:
             self._write(handle, octets)
+            os.fdatasync(handle)            # recovery may have written zeros that are in memory only
         finally:
             os.close(handle)
 
@@ -248,6 +250,9 @@ class LogAhead:
             return False
         while at < self._size and not self._ended.is_set():
             end = min(self._size, at + SYNCED)
+            if _are_zeros(handle, at, end):
+                at = end
+                continue
             try:
                 while at < end:
                     at += os.pwrite(handle, ZEROS[:end - at], at)
@@ -255,6 +260,15 @@ class LogAhead:
                 break
             os.fdatasync(handle)
         return at >= self._size
+
+
+def _are_zeros(handle: int, at: int, end: int) -> bool:
+    """Whether the file has these octets, zeros all of them, in blocks of its own: not in a hole, nor in blocks that the
+    file system has not written yet, which are as holes to lseek(2)."""
+    try:
+        return os.lseek(handle, at, os.SEEK_HOLE) >= end and os.pread(handle, end - at, at) == bytes(end - at)
+    except OSError:                         # it ends before that
+        return False
 
 
 def unflushed(error: OSError) -> Unflushed:

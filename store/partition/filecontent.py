@@ -5,7 +5,6 @@ Nothing here needs a database, and nothing is changed.
 
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -16,14 +15,11 @@ from store.errors import StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
 from store.partition.messagefiles import MID_OCTETS, MessageFile, MessageFiles
+from store.partition.verified import starts
 from store.tables.references import MessageRecord
 
 READ_OCTETS = 1 << 20                 # octets of a message that are read at a time
 TRACE_LIMIT = 256 << 10         # octets at the head of a file in which its trace header may end
-TRACE_FIELDS = 40               # header fields that it may have
-#: What a delivery puts in front, line by line: a message may begin with lines that would continue the last of them.
-_OWN = re.compile(rb"Return-Path: <[^\n]*\nReceived: from [^\n]*\n\tby [^\n]*LMTP[^\n]*\n\t[^\n]*\n")
-_FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
 
 
 def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMessage, int] | None:
@@ -77,27 +73,6 @@ def _whole(path: Path) -> MessageFile:
 
 def _unique(numbers: Iterable[int]) -> Iterator[int]:
     return iter(dict.fromkeys(numbers))
-
-
-def starts(head: bytes) -> Iterator[int]:
-    """Where the content may begin that a file with this head holds, the likely places first.
-
-    A trace header is Return-Path and one Received field (RFC 5321 §4.4); what has none has neither or only Received.
-    """
-    own = _OWN.match(head)
-    if own is not None:
-        yield own.end()
-    elif head[:12].lower() != b"return-path:":
-        yield 0
-    ends: list[int] = []
-    at = 0
-    while len(ends) < TRACE_FIELDS and (field := _FIELD.match(head, at)):
-        at = field.end()
-        ends.append(at)
-    if head[:12].lower() == b"return-path:" and len(ends) > 1:
-        yield ends[1]
-    yield 0
-    yield from ends
 
 
 def _digest(read: Callable[[int, int], bytes], start: int, size: int) -> bytes:

@@ -7,10 +7,12 @@ it, behind the id of the delivery in Received (an Atom of RFC 5321 §4.4).
 
 import hashlib
 import os
+import re
 import zlib
+from collections.abc import Iterator
+from itertools import chain
 
 from store.errors import Problem, StoreError, disk_problem
-from store.partition.filecontent import starts
 from store.partition.messagefiles import MID_OCTETS, MessageFile
 
 LARGEST = 64 << 10          # octets of a message file that is compared
@@ -19,6 +21,31 @@ _MARK, _NEXT = b"=", b";\r\n\t"           # what stands around the sum; behind _
 #: Octets of a trace header from its sum on; a date (RFC 5322 §3.3) may have a day of one digit.
 _BEHIND = tuple(SUM + len(_NEXT) + date + 2 for date in (31, 30))
 _DIGITS = frozenset(b"0123456789abcdef")
+TRACE_FIELDS = 40           # header fields that a trace header may have
+#: What a delivery puts in front, line by line: a message may begin with lines that would continue the last of them.
+_OWN = re.compile(rb"Return-Path: <[^\n]*\nReceived: from [^\n]*\n\tby [^\n]*LMTP[^\n]*\n\t[^\n]*\n")
+_FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
+
+
+def starts(head: bytes) -> Iterator[int]:
+    """Where the content may begin that a file with this head holds, the likely places first.
+
+    A trace header is Return-Path and one Received field (RFC 5321 §4.4); what has none has neither or only Received.
+    """
+    own = _OWN.match(head)
+    if own is not None:
+        yield own.end()
+    elif head[:12].lower() != b"return-path:":
+        yield 0
+    ends: list[int] = []
+    at = 0
+    while len(ends) < TRACE_FIELDS and (field := _FIELD.match(head, at)):
+        at = field.end()
+        ends.append(at)
+    if head[:12].lower() == b"return-path:" and len(ends) > 1:
+        yield ends[1]
+    yield 0
+    yield from ends
 
 
 def summed(before: bytes, after: bytes) -> bytes:
@@ -58,8 +85,10 @@ def _sum(before: bytes, after: bytes) -> bytes:
 def agrees(octets: bytes, digest: bytes) -> bool:
     """Whether these octets of a whole message file have the content with that digest, and in front of it what was
     there."""
-    for start in starts(octets):
-        if _digest(octets, start) == digest:
+    own = _OWN.match(octets)
+    for start in chain((0 if own is None else own.end(),), starts(octets)):     # the first is nearly always the one
+        content = octets[start:] if start else octets
+        if hashlib.blake2b(content, digest_size=MID_OCTETS).digest() == digest:
             return not start or is_intact(octets[:start])
     return False
 
@@ -77,7 +106,3 @@ def verified(file: MessageFile, digest: bytes) -> MessageFile:
     file.close()
     raise StoreError(Problem.CORRUPT, "The message is damaged",
                      f"message file {digest.hex()} does not agree with its digest")
-
-
-def _digest(octets: bytes, start: int) -> bytes:
-    return hashlib.blake2b(octets[start:] if start else octets, digest_size=MID_OCTETS).digest()

@@ -126,9 +126,8 @@ def decode(value: bytes) -> Rows:
     return np.frombuffer(bytearray(value[:-4]), ROW)
 
 
-def message_of(row: np.void) -> tuple[int, int, int, bytes, int]:
-    """A record's `size`, `serial`, `header_length`, `digest` and `head`, ten times as fast as field by field."""
-    return _MESSAGE.unpack(row)  # type: ignore[arg-type]  # a record is a buffer; numpy does not tell
+message_of: Callable[[Any], tuple[int, int, int, bytes, int]] = _MESSAGE.unpack
+"""A record's `size`, `serial`, `header_length`, `digest` and `head`, ten times as fast as field by field."""
 
 
 def take(rows: Rows, which: NDArray[Any]) -> Rows:

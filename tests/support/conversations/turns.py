@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 
+from mboxlist.table import MailboxList
 from store.offload import Threads
 from store.partition.transactions import WriteTxn, units
 from tests.support.conversations.wire import Wire
@@ -24,6 +25,7 @@ from tests.support.conversations.wire import Wire
 UNIT = 1e-6                 # seconds of the clock for a call
 EVERY = 50
 WRITTEN = 100               # octets of answers that are as much work as a call
+NAMED = 250                 # units of work, some microseconds less, for a mailbox that gets a name in the list
 PIECES = 20
 
 
@@ -152,9 +154,10 @@ class WorkWire(Wire):
 
 @contextmanager
 def transactions_noted(monkeypatch):
-    """A list of the work of each change of records, one after the other: (transaction, units)."""
-    found: list[tuple[WriteTxn, int]] = []
-    rewrite, append = WriteTxn.rewrite, WriteTxn.append
+    """A list of the work of each change of records, or of the list of mailboxes, one after the other: (transaction,
+    units)."""
+    found: list[tuple[Any, int]] = []
+    rewrite, append, write = WriteTxn.rewrite, WriteTxn.append, MailboxList.write
 
     def rewritten(txn, mailbox, rows, changed, kept=None):
         found.append((txn, units(rows["uid"][changed], 1)))
@@ -164,7 +167,12 @@ def transactions_noted(monkeypatch):
         found.append((txn, units(rows["uid"], 1)))
         append(txn, mailbox, rows)
 
+    def named(mailboxes, entry, txn, **more):
+        found.append((txn, NAMED))
+        write(mailboxes, entry, txn, **more)
+
     with monkeypatch.context() as patch:
+        patch.setattr(MailboxList, "write", named)
         patch.setattr(WriteTxn, "rewrite", rewritten)
         patch.setattr(WriteTxn, "append", appended)
         yield found
