@@ -236,6 +236,8 @@ def test_a_link_in_the_folder_is_not_followed(copy: Path, tmp_path: Path, later:
     if later:
         exported(copy, out)
         shutil.rmtree(out / "references")
+        manifest = json.loads((out / MANIFEST).read_bytes())
+        (out / MANIFEST).write_text(json.dumps({**manifest, "ranges": {}}))
     else:
         out.mkdir()
     (out / "references").symlink_to(outside)
