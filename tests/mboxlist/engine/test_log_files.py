@@ -13,6 +13,7 @@ from mboxlist.engine.damagemarks import SECTOR, log_files, logs, mark_clean, mis
 from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import LogAhead, log_name
 from mboxlist.engine.transact import transact
+from tests.support.faults.planted import Faults
 from tests.support.faults.recorder import Recorder
 
 SIZE = 256 << 10
@@ -101,9 +102,14 @@ def blocks(log: Path) -> bool:
 
 
 @pytest.fixture
-def ahead(env: Env, monkeypatch: pytest.MonkeyPatch) -> Env:
-    """An environment whose log is written beforehand, each next file in the thread that asks for it."""
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+def in_this_thread(faults: Faults) -> None:
+    """Each next file of the log is written in the thread that asks for it."""
+    faults.around(LogAhead, "begin", lambda _, ahead: ahead.make_next())
+
+
+@pytest.fixture
+def ahead(env: Env, in_this_thread: None) -> Env:
+    """An environment whose log is written beforehand."""
     env.write_log_ahead(alone=True)
     return env
 
@@ -152,8 +158,8 @@ def test_a_next_log_file_is_no_damage(ahead: Env, tmp_path: Path) -> None:
     assert killed(ahead, tmp_path / "again") == rows
 
 
-def test_a_clean_end_leaves_no_next_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+@pytest.mark.usefixtures("in_this_thread")
+def test_a_clean_end_leaves_no_next_log_file(tmp_path: Path) -> None:
     privatefiles.make_folder(tmp_path / "env")
     for _ in range(2):
         env = Env(tmp_path / "env", cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
@@ -168,17 +174,16 @@ def test_a_clean_end_leaves_no_next_log_file(tmp_path: Path, monkeypatch: pytest
         assert [path.stat().st_size < 100_000 for path in log_files(tmp_path / "env")] == [True]
 
 
-def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Faults) -> None:
     """Berkeley DB makes its next file, and the one after it, while zeros are written for it: they are never its."""
-    zeros, rows = LogAhead._write, write(ahead, 0, 100)
+    rows = write(ahead, 0, 100)
 
-    def slowly(self: LogAhead, handle: int, at: int) -> bool:
-        monkeypatch.setattr(LogAhead, "begin", lambda self: None)
+    def meanwhile(*_: object) -> None:
+        faults.around(LogAhead, "begin", lambda *_: None)
         rows.update(write(ahead, 100, 600))
-        return zeros(self, handle, at)
 
     log_files(tmp_path)[-1].unlink()
-    monkeypatch.setattr(LogAhead, "_write", slowly)
+    faults.before(LogAhead, "_write", meanwhile)
     assert ahead._log.ahead is not None
     ahead._log.ahead.make_next()
     assert ahead.log_end()[0] >= 4
@@ -186,8 +191,8 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, monkeypatc
     assert killed(ahead, tmp_path / "killed") == rows
 
 
+@pytest.mark.usefixtures("in_this_thread")
 def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
     monkeypatch.setattr(logfiles, "LEFT", 1 << 50)
     env.write_log_ahead(alone=True)
     rows = write(env, 0, 300)

@@ -89,25 +89,16 @@ def test_few_are_one_slice_and_so_are_none():
     assert [some.tolist() for some in slices(np.array([], np.uint32), MOVE_UNITS)] == [[]]
 
 
-def test_no_transaction_is_larger_than_a_slice(store, boxes, monkeypatch):
+def test_no_transaction_is_larger_than_a_slice(store, boxes, faults):
     """Of a mailbox so large that each takes several."""
     inbox, archive = boxes
     every = uids(store, inbox)
     while len(every) < 3000:
         every = [*every, *copy_messages(store, inbox, inbox, every[-1000:])]
     written = []
-    rewrite, append = WriteTxn.rewrite, WriteTxn.append
-
-    def rewritten(txn, mailbox, rows, changed, kept=None):
-        written.append((txn, units(rows["uid"][changed], FLAG_UNITS)))
-        rewrite(txn, mailbox, rows, changed, kept)
-
-    def appended(txn, mailbox, rows):
-        written.append((txn, units(rows["uid"], COPY_UNITS)))
-        append(txn, mailbox, rows)
-
-    monkeypatch.setattr(WriteTxn, "rewrite", rewritten)
-    monkeypatch.setattr(WriteTxn, "append", appended)
+    faults.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None: written.append(
+        (txn, units(rows["uid"][changed], FLAG_UNITS))))
+    faults.before(WriteTxn, "append", lambda txn, mailbox, rows: written.append((txn, units(rows["uid"], COPY_UNITS))))
     for work in (lambda: copy_messages(store, inbox, archive, every),
                  lambda: copy_messages(store, archive, inbox, uids(store, archive), remove=True),
                  lambda: change_flags(store, inbox, uids(store, inbox)[::2], FlagAction.ADD, Flags(Flag.DELETED)),

@@ -1,7 +1,6 @@
 """The report of a fleet, from facts: figures to the octet, sharing between back ends, what could be freed, and nothing
 that grows with the fleet in the driver (issue 25, items 2 and 4)."""
 
-import contextlib
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,6 +13,7 @@ from store.quota.accounting import sharing
 from store.settings import Settings
 from store.snapshots import taking
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
@@ -163,20 +163,19 @@ def test_when_a_partition_is_full() -> None:
     assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-01-21"), (None, None)]
 
 
+@pytest.mark.usefixtures("in_session")
 @pytest.mark.parametrize("engine", ["spark", "local"])
-def test_the_command(engine: str, spark: Any, back_ends: dict[str, Any], tmp_path: Path,
-                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
+                     faults: Faults, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     counted: list[int] = []
-    table = summaries.table
 
-    def watched(frame: Any, most: int = summaries.ROWS) -> Any:
-        found = table(frame, most)
+    def watched(table: Any, *arguments: Any) -> Any:
+        found = table(*arguments)
         counted.append(found.num_rows)
         return found
 
-    monkeypatch.setattr(summaries, "table", watched)
+    faults.around(summaries, "table", watched)
     words = ["quota", "report", "--fleet", *back_ends["facts"], "--rows", "2", "--root", str(tmp_path), "--engine",
              engine]
     assert program.main([*words, "--json", "--parquet", str(tmp_path / "out"), "--html",
@@ -196,10 +195,10 @@ def test_the_command(engine: str, spark: Any, back_ends: dict[str, Any], tmp_pat
     assert all(title in out for name, title in TITLES.items() if made[name])
 
 
-def test_few_records_need_no_spark(back_ends: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
-                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_records_need_no_spark(back_ends: dict[str, Any], faults: Faults, capsys: pytest.CaptureFixture[str]
+                                   ) -> None:
     """The first line says so; a URI is for Spark."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--fleet", *back_ends["facts"]]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (")
     assert bysize.of_fleet(bysize.FLEET_RECORDS + 1, "local[2]").engine == "spark"
@@ -231,11 +230,11 @@ def test_invented_facts(tmp_path: Path) -> None:
     assert 0 < len(digests[0] & digests[1]) < len(digests[0]) / 10
 
 
-def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                 ) -> None:
+def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
     """A small store needs no Spark, and the first line says so."""
     fill(tmp_path / "store").close()
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--root", str(tmp_path / "store"), "--offline"]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (about ")
     where = [str(tmp_path / "store")]

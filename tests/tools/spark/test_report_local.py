@@ -38,9 +38,9 @@ def test_a_store_without_messages(tmp_path):
     assert [tuple(row[name] for name in FIGURES) for row in made["users"]] == [(0,) * 6] and differences(made) == []
 
 
-def test_the_command_starts_no_spark(tmp_path, monkeypatch, capsys):
+def test_the_command_starts_no_spark(tmp_path, faults, capsys):
     """It says what is there, what is missing and what the difference is."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     fill(tmp_path / "store").close()
     words = ["quota", "report", "--root", str(tmp_path / "store"), "--engine", "local", "--json"]
     assert program.main([*words, "--expire", "folderpattern: *; messagesize: 130"]) == 0
