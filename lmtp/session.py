@@ -285,7 +285,8 @@ class Session:
             self._state = State.RECIPIENTS
             self._commands -= 1
         else:
-            log.info("%s: recipient <%s> refused: %s", self._stream.id, command.recipient, reply)
+            log.info("%s: recipient <%s> refused: %s (%s)", self._stream.id, command.recipient, reply,
+                     self._delivery.reason)
         self._stream.write(reply.octets)
 
     async def _data(self, command: Data) -> None:

@@ -25,14 +25,17 @@ small.make()
 forget_the_host()
 
 MEMORY = Path("/dev/shm")
+FEW_FOLDERS = pytest.StashKey[set[Path]]()      # modules: see `quick.modules_of_few_folders`
 UMASK = os.umask(0o022)         # of whoever runs the tests
 os.umask(UMASK)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A command that an earlier test ran in this process has set another umask."""
+    """A command that an earlier test ran in this process has set another umask. The stores of most tests have few
+    folders."""
     os.umask(UMASK)
+    small.folders_for(few=item.path in item.config.stash[FEW_FOLDERS])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,7 +58,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Quick tests are watched."""
     if config.getoption("quick"):
-        small.few_folders()
         watch = quick.Watch()
         watch.begin()
         config.pluginmanager.register(watch)
@@ -71,6 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     end."""
     if config.getoption("quick"):
         items[:] = [item for item in items if quick.is_quick(item)]
+    config.stash[FEW_FOLDERS] = quick.modules_of_few_folders(items)
     items.sort(key=lambda item: not scheduling.is_long(item.nodeid))
 
 

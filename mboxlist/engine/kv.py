@@ -39,7 +39,7 @@ from mboxlist.engine.damagemarks import (
 )
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
-from mboxlist.engine.generations import Marks
+from mboxlist.engine.generations import LogEnd, Marks
 from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, Unsynced, drop_unbegun, read_from_disk
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
@@ -101,6 +101,7 @@ class Env:
         self._recover = recover
         self._marks = Marks(marks)
         self._raised = None if recover else (0, 0)      # where the log ended then; None: nobody is to raise it yet
+        self._marked = 0, 0                 # where the log ended when the marks were told
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
@@ -183,6 +184,7 @@ class Env:
     def opened(self) -> None:
         """All tables are open, and could be read: what the next start can expect is put on record."""
         self._raise_generation(generations.raise_environment, sync=False)
+        self.mark_end()                 # also where others had tables locked: it may be another log
         self._ending = "", b""
         names = {table.name for table in self.tables}
         write_tables(self.folder, {name: file_id(self.folder / name) for name in sorted(names)})
@@ -196,6 +198,7 @@ class Env:
         self.flush()
         if new:
             self._marks.write(new, sync=sync)
+            self.mark_end()
         self._raised = self.log_end()
 
     def _break(self) -> None:
@@ -299,6 +302,13 @@ class Env:
         if grown:
             self.flush()
         return grown
+
+    def mark_end(self) -> None:
+        """Have the marks know how far the log is on disk, if this process knows more than when it did so last."""
+        end = self._log.known
+        if end != self._marked and (there := LogEnd.of(self.folder, end)) is not None:
+            self._marks.write_end(there)
+            self._marked = end
 
     def unsynced(self) -> Unsynced | None:
         """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.

@@ -42,7 +42,7 @@ class LogFlush:
         self._statistics = statistics
         self._record = Flushed(folder)
         self._names = 0                 # when the folder had changed last as its names were synced
-        self._known = 0, 0
+        self.known = 0, 0               # up to where it is on disk
         # Of `unsynced`: the file that it has open, number and descriptor; where the log ended, in memory, when it had
         # been written so many times; and up to where it has been written since.
         self._newest = 0, -1
@@ -57,7 +57,7 @@ class LogFlush:
     @property
     def grown(self) -> bool:
         """Whether there is more than what is known to be on disk."""
-        return self.end() != self._known
+        return self.end() != self.known
 
     def sync_names(self) -> None:
         """Return when the names of new files are on disk. Raises OSError."""
@@ -68,9 +68,9 @@ class LogFlush:
 
     def note(self, end: tuple[int, int]) -> None:
         """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
-        if end[0] != self._known[0] and self.ahead is not None:
+        if end[0] != self.known[0] and self.ahead is not None:
             self.ahead.begin()
-        self._known = end
+        self.known = end
         try:
             self._record.write(end)
         except OSError:
@@ -92,7 +92,7 @@ class LogFlush:
 
     def synced(self, what: Unsynced) -> None:
         """The sync has ended well."""
-        if what.end > self._known:
+        if what.end > self.known:
             self.note(what.end)
 
     def close(self) -> None:

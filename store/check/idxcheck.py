@@ -1,4 +1,5 @@
-"""`store.idx` of each mailbox against the mailbox, where it should be up to date."""
+"""`store.idx` of each mailbox against the mailbox, and `users/directory` against the accounts, where these should be up
+to date."""
 
 from collections.abc import Iterator
 
@@ -13,7 +14,7 @@ from store.partition.partition import Partition
 from store.store import Store
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
-from store.userarea import idxfile, writing
+from store.userarea import directoryfile, idxfile, writing
 from store.userarea.idxfile import Head
 from store.values import Finding
 
@@ -30,6 +31,9 @@ def look(store: Store) -> Iterator[Finding]:
             yield Finding(f"it is of mailbox {source.head.id}, {source.name}, of which nothing else is left",
                           str(source.path))
         current = is_current(store, partition)
+        if current and partition.name in store.writable and not partition.unwritten.users and (
+                what := directoryfile.wrong(store, partition)):
+            yield Finding(what, str(partition.folder / "users" / directoryfile.NAME))
         for mailbox, _ in list(partition.all_states()):
             if mailbox not in partition.unwritten.changed:
                 yield from _look_at(store, partition, mailbox, current=current)

@@ -1,7 +1,7 @@
 """What was cut off is finished or undone, at a start and by housekeeping: see the room's text."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import field, frozen
@@ -70,6 +70,23 @@ class Finishing:
             for cut in found:
                 _finish(store, cut, self._kind(cut.operation))
         return 1
+
+    def finish_first(self, store: Store, kind: str, holds: Sequence[str]) -> None:
+        """Finish what was cut off of those that must not be done at the same time as an operation of that kind which
+        is to begin now: else it would be done behind that one, and against it.
+
+        Raises StoreError UNAVAILABLE for what cannot be finished yet.
+        """
+        new = Operation("", kind, {}, 0.0, "", 0, holds=list(holds))
+
+        def in_the_way() -> list[Operation]:
+            return [each for each in operationrecord.under_way(store.root)[1]
+                    if each.is_rival_of(new) and self._kind(each) is not None]
+
+        for each in in_the_way():
+            self.finish(store, each.id)
+        for each in in_the_way():
+            raise StoreError(Problem.UNAVAILABLE, f"{each} was cut off, and cannot be finished yet: see onecopy status")
 
     def task(self) -> Task:
         """Housekeeping, of one process."""

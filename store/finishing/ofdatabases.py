@@ -61,6 +61,8 @@ def add_partition(store: Store, operation: Operation) -> str:
         return f"finished: {name} is there"
     place = Path(path) if path is not None else None
     if place is not None:
+        if volumes.is_taken(place):
+            return f"undone: {name} is not there; {place} has another partition, and is left as it is"
         volumes.remove_parts(place)
     volumes.add(store, name, place)
     return f"finished: {name} is there"
@@ -75,6 +77,8 @@ def remove_partition(root: Path, settings: Settings, operation: Operation) -> st
     elif (root / "partitions" / name).is_symlink() or not place.is_dir():
         return ""
     elif not place.is_relative_to(root.resolve()):
+        if volumes.has_mailboxes(place):
+            return f"finished: {name} is removed; {place} has mailboxes, and is left as it is"
         volumes.remove_parts(place)
     return ""
 

@@ -13,7 +13,7 @@ from store.rebuild.emptying import make_folders
 from store.rebuild.outcome import Outcome
 from store.rebuild.recount import recount
 from store.store import Store
-from store.userarea import writing
+from store.userarea import directoryfile, writing
 from store.values import Finding
 
 ROUNDS = 4                  # one is enough for nearly all; a fault that hid another takes two
@@ -44,8 +44,10 @@ def correct(store: Store, outcome: Outcome, partitions: Collection[str] | None =
     for _, partition in _wanted(store, partitions):
         outcome.corrections += leftovers.correct_headers(partition)
     outcome.corrections += lostfigures.restore_figures(store)
-    for _, partition in _wanted(store, partitions):
+    for name, partition in _wanted(store, partitions):
         correct_partition(store, partition, outcome)
+        if name in store.writable:
+            directoryfile.write(store, partition, everything=True)
 
 
 def correct_partition(store: Store, partition: Partition, outcome: Outcome) -> None:

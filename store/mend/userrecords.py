@@ -1,5 +1,7 @@
-"""What the tables have lost of a user, and the `store.idx` of the INBOX has: the account, limits and subscriptions."""
+"""What the tables have lost of a user, and the `store.idx` of the INBOX has: the account, limits and subscriptions; of
+users without an INBOX `users/directory` has the account."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -8,6 +10,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import StoreError
+from store.operations.operationrecord import under_way
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
@@ -16,6 +19,7 @@ from store.rebuild.outcome import Correction
 from store.rebuild.salvagedusers import account_in
 from store.store import Store
 from store.tables.quotatable import DOMAIN
+from store.userarea import directoryfile
 from store.userarea.paths import head_of
 from store.userarea.writing import limits_of, right_place
 
@@ -24,6 +28,17 @@ def kept_for(store: Store, user: str) -> User | None:
     """The account that the user area has for that user."""
     entry = store.mailboxes.find(MailboxName(user, INBOX))
     return None if entry is None else _kept(store, entry)
+
+
+def lost_without_inbox(store: Store) -> list[User]:
+    """The accounts that the directory has lost, and that no `store.idx` has: `users/directory` has them. None while
+    something is done to a user, or was cut off: it may be a rename."""
+    kept = directoryfile.newest(partition.folder for partition in store.partitions.values())
+    changed = set().union(*(partition.unwritten.users for partition in store.partitions.values()))
+    users = any(each.kind.startswith("user ") for some in under_way(store.root) for each in some)
+    rows = {} if users else directoryfile.lost_among(store, kept)
+    return [User.from_bytes(user, row.encode()) for user, row in rows.items()
+            if user not in changed and store.mailboxes.find(MailboxName(user, INBOX)) is None]
 
 
 def _kept(store: Store, entry: MailboxEntry) -> User | None:
@@ -44,6 +59,11 @@ def restore_accounts(store: Store, user: str | None = None) -> Iterator[Correcti
             except StoreError:
                 continue
             yield Correction("its account was lost", f"user {entry.name.owner}")
+    for row in lost_without_inbox(store):
+        if user in (None, row.account.user):
+            with contextlib.suppress(StoreError):
+                store.directory.insert(row)
+                yield Correction("its account was lost", f"user {row.account.user}")
 
 
 def is_current(store: Store, partition: Partition) -> bool:

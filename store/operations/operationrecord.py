@@ -256,6 +256,11 @@ def under_way(root: Path) -> tuple[list[Operation], list[Operation]]:
                 [each.operation for each in found if not each.living])
 
 
+def is_waiting(root: Path) -> bool:
+    """Whether any was cut off and waits."""
+    return bool(_paths(root / FOLDER)) and bool(under_way(root)[1])
+
+
 def ended(root: Path) -> list[Operation]:
     """Those that were cut off and are finished or undone, the last first."""
     found = [_read(path) for path in _paths(root / FOLDER / ENDED)]

@@ -206,6 +206,16 @@ def figures(partition: Partition) -> Figures:
                    sum(state.octets for state in states), free, used, partition.is_full())
 
 
+def is_taken(place: Path) -> bool:
+    """Whether a partition there has databases, so that it is more than one that was being made."""
+    return any((place / "index").glob("*"))
+
+
+def has_mailboxes(place: Path) -> bool:
+    """Whether a partition there has mailboxes, which none has that is removed."""
+    return next((place / "users").rglob("store.idx"), None) is not None
+
+
 def remove_parts(place: Path) -> None:
     """Remove all that a partition has there. What cannot be removed stays."""
     for part in PARTS:

@@ -74,17 +74,39 @@ def newest(folders: Iterable[Path]) -> DirectoryRows:
                key=lambda found: found.written, default=DirectoryRows())
 
 
+def lost_among(store: Store, kept: DirectoryRows) -> dict[str, str]:
+    """The rows of users whom the directory has lost: who was removed is on record as removed, and who was renamed has
+    the same hash under another name."""
+    there = [store.directory.user(account.user) for account in store.directory.all()]
+    known = {row.account.user for row in there if row is not None}
+    missing = {user: row for user, row in kept.rows.items() if user not in known and store.directory.keeps(user)
+               and user not in kept.gone and store.mailboxes.forgotten.get(user.encode()) is None}
+    hashes = {row.password for row in there if row is not None} if missing else set()
+    return {user: row for user, row in missing.items() if User.from_bytes(user, row.encode()).password not in hashes}
+
+
+def wrong(store: Store, partition: Partition) -> str:
+    """What is wrong with the file of a partition that nobody is about to write; "" if nothing, or if it is missing and
+    this process has not written it yet."""
+    there = read(partition.folder)
+    if there is None:
+        if (partition.folder / "users" / NAME).exists():
+            return "what is kept of accounts is damaged"
+        return "what is kept of accounts is missing" if partition.unwritten.directory_known else ""
+    full = max(len(there.rows), len(there.gone)) >= MOST
+    return "" if full or _all_of(store, there, set()) == there else "what is kept of accounts is not what is so"
+
+
 def write(store: Store, partition: Partition, *, everything: bool = False) -> None:
     """Write the file of a partition, if this process has changed anything that belongs into it. What fails is logged,
     and comes again."""
-    users = partition.unwritten.take_users()
-    if users or everything or not partition.unwritten.directory_known:
+    users, path = partition.unwritten.take_users(), partition.folder / "users" / NAME
+    if users or everything or not partition.unwritten.directory_known or not path.exists():
         try:
             with Locks(partition) as locks:
-                path = partition.folder / "users" / NAME
                 locks.take_name(path)
                 before = read(partition.folder)
-                now = _all_of(store, before) if before is None or everything else _changed(store, before, users)
+                now = (_all_of if before is None or everything else _changed)(store, before or DirectoryRows(), users)
                 if now != before:
                     replace_file(path, now.to_bytes())
             partition.unwritten.directory_known = True
@@ -110,15 +132,17 @@ def _changed(store: Store, before: DirectoryRows, users: set[str]) -> DirectoryR
     return _limited(store, rows, gone, forgotten)
 
 
-def _all_of(store: Store, before: DirectoryRows | None) -> DirectoryRows:
+def _all_of(store: Store, before: DirectoryRows, changed: set[str]) -> DirectoryRows:
+    """What belongs into the file. The row of an account that the directory has lost stays."""
     users = [(account.user, store.directory.user(account.user)) for account in store.directory.all()]
     there = {user for user, _ in users}
     forgotten = {key.decode(): data.decode() for key, data in store.mailboxes.forgotten.scan()}
-    gone = {user: since for user, since in (before.gone if before is not None else {}).items() if user not in there}
+    gone = {user: since for user, since in before.gone.items() if user not in there}
     now = int(time.time())
     gone = {**{user: now for user in forgotten if user not in there}, **gone}
-    return _limited(store, {user: row.to_bytes().decode() for user, row in users
-                            if row is not None and _is_nowhere_else(store, row)}, gone, forgotten)
+    lost = {user: row for user, row in lost_among(store, before).items() if user not in changed}
+    return _limited(store, lost | {user: row.to_bytes().decode() for user, row in users
+                                   if row is not None and _is_nowhere_else(store, row)}, gone, forgotten)
 
 
 def _is_nowhere_else(store: Store, row: User) -> bool:

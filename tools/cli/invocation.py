@@ -28,6 +28,8 @@ AGAIN = "_ONECOPY_AGAIN"    # in the environment of a command that the server do
 _opened = Later("tools.cli.storeaccess:opened")     # numpy and the store take longer to load than all of `quota show`
 _begun = Later("store.operations.operationrecord:begun")
 _Begun = Later("store.operations.operationrecord:Begun")
+_is_waiting = Later("store.operations.operationrecord:is_waiting")
+_finishing = Later("store.finishing.cutoperations:Finishing")             # loads all that it can finish
 _look = Later("store.quota.overview:look")          # the databases' tables are half of what `reconstruct --quota` loads
 
 
@@ -69,6 +71,19 @@ class Invocation:
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
         with _opened(self.config, self.arguments.program) as store:
             yield store
+
+    @contextmanager
+    def begun(self, store: "Store", kind: str, arguments: dict[str, Any], *, holds: Sequence[str], stops: bool = False,
+              waits: bool = False) -> "Iterator[Begun]":
+        """`Store.begun`, once what was cut off before and holds the same is finished. Raises StoreError."""
+        self.finish_first(store, kind, holds)
+        with store.begun(kind, arguments, stops=stops, waits=waits, holds=holds) as operation:
+            yield operation
+
+    def finish_first(self, store: "Store", kind: str, holds: Sequence[str]) -> None:
+        """Finish what was cut off and holds the same: for a command that is on no record. Raises StoreError."""
+        if _is_waiting(store.root):
+            _finishing().finish_first(store, kind, holds)
 
     @contextmanager
     def overview(self) -> "Iterator[Overview]":

@@ -121,6 +121,7 @@ def rename(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = owner(store, arguments.user)
         old, new = mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name)
+        invocation.finish_first(store, "mailbox rename", [str(old), str(new)])
         uidnext = namespace.uidnext(store, old)
         with store.begun("mailbox rename", {"old": str(old), "new": str(new), "uidnext": uidnext},
                          holds=[str(old), str(new)]):
@@ -137,5 +138,5 @@ def delete(invocation: Invocation) -> int:
         question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
         invocation.confirm(question, final=False)
         full = [str(name) for name in names.values()]
-        with store.begun("mailbox delete", {"mailboxes": full}, holds=full) as operation:
+        with invocation.begun(store, "mailbox delete", {"mailboxes": full}, holds=full) as operation:
             return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]), operation)

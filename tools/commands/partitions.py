@@ -71,7 +71,7 @@ def drain(invocation: Invocation) -> int:
             raise Failure(f"new users come to {name}: set store.default_partition to another first")
         if name == to:
             raise Failure(f"{name} cannot be drained to itself")
-        return move_owners(store, owners_on(store, name), to, without=name)
+        return move_owners(invocation, store, owners_on(store, name), to, without=name)
 
 
 def remove(invocation: Invocation) -> int:
@@ -82,12 +82,12 @@ def remove(invocation: Invocation) -> int:
     return 0
 
 
-def move_owners(store: Store, owners: Sequence[str], to: str | None, without: str = "") -> int:
+def move_owners(invocation: Invocation, store: Store, owners: Sequence[str], to: str | None, without: str = "") -> int:
     """Move them to the partition, or each to the one with most room that is not `without`; the refusals are printed,
     and the status is 1 if there were any."""
     shown = {owner or PUBLIC: owner for owner in owners}
-    with progress(len(shown)) as tell, store.begun("partition move", {
-            "owners": list(owners), "to": to, "without": without}, stops=True, waits=True) as operation:
+    with progress(len(shown)) as tell, invocation.begun(store, "partition move", {
+            "owners": list(owners), "to": to, "without": without}, holds=owners, stops=True, waits=True) as operation:
         def work(name: str) -> None:
             place = volumes.named(store, to or placement.roomiest(store, without).name).name
             done = move_owner(store, shown[name], place, side_by_side=in_threads,

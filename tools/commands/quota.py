@@ -123,8 +123,9 @@ def set_quota(invocation: Invocation) -> int:
             limits_by_root = {f"{root}/{mailbox_name(root, path).path}" if path else root: limit
                               for path, limit in arguments.composite}
         changed = [root] if limits_by_root is None else list(limits_by_root)
-        with store.begun("quota set", {"root": root, "composite": limits_by_root, "octets": arguments.octets,
-                                       "messages": arguments.messages}):
+        with invocation.begun(store, "quota set", {
+                "root": root, "composite": limits_by_root, "octets": arguments.octets,
+                "messages": arguments.messages}, holds=_of_whom(root)):
             if limits_by_root is not None:
                 quotaroots.set_all(store, root, limits_by_root)
             if arguments.octets is not None or arguments.messages is not None:
@@ -135,11 +136,16 @@ def set_quota(invocation: Invocation) -> int:
     return 0
 
 
+def _of_whom(root: str) -> list[str]:
+    """What a change of a root holds: all roots of its user, since --composite changes several."""
+    return [root.partition(SEPARATOR)[0]]
+
+
 def remove_quota(invocation: Invocation) -> int:
     """onecopy quota remove"""
     with invocation.store() as store:
         root = root_named(store, invocation.arguments.root)
-        with store.begun("quota remove", {"root": root}):
+        with invocation.begun(store, "quota remove", {"root": root}, holds=_of_whom(root)):
             quotaroots.remove_quota_root(store, root)
     if invocation.arguments.json:
         print_json([{"root": root}])

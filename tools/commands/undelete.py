@@ -60,6 +60,8 @@ def undelete(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = owner(store, arguments.user)
         name = mailbox_name(user, arguments.mailbox)
+        if not arguments.dry_run:
+            invocation.finish_first(store, "mailbox undelete", [str(name)])
         found = last_deleted(store, name)
         if found is None:
             raise StoreError(Problem.NO_MAILBOX, f"There is no deleted mailbox {arguments.mailbox} of {user or PUBLIC}")
@@ -85,8 +87,8 @@ def undelete_users(invocation: Invocation) -> int:
             rows.append(asdict(back))
 
         users = [store.directory.user_id(text) for text in arguments.users]
-        with contextlib.nullcontext() if arguments.dry_run else store.begun(
-                "user undelete", {"users": users}, holds=users) as operation:
+        with contextlib.nullcontext() if arguments.dry_run else invocation.begun(
+                store, "user undelete", {"users": users}, holds=users) as operation:
             status = each(arguments.users, bring, operation)
     if arguments.json:
         print_json({"dry_run": arguments.dry_run, "users": rows})

@@ -314,9 +314,10 @@ def remove_users(invocation: Invocation) -> int:
                 _require_ours(store, user)
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
         if not invocation.arguments.now:
+            invocation.finish_first(store, "user remove", [store.directory.user_id(user) for user in users])
             return each(users, lambda user: lifecycle.remove_user(store, _own_name(store, user)))
         ids = [store.directory.user_id(user) for user in users]
-        with store.begun("user remove", {"users": ids}, holds=ids) as operation:
+        with invocation.begun(store, "user remove", {"users": ids}, holds=ids) as operation:
             return each(users, lambda user: restorable.forget_user(store, _own_name(store, user)), operation)
 
 
@@ -336,6 +337,6 @@ def rename_user(invocation: Invocation) -> int:
     with invocation.store() as store:
         names = store.directory
         old, new = names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new)
-        with store.begun("user rename", {"old": old, "new": new}, holds=[old, new]):
+        with invocation.begun(store, "user rename", {"old": old, "new": new}, holds=[old, new]):
             lifecycle.rename_user(store, old, new)
     return 0

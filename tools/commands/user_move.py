@@ -38,7 +38,7 @@ def move_users(invocation: Invocation) -> int:
         owners: list[str] = []
         status = each(arguments.users, lambda user: owners.append(account(store, user).user))
         if place is None:
-            return max(status, move_owners(store, owners, to))
+            return max(status, move_owners(invocation, store, owners, to))
         if arguments.dry_run:
             return max(status, _count(store, owners, to.lower(), place))
         with store.begun("user move", {"users": owners, "to": to.lower()}, stops=True,

@@ -77,7 +77,7 @@ def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> in
             elif one.since and not one.doomed:
                 note_back(store, one.user)
         by_user = {each.user: each for each in going}
-        with store.begun("user remove", {"users": list(by_user)}, holds=list(by_user)) as operation:
+        with invocation.begun(store, "user remove", {"users": list(by_user)}, holds=list(by_user)) as operation:
             status = each(list(by_user), lambda user: remove(store, by_user[user], consult, now), operation)
         for user in by_user:
             rows[user]["action"] = "removed" if store.directory.find(user) is None else "failed"
@@ -125,7 +125,7 @@ def _purge_built_in(invocation: Invocation, store: Store) -> int:
     status = 0
     if users and not invocation.arguments.dry_run:
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?")
-        with store.begun("user remove", {"users": users}, holds=users) as operation:
+        with invocation.begun(store, "user remove", {"users": users}, holds=users) as operation:
             status = each(users, lambda user: forget_user(store, user), operation)
         for user in users:
             rows[user]["action"] = "removed" if store.directory.find(user) is None else "failed"

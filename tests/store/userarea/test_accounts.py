@@ -229,6 +229,31 @@ def test_what_no_mailbox_tells_comes_back(how: str, tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_lost_account_without_an_inbox_is_told_and_brought_back(tmp_path: Path) -> None:
+    """Also when the file has been looked through after an unclean end; who was removed or renamed stays so."""
+    store = with_all(tmp_path / "store")
+    before = store.directory.user("carol")
+    store.directory.add("dora", hash_password(Secret(b"dora's")))
+    store.directory.add("erna", hash_password(Secret(b"erna's")))
+    writing.write_changed(store, hurry=True)
+    lifecycle.rename_user(store, "dora", "doris")
+    lifecycle.remove_user(store, "erna")
+    restorable.forget_user(store, "erna")
+    for partition in store.partitions.values():
+        partition.unwritten.users.clear()           # as of a process that was killed before it wrote the file
+    lose_rows(store, "carol")
+    for _ in range(2):
+        [found] = [finding for finding in check_all(store) if "account is lost" in finding.what]
+        assert (found.where, found.repair) == ("user carol", RECONSTRUCT)
+        for partition in store.partitions.values():
+            directoryfile.write(store, partition, everything=True)
+    outcome = Outcome()
+    correctionrounds.mend(store, check_all, outcome)
+    assert store.directory.user("carol") == before and outcome.left == [] and check_all(store) == []
+    assert store.directory.user("dora") is None and store.directory.user("erna") is None
+    store.close()
+
+
 def test_local_users_beside_an_outside_directory(tmp_path: Path) -> None:
     """What the directory says of others is not kept: the directory has it."""
     root = tmp_path / "store"

@@ -8,9 +8,10 @@ takes more than LONG seconds of the processor is named at the end: it should be 
 import multiprocessing.process
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import cache
 from inspect import unwrap
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from attrs import define, field
 from tests.support import ROOT
 
 FOLDERS = ("interop", "crash", "tools/spark")       # of tests/
+SHARED = ("imap", "pop3", "lmtp")                   # of tests/: one store for all of a folder's
 STARTING = ("subprocess", "multiprocessing", "concurrent.futures.process")
 FORKS = {"fork", "forkpty", "posix_spawn", "system"}        # of os
 EVENTS = {"subprocess.Popen", *(f"os.{name}" for name in FORKS)}
@@ -38,6 +40,15 @@ def is_quick(item: pytest.Item) -> bool:
     """Whether it is not marked `long`, and names nothing that starts a process."""
     fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]      # type: ignore[attr-defined]
     return not item.get_closest_marker("long") and not any(map(starts, (item.function, *fixtures)))     # type: ignore[attr-defined]
+
+
+def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
+    """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
+    tests are quick, as --quick runs them, and those of a folder that has one store for all. The others have all
+    folders from the beginning, as what is installed."""
+    found = {item.path for item in items if not is_left_out(item.path)}
+    return found - {item.path for item in items if item.path in found and not is_quick(item) and not any(
+        item.path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)}
 
 
 @cache

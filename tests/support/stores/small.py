@@ -17,6 +17,7 @@ from store.partition.messagefiles import MessageFiles
 from store.values import Secret
 
 FULL_COST = passwords._LOG_N
+_PATH, _FOLDERS = MessageFiles.path, MessageFiles.folders
 
 
 def make() -> None:
@@ -30,11 +31,9 @@ def make() -> None:
 
 def few_folders(set_attribute: Callable[[type, str, object], object] = setattr) -> None:
     """A partition's 4,096 folders of message files are made when they are needed: to make them, look into them, and
-    remove them is half of what a test costs."""
-    full = MessageFiles.path
-
+    remove them is four fifths of what a test of a store costs."""
     def path(files: MessageFiles, digest: bytes) -> str:
-        found = full(files, digest)
+        found = _PATH(files, digest)
         with suppress(OSError):         # what is done there says what is wrong
             os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
         return found
@@ -44,3 +43,11 @@ def few_folders(set_attribute: Callable[[type, str, object], object] = setattr) 
 
     set_attribute(MessageFiles, "path", path)
     set_attribute(MessageFiles, "folders", folders)
+
+
+def folders_for(*, few: bool) -> None:
+    """The folders of all stores from now on: few of them, or all."""
+    if few:
+        few_folders()
+    else:
+        MessageFiles.path, MessageFiles.folders = _PATH, _FOLDERS       # type: ignore[method-assign]

@@ -13,6 +13,7 @@ from attrs import evolve
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
+from store.accounts.passwords import hash_password
 from store.backup.archive import Archive, Scope
 from store.backup.creation import Form, Making
 from store.backup.restore import Choice, Restoring
@@ -26,8 +27,8 @@ from store.reconstruct.request import Request, silent
 from store.tables.index import ROW, chunk_key, encode
 from store.tables.quotatable import root_key
 from store.tables.state import state_key
-from store.userarea import idxfile, writing
-from store.values import RECONSTRUCT, Repair
+from store.userarea import directoryfile, idxfile, writing
+from store.values import RECONSTRUCT, Repair, Secret
 from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
 from tests.support.stores import small
@@ -141,6 +142,35 @@ def lose_account(store):
     transact(store.mailboxes.env, lambda txn: store.mailboxes.users.delete(b"alice", txn))
 
 
+def keep_account(store):
+    """carol, who has no INBOX."""
+    store.directory.add("carol", hash_password(Secret(b"carol's")))
+    writing.write_changed(store, hurry=True)
+
+
+def lose_account_without_inbox(store):
+    keep_account(store)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.users.delete(b"carol", txn))
+
+
+def damage_kept_accounts(store):
+    keep_account(store)
+    path = store.partitions["primary"].folder / "users" / directoryfile.NAME
+    path.write_bytes(path.read_bytes().replace(b"carol", b"karol"))
+
+
+def lose_kept_accounts(store):
+    keep_account(store)
+    (store.partitions["primary"].folder / "users" / directoryfile.NAME).unlink()
+
+
+def change_kept_accounts(store):
+    keep_account(store)
+    path = store.partitions["primary"].folder / "users" / directoryfile.NAME
+    kept = directoryfile.read(path.parents[1])
+    path.write_bytes(evolve(kept, domains={"example.org": "+imap:*"}).to_bytes())
+
+
 def forget_kept_account(store):
     contents = idxfile.read(planted.copy_of(store))
     idxfile.write(planted.copy_of(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
@@ -165,6 +195,10 @@ FAULTS = {what: damage for what, (damage, _) in planted.DAMAGE.items()} | {
     "a quota limit is lost": lose_limit,
     "a subscription is lost": lose_subscription,
     "an account is lost": lose_account,
+    "an account without an INBOX is lost": lose_account_without_inbox,
+    "what is kept of accounts is damaged": damage_kept_accounts,
+    "what is kept of accounts is missing": lose_kept_accounts,
+    "what is kept of accounts is not what is so": change_kept_accounts,
 }
 
 

@@ -74,7 +74,8 @@ KINDS: dict[str, tuple[str, bool]] = {
     "rights-acl": ("ACLs have rights that do not exist", False),
     "aliases": ("the table of aliases says other things than the users' rows", False),
     "annotations": ("annotations are there of mailboxes that are not", False),
-    "accounts": ("accounts of users who have mailboxes are lost", False),
+    "accounts": ("accounts are lost", False),
+    "accounts-kept": ("what users/directory keeps of accounts is missing, damaged, or not what is so", False),
     "list": ("the list of mailboxes is wrong", False),
     "layout-kind": ("something else is where a file or a folder belongs", False),
     "layout-name": ("names are there that nothing of a store has", False),
@@ -85,6 +86,7 @@ KINDS: dict[str, tuple[str, bool]] = {
 
 # What `store/check` says, by kind; the first that matches counts.
 _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
+    (r"what is kept of accounts", "accounts-kept"),
     (r"its file is missing", "message-missing"),
     (r"under another name", "message-misnamed"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
