@@ -133,7 +133,8 @@ def tell(store: Store) -> dict[str, list[dict[str, Any]]]:
             "keywords": list(state.keywords), "records": len(mailbox.rows), "damage": "", "last_login": None,
             "last_read": None,
             "subscriptions": subscribing.subscriptions(store, name.owner) if name.is_inbox() and not when else []})
-        told["references"] += [own | common | reference(mailbox, row) | {"removed": bool(when)} for row in mailbox.rows]
+        of_records = {"removed": bool(when), "special_use": entry.special_use}
+        told["references"] += [own | common | reference(mailbox, row) | of_records for row in mailbox.rows]
         del common["domain"]
         told["rights"] += [
             own | common | {"mailbox": entry.id, "identifier": who.lstrip("-"), "rights": rights,
