@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 
+from mboxlist.table import MailboxList
 from store.offload import Threads
 from store.partition.transactions import WriteTxn, units
 from tests.support.conversations.wire import Wire
@@ -25,6 +26,7 @@ from tests.support.faults.planted import Faults
 UNIT = 1e-6                 # seconds of the clock for a call
 EVERY = 50
 WRITTEN = 100               # octets of answers that are as much work as a call
+NAMED = 250                 # units of work, some microseconds less, for a mailbox that gets a name in the list
 PIECES = 20
 
 
@@ -153,9 +155,11 @@ class WorkWire(Wire):
 
 @contextmanager
 def transactions_noted():
-    """A list of the work of each change of records, one after the other: (transaction, units)."""
-    found: list[tuple[WriteTxn, int]] = []
+    """A list of the work of each change of records, or of the list of mailboxes, one after the other: (transaction,
+    units)."""
+    found: list[tuple[Any, int]] = []
     with Faults() as planted:
+        planted.before(MailboxList, "write", lambda mailboxes, entry, txn, **more: found.append((txn, NAMED)))
         planted.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None: found.append(
             (txn, units(rows["uid"][changed], 1))))
         planted.before(WriteTxn, "append", lambda txn, mailbox, rows: found.append((txn, units(rows["uid"], 1))))
