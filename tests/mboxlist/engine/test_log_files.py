@@ -195,7 +195,6 @@ def test_a_clean_end_keeps_what_was_written_beforehand(tmp_path: Path, monkeypat
 def test_a_clean_end_whose_shared_memory_is_gone_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                               lost: str) -> None:
     """As after a new start of the machine: Berkeley DB would overwrite the rest of the file."""
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
     monkeypatch.setattr(kv, "LOG_FILE", SIZE)
     folder = tmp_path / "env"
     privatefiles.make_folder(folder)

@@ -30,6 +30,7 @@ from store.progress import Abandoned, Progress
 from store.quota import roots
 from store.tables.index import CHUNK
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.slicing import slice_finely
 from tests.support.stores.stores import deliver, make_store
 
@@ -277,7 +278,7 @@ def test_a_copy_cut_off_with_its_process_is_undone_by_the_next_start(tmp_path, m
     """And what came into the mailbox beside it stays."""
     store = make_store(tmp_path / "store")
     inbox, archive = boxes = made(store)
-    monkeypatch.setattr(copymessages, "undo", lambda *_: None)
+    Faults(monkeypatch).around(copymessages, "undo", lambda *_: None)
 
     def killed():
         deliver(store, b"Subject: new\r\n\r\n", "user/alice/Archive")
@@ -308,7 +309,7 @@ def test_a_copy_that_could_not_be_undone_is_undone_by_housekeeping(tmp_path, mon
         def full(*_):
             raise StoreError(Problem.DISK_FULL)
 
-        monkeypatch.setattr(copymessages, "undo", full)
+        Faults(monkeypatch).before(copymessages, "undo", full)
         cut_off(store, boxes, monkeypatch, full)
         task = next(task for task in tasks.every_process(store) if task.name == "copies")
         item, = task.items(store)
