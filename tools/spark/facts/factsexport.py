@@ -127,6 +127,12 @@ def _ranges(snapshot: Snapshot, folders: Folders, root: Path, name: str) -> Iter
             yield evolve(here, kind="messages", beginning=beginning)
 
 
+def message_ranges(folders: Folders, name: str) -> list[Range]:
+    """The ranges of message files of all partitions."""
+    return [Range("messages", name, folders.mailboxes, partition, folder, beginning=beginning)
+            for partition, folder in sorted(folders.partitions.items()) for beginning in beginnings(folder)]
+
+
 def key_of(part: Range) -> str:
     """What a range is called in the manifest."""
     return f"{part.kind}/{part.partition}/{part.name}"

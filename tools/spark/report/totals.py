@@ -29,6 +29,7 @@ Row = dict[str, Any]
 
 VERSION = 1
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
+LISTS = ("ages", "kinds", "sizes", "messages", "senders", "purge")      # of all records and message files: see `lists`
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 _IDS = ("store", "partition", "domain", "user", "name")
 # What is summed up of the rows of mailboxes: unique and freed are others on each level.
@@ -364,8 +365,8 @@ def earlier(path: Path) -> Row:
 def save(made: Mapping[str, Any], folder: Path) -> None:
     """Write the lists of a report as Parquet, a file each in a folder each: DIR/users/20261122T034557Z.parquet."""
     name = made["created"].replace("-", "").replace(":", "") + ".parquet"
-    for level in LEVELS:
-        rows = [{"created": made["created"], **row} for row in made[level]]
+    for level in (*LEVELS, *LISTS):
+        rows = [{"created": made["created"], **row} for row in made[level] or ()]
         if not rows:
             continue
         privatefiles.make_folder(folder / level, parents=True, exist_ok=True)
@@ -375,7 +376,7 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",
                     "newest", "newest_read", "last_login", "last_read", "refused_since",
-                    "full_on"})
+                    "full_on", "age", "size_class", "digest", "sender"})
 _TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 
