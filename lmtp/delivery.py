@@ -47,6 +47,7 @@ class Delivery:
     guaranteed: bool = False
     peer: str = ""
     incoming: Incoming | None = field(default=None, init=False)
+    reason: str = field(default="", init=False)         # of the last recipient that was refused, for the log
     _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
     _first: Partition | None = field(default=None, init=False)      # that of the first recipient
@@ -87,6 +88,7 @@ class Delivery:
         return replies.RECIPIENT_OK
 
     def _noted(self, rcpt: Rcpt, reply: Reply, reason: str) -> Reply:
+        self.reason = reason
         noting.recipient(self.store.delivery_log, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
         return reply
 

@@ -25,7 +25,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
-from store.message.cacherecord import CachedMessage
+from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
 from store.partition.inuse import listed
 from store.partition.messagefiles import MessageFile
@@ -184,7 +184,7 @@ class Store:
 
     def names(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of one owner, in order of name."""
-        return list(self.mailboxes.below(owner))
+        return self.mailboxes.listed(owner)
 
     # Mailboxes and messages
 
@@ -349,6 +349,10 @@ class Store:
         # A record that is left of a vanished message may come from another partition, where serials mean other files.
         return [cached if cached is not None and cached.digest == digest else partition.serials.rebuild_cached(rows[at])
                 for at, (cached, digest) in enumerate(found)]
+
+    def cached_batch(self, entry: MailboxEntry, rows: Rows) -> CachedBatch | None:
+        """The cache records of many index records, see `cached`; None if one is lost."""
+        return self.partition(entry.partition).serials.batch(rows["serial"].tolist(), rows["digest"])
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""

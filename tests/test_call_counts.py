@@ -42,6 +42,8 @@ COUNTS = {
     "UID STORE of a keyword": 226,
     "UID FETCH BODY.PEEK[]": 47,
     "UID FETCH (FLAGS ENVELOPE)": 56,
+    "FETCH 1:250 (ENVELOPE BODYSTRUCTURE)": 67,
+    "FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]": 138,
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
@@ -133,6 +135,9 @@ def sends():
             "UID STORE of a keyword": imap_command(b"UID STORE %d +FLAGS (Work)"),
             "UID FETCH BODY.PEEK[]": imap_command(b"UID FETCH %d BODY.PEEK[]"),
             "UID FETCH (FLAGS ENVELOPE)": imap_command(b"UID FETCH %d (FLAGS ENVELOPE)"),
+            "FETCH 1:250 (ENVELOPE BODYSTRUCTURE)": imap_command(b"FETCH 1:250 (ENVELOPE BODYSTRUCTURE)"),
+            "FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]": imap_command(
+                b"FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]"),
             "UID SEARCH UNSEEN": imap_command(b"UID SEARCH UNSEEN"),
             "SELECT": imap_command(b"SELECT INBOX"),
             "STATUS": imap_command(b"STATUS INBOX (MESSAGES UNSEEN UIDNEXT)"),

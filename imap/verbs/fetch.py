@@ -25,13 +25,13 @@ from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
-from imap.wire.structures import without_global
+from imap.wire.structures import GLOBAL, without_global
 from imap.wire.writer import without_nul
 from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
-from store.message.cacherecord import CachedMessage, PartSpan, Path
+from store.message.cacherecord import NO_RECORDS, CachedBatch, CachedMessage, PartSpan, Path
 from store.message.fields import Fields
 from store.message.headers import header_end
 from store.message.sections import section
@@ -163,29 +163,28 @@ class _Fetching:
             return b"FLAGS " + self.view.flag_list(rows[0])
         if item is Item.ENVELOPE and cached is not None and cached[0] is not None:
             return b"ENVELOPE " + cached[0].envelope
-        (form,), columns = self._columns(rows, cached or (), (item,))
+        (form,), columns = self._columns(rows, _batch(cached), (item,))
         return form % tuple([one for one, in columns])
 
     async def send(self, positions: Positions) -> None:
         """Answer for one batch."""
         session, rows = self.session, take(self.view.rows, positions)
         newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self.sets_seen else _NOTHING
-        cached = await self._records(rows) if self.plan.needs_cache else None
-        listed = self._listed(cached) if self.plan.sections and not len(newly) else None
-        if listed is not None:
-            session.stream.write(self._lines(positions, rows, cached, listed))
-        elif self.plan.sections:
-            await self._send_sections(positions, rows, cached, newly)
-        elif cached is None or all(cached):
-            session.stream.write(self._lines(positions, rows, cached))
+        lines = self._lines(positions, rows) if not len(newly) else None
+        if lines is not None:
+            session.stream.write(lines)
         else:
-            heads = self._heads(positions, rows, cached)
-            session.stream.write(b"".join([head + b")\r\n" for head in heads if not head.endswith(b"(")]))
+            cached = await self._records(rows) if self.plan.needs_cache else None
+            if self.plan.sections:
+                await self._send_sections(positions, rows, cached, newly)
+            else:
+                heads = self._heads(positions, rows, cached)
+                session.stream.write(b"".join([head + b")\r\n" for head in heads if not head.endswith(b"(")]))
         await session.stream.drain(session.settings.command_time)
 
     # What index and cache know
 
-    def _columns(self, rows: Rows, cached: Sequence[Any], items: Sequence[Item]) -> tuple[list[bytes], list[list[Any]]]:
+    def _columns(self, rows: Rows, cached: CachedBatch, items: Sequence[Item]) -> tuple[list[bytes], list[list[Any]]]:
         """The items' forms, and the values to fill them with."""
         forms: list[bytes] = []
         columns: list[list[Any]] = []
@@ -207,45 +206,52 @@ class _Fetching:
                     form = b" %d"
                     columns.append(rows["size"].tolist())
                 case Item.ENVELOPE:
-                    columns.append([one.envelope for one in cached])
+                    columns.append(cached.envelopes())
                 case Item.BODY:
-                    columns.append(self._structures([one.body for one in cached]))
+                    columns.append(self._structures(cached.bodies()))
                 case Item.BODYSTRUCTURE:
-                    columns.append(self._structures([one.bodystructure for one in cached]))
+                    columns.append(self._structures(cached.bodystructures()))
             forms.append(item + form)
         return forms, columns
 
     def _structures(self, structures: list[bytes]) -> list[bytes]:
-        return structures if self.session.utf8 else [without_global(one) for one in structures]
+        return structures if self.session.utf8 else [
+            without_global(one) if GLOBAL in one else one for one in structures]
 
-    def _listed(self, cached: _Records | None) -> list[list[bytes]] | None:
-        """The sections of these messages, one after another, if they are header fields that all cache records have."""
-        quick = self.plan.quick
-        if quick is None or not quick.takes or cached is None or not all(cached):
+    def _lines(self, positions: Positions, rows: Rows) -> bytes | None:
+        """The responses of a batch, if index and cache know all that is asked for, and nothing is lost."""
+        plan, batch = self.plan, NO_RECORDS
+        if plan.sections and (plan.quick is None or not plan.quick.takes):
             return None
-        kept = [record.fields for record in cached if record is not None]
-        return [list(map(take, kept)) for take in quick.takes] if all(kept) else None
-
-    def _lines(self, positions: Positions, rows: Rows, cached: _Records | None, listed: Sequence[list[bytes]] = ()
-               ) -> bytes:
-        forms, columns = self._columns(rows, cached or (), self.plan.items)
-        for one, sections in zip(self.plan.sections, listed, strict=False):
-            forms.append(one.label.replace(b"%", b"%%") + b" {%d}\r\n%b")
-            columns += list(map(len, sections)), list(map(without_nul, sections))
-        form = b"* %d FETCH (" + b" ".join(forms) + b")\r\n"
-        return format_lines(form, ((positions + 1).tolist(), *columns))
+        if plan.needs_cache:
+            if self.session.snapshots.snapshot is not None:
+                return None
+            known = self.session.store.cached_batch(self.view.mailbox.entry, rows)
+            if known is None:
+                return None
+            batch = known
+        forms, columns = self._columns(rows, batch, plan.items)
+        if plan.quick is not None:
+            listed = batch.listed(plan.quick.takes)
+            if listed is None:
+                return None
+            for one, sections in zip(plan.sections, listed, strict=True):
+                forms.append(one.label.replace(b"%", b"%%") + b" {%d}\r\n%b")
+                columns += list(map(len, sections)), sections
+        lines = format_lines(b"* %d FETCH (" + b" ".join(forms) + b")\r\n", ((positions + 1).tolist(), *columns))
+        return without_nul(lines) if plan.sections else lines
 
     def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
         """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
         if cached is None or all(cached):
-            forms, columns = self._columns(rows, cached or (), self.plan.items)
+            forms, columns = self._columns(rows, _batch(cached), self.plan.items)
             form = b"* %d FETCH (" + b" ".join(forms)
             return [form % values for values in zip((positions + 1).tolist(), *columns, strict=True)]
         whole = np.array([record is not None for record in cached], np.bool_)
         poor = [item for item in self.plan.items if item not in _CACHED_ITEMS]
         heads = [b""] * len(rows)
         for places, items in ((np.flatnonzero(whole), self.plan.items), (np.flatnonzero(~whole), poor)):
-            forms, columns = self._columns(rows[places], [cached[at] for at in places.tolist()], items)
+            forms, columns = self._columns(rows[places], _batch([cached[at] for at in places.tolist()]), items)
             form = b"* %d FETCH (" + b" ".join(forms)
             lines = zip((positions[places] + 1).tolist(), *columns, strict=True)
             for at, values in zip(places.tolist(), lines, strict=True):
@@ -325,7 +331,8 @@ class _Fetching:
         heads = self._heads(positions, rows, cached)
         if len(newly):      # what the client must hear of a message that this has made \Seen (RFC 7162 §3.2.4)
             wanted = (Item.UID, Item.FLAGS, Item.MODSEQ) if b"CONDSTORE" in self.session.enabled else (Item.FLAGS,)
-            forms, columns = self._columns(rows[newly], (), [item for item in wanted if item not in self.plan.items])
+            untold = [item for item in wanted if item not in self.plan.items]
+            forms, columns = self._columns(rows[newly], NO_RECORDS, untold)
             form = b" ".join(forms)
             for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
                 heads[at] += _separator(heads[at]) + form % values
@@ -465,6 +472,11 @@ class _Fetching:
     async def _breathe(self) -> None:
         self._held = 0
         await self.session.stream.drain(self.session.settings.command_time)
+
+
+def _batch(cached: _Records | None) -> CachedBatch:
+    """Those of these records that are not lost."""
+    return CachedBatch.of_records([one for one in cached if one is not None]) if cached else NO_RECORDS
 
 
 def _nothing(one: Section | Binary) -> bytes:

@@ -12,7 +12,7 @@ from attrs import frozen
 from imap.wire.fetch import Binary, Part, Section
 from imap.wire.writer import literal_head, without_nul
 from store.message.cacherecord import CachedMessage
-from store.message.fields import LISTED, header_fields, lister, picker
+from store.message.fields import LISTED, Lister, header_fields, picker
 from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
 from store.partition.verified import LARGEST, agrees
@@ -34,7 +34,7 @@ class Quick:
 
     renders: tuple[_Render, ...]
     of_record: tuple[Callable[[bytes], bytes], ...]     # when cache records have all of it
-    takes: tuple[Callable[[bytes], bytes], ...]         # the same, without label; () if only a part of it is asked for
+    takes: tuple[Lister, ...]       # the same, without label; () if only a part of it is asked for
     headers_only: bool
     to_end_of_header: bool
 
@@ -54,9 +54,9 @@ class Quick:
             headers_only = headers_only and one.part in _HEADERS
             to_end_of_header |= one.part is not Part.ALL
         of_record = tuple([_of_record(one) for one in sections if isinstance(one, Section)]) if listed else ()
-        takes: tuple[Callable[[bytes], bytes], ...] = ()
+        takes: tuple[Lister, ...] = ()
         if of_record and not any(one.partial for one in sections):
-            takes = tuple([lister(one.fields) for one in sections if isinstance(one, Section)])
+            takes = tuple([Lister(one.fields) for one in sections if isinstance(one, Section)])
         return cls(tuple(renders), of_record, takes, headers_only, to_end_of_header)
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
@@ -139,7 +139,7 @@ def string_head(size: int) -> bytes:
 
 def _of_record(one: Section) -> Callable[[bytes], bytes]:
     """What to say of the fields that a record has."""
-    take = lister(one.fields)
+    take = Lister(one.fields)
     said = _said(one, lambda kept, _: take(kept))
     return lambda kept: said(kept, 0)
 

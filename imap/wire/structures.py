@@ -5,6 +5,7 @@ Cache records have those of RFC 9051 §9, where MESSAGE/GLOBAL (RFC 6532 §3.7) 
 
 import re
 
+GLOBAL = b'("MESSAGE" "GLOBAL" '        # in every structure that has such a part
 _TOKEN = re.compile(rb'\{([0-9]++)\}\r\n|"[^"\\]*+(?:\\.[^"\\]*+)*"|[()]|[^ ()"{]++')
 # A literal, or what a part begins with: after it there are its parameters, which no string and no address has there.
 _STOP = re.compile(rb'\{([0-9]++)\}\r\n|\("MESSAGE" "GLOBAL"(?= [(N])')
@@ -13,7 +14,7 @@ _OCTETS = re.compile(rb" [0-9]++(?= \()")       # of a part, when an envelope fo
 
 def without_global(structure: bytes) -> bytes:
     """The structure with each MESSAGE/GLOBAL as a part like any other: without its envelope, structure and lines."""
-    if b'("MESSAGE" "GLOBAL" ' not in structure:
+    if GLOBAL not in structure:
         return structure
     kept: list[bytes] = []
     done = at = 0

@@ -12,7 +12,8 @@ the start that found it (`note_start`). What was written of it in one of these i
 it may have gone on since.
 
 A mark is written when the transaction is on disk, and synced only at a checkpoint: after a kill or a loss of power it
-may be too small, and never too great.
+may be too small, and never too great. Behind it stands how far the log was on disk (`LogEnd`), each second in which it
+grows: so a copy is also found that is of the last generation.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,13 +31,60 @@ from berkeleydb import db
 from mboxlist import privatefiles
 from mboxlist.engine.btree import GENERATION_KEY as KEY
 from mboxlist.engine.btree import HISTORY_KEY, Table, Txn
-from mboxlist.engine.damagemarks import known_tables
+from mboxlist.engine.damagemarks import known_tables, logs
 
 MAIN = ("state.db", "mailboxes.db")     # the table that has the environment's generation; else the first by name
 _ROW = struct.Struct("<QQQ")            # the table's, the one before it, the environment's
 _GAP = struct.Struct("<QQ")             # the last generation before a start, and one that is not behind it
 _GAPS = 256                             # that are on record, the newest
 _MARK = 30                              # octets of a mark
+_TAIL = 1024                            # octets of the log of which a mark has the checksum
+
+
+@frozen
+class LogEnd:
+    """A place up to which a log was on disk: file, octet, and the checksum of what stands before it. A log that has
+    anything else there is an older copy, or has gone on from one."""
+
+    file: int
+    octet: int
+    checksum: int
+
+    @classmethod
+    def of(cls, folder: Path, end: tuple[int, int]) -> "LogEnd | None":
+        """Of the log in that folder; None when it does not go so far."""
+        first = max(0, end[1] - _TAIL)
+        try:
+            with privatefiles.open_file(folder / f"log.{end[0]:010}", "rb") as file:
+                file.seek(first)
+                tail = file.read(end[1] - first)
+        except OSError:
+            return None
+        return cls(*end, zlib.crc32(tail)) if tail and len(tail) == end[1] - first else None
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether the log in that folder has been there, as far as that can be told: it may have been dropped since."""
+        first = next((int(path.name[4:]) for path in logs(folder)), 0)
+        return self.file < first or LogEnd.of(folder, (self.file, self.octet)) == self
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return _checked(b"%010d %010d %08x" % (self.file, self.octet, self.checksum))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "LogEnd | None":
+        """From the stored form; None for what is not whole."""
+        if data != _checked(data[:30]):
+            return None
+        file, octet, checksum = data[:30].split()
+        return cls(int(file), int(octet), int(checksum, 16))
+
+    def __str__(self) -> str:
+        return f"log.{self.file:010}:{self.octet}"
+
+
+def _checked(octets: bytes) -> bytes:
+    return octets + b" %08x\n" % zlib.crc32(octets)
 
 
 class Marks:
@@ -51,14 +99,27 @@ class Marks:
 
     def write(self, generation: int, *, sync: bool) -> None:
         """Have it in every place that can be written to. Nothing about this keeps anybody from anything."""
-        octets = b"%020d" % generation
-        octets += b" %08x\n" % zlib.crc32(octets)
+        self._write(0, _checked(b"%020d" % generation), sync=sync)
+
+    def write_end(self, end: LogEnd) -> None:
+        """Have there how far the log is on disk."""
+        self._write(_MARK, end.to_bytes(), sync=False)
+
+    def ends(self, generation: int) -> Iterator[LogEnd]:
+        """How far the log of that generation was on disk by the places that have it."""
+        for place in self._places():
+            with contextlib.suppress(OSError):
+                if read_mark(place) == generation and (
+                        end := LogEnd.from_bytes(privatefiles.read(place)[_MARK:])) is not None:
+                    yield end
+
+    def _write(self, at: int, octets: bytes, *, sync: bool) -> None:
         for place in self._places():
             with contextlib.suppress(OSError):
                 privatefiles.make_folder(place.parent, exist_ok=True)
                 handle = privatefiles.open_handle(place, os.O_WRONLY | os.O_CREAT)
                 try:
-                    os.pwrite(handle, octets, 0)
+                    os.pwrite(handle, octets, at)
                     if sync:
                         os.fsync(handle)
                 finally:
@@ -69,7 +130,7 @@ def read_mark(place: Path) -> int:
     """The generation that is there; 0 for none, or for what is not whole."""
     with contextlib.suppress(OSError, ValueError):
         octets = privatefiles.read(place)[:_MARK]
-        if octets[20:] == b" %08x\n" % zlib.crc32(octets[:20]):
+        if octets == _checked(octets[:20]):
             return int(octets[:20])
     return 0
 
@@ -186,8 +247,11 @@ def look(folder: Path, marks: Marks, *, untouched: bool) -> tuple[str, bool]:
         return "; ".join(f"{name} {why}" for name, why in older.items()), False
     mark = marks.read() if names else 0
     there = of_environment(folder, names) if mark else 0
-    return (f"it is older ({shown(there)}) than what was there last ({shown(mark)})", True) if there < mark else (
-        "", False)
+    if there < mark:
+        return f"it is older ({shown(there)}) than what was there last ({shown(mark)})", True
+    lacking = next((end for end in marks.ends(mark) if not end.is_in(folder)), None) if there == mark else None
+    return ("" if lacking is None else f"it is older than what was there last: its log has not been at {lacking}",
+            lacking is not None)
 
 
 def shown(generation: int) -> str:

@@ -39,7 +39,7 @@ from mboxlist.engine.damagemarks import (
 )
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
-from mboxlist.engine.generations import Marks
+from mboxlist.engine.generations import LogEnd, Marks
 from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, Unsynced, drop_unbegun, read_from_disk
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
@@ -101,6 +101,7 @@ class Env:
         self._recover = recover
         self._marks = Marks(marks)
         self._raised = None if recover else (0, 0)      # where the log ended then; None: nobody is to raise it yet
+        self._marked = 0, 0                 # where the log ended when the marks were told
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
@@ -116,6 +117,8 @@ class Env:
         self._log = LogFlush(folder, lambda: self._env.log_stat())     # `_joined` may make another
         self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
+            if untouched:
+                cut_zeros(folder, end_of_log(folder))
             self._open()
         if recover:
             if was_cut(folder, ending, self.log_end()):
@@ -183,6 +186,7 @@ class Env:
     def opened(self) -> None:
         """All tables are open, and could be read: what the next start can expect is put on record."""
         self._raise_generation(generations.raise_environment, sync=False)
+        self.mark_end()                 # also where others had tables locked: it may be another log
         self._ending = "", b""
         names = {table.name for table in self.tables}
         write_tables(self.folder, {name: file_id(self.folder / name) for name in sorted(names)})
@@ -196,6 +200,7 @@ class Env:
         self.flush()
         if new:
             self._marks.write(new, sync=sync)
+            self.mark_end()
         self._raised = self.log_end()
 
     def _break(self) -> None:
@@ -299,6 +304,13 @@ class Env:
         if grown:
             self.flush()
         return grown
+
+    def mark_end(self) -> None:
+        """Have the marks know how far the log is on disk, if this process knows more than when it did so last."""
+        end = self._log.known
+        if end != self._marked and (there := LogEnd.of(self.folder, end)) is not None:
+            self._marks.write_end(there)
+            self._marked = end
 
     def unsynced(self) -> Unsynced | None:
         """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
@@ -411,25 +423,30 @@ class Env:
         checkpoint.
 
         Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
-        would be overwritten with zeros by the next recovery.
+        would be overwritten with zeros by the next recovery. What has been written beforehand (`LogAhead`) stays: the
+        next start joins the shared memory and recovers nothing, or else cuts it itself.
         """
         for table in self.tables:
             table.close()
         self.tables.clear()
         self._log.close()
-        number, octets = self.log_end() if clean else (0, 0)
+        number, octets = self.log_end() if clean and self._log.ahead is None else (0, 0)
         self._env.close()
         if clean:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
-                newest = self.folder / f"log.{number:010}"
-                if newest.stat().st_size > octets:
-                    handle = privatefiles.open_handle(newest, os.O_WRONLY)
-                    try:
-                        os.ftruncate(handle, octets)
-                    finally:
-                        os.close(handle)
-                drop_unbegun(self.folder)
+                if number:
+                    self._cut_log(number, octets)
                 regions.keep(self.folder)
+
+    def _cut_log(self, number: int, octets: int) -> None:
+        newest = self.folder / f"log.{number:010}"
+        if newest.stat().st_size > octets:
+            handle = privatefiles.open_handle(newest, os.O_WRONLY)
+            try:
+                os.ftruncate(handle, octets)
+            finally:
+                os.close(handle)
+        drop_unbegun(self.folder)
 
 
 class AtRest(Env):

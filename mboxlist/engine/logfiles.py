@@ -42,7 +42,7 @@ class LogFlush:
         self._statistics = statistics
         self._record = Flushed(folder)
         self._names = 0                 # when the folder had changed last as its names were synced
-        self._known = 0, 0
+        self.known = 0, 0               # up to where it is on disk
         # Of `unsynced`: the file that it has open, number and descriptor; where the log ended, in memory, when it had
         # been written so many times; and up to where it has been written since.
         self._newest = 0, -1
@@ -57,7 +57,7 @@ class LogFlush:
     @property
     def grown(self) -> bool:
         """Whether there is more than what is known to be on disk."""
-        return self.end() != self._known
+        return self.end() != self.known
 
     def sync_names(self) -> None:
         """Return when the names of new files are on disk. Raises OSError."""
@@ -68,9 +68,9 @@ class LogFlush:
 
     def note(self, end: tuple[int, int]) -> None:
         """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
-        if end[0] != self._known[0] and self.ahead is not None:
+        if end[0] != self.known[0] and self.ahead is not None:
             self.ahead.begin()
-        self._known = end
+        self.known = end
         try:
             self._record.write(end)
         except OSError:
@@ -92,7 +92,7 @@ class LogFlush:
 
     def synced(self, what: Unsynced) -> None:
         """The sync has ended well."""
-        if what.end > self._known:
+        if what.end > self.known:
             self.note(what.end)
 
     def close(self) -> None:
@@ -186,12 +186,14 @@ class LogAhead:
         self._ended = threading.Event()
 
     def fill(self) -> None:
-        """Write the rest of the file in which the log ends. For who is alone in the environment, without a transaction.
-        Raises OSError when a sync fails: then nobody knows what of the log is on disk."""
+        """Write the rest of the file in which the log ends, but for zeros that are there already: after a clean end all
+        are. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
+        knows what of the log is on disk."""
         number, octets = self._end()
-        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_WRONLY)
+        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
         try:
             self._write(handle, octets)
+            os.fdatasync(handle)            # recovery may have written zeros that are in memory only
         finally:
             os.close(handle)
 
@@ -237,6 +239,9 @@ class LogAhead:
             return False
         while at < self._size and not self._ended.is_set():
             end = min(self._size, at + SYNCED)
+            if _are_zeros(handle, at, end):
+                at = end
+                continue
             try:
                 while at < end:
                     at += os.pwrite(handle, ZEROS[:end - at], at)
@@ -244,6 +249,15 @@ class LogAhead:
                 break
             os.fdatasync(handle)
         return at >= self._size
+
+
+def _are_zeros(handle: int, at: int, end: int) -> bool:
+    """Whether the file has these octets, zeros all of them, in blocks of its own: not in a hole, nor in blocks that the
+    file system has not written yet, which are as holes to lseek(2)."""
+    try:
+        return os.lseek(handle, at, os.SEEK_HOLE) >= end and os.pread(handle, end - at, at) == bytes(end - at)
+    except OSError:                         # it ends before that
+        return False
 
 
 def log_name(number: int) -> str:

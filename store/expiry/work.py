@@ -21,7 +21,7 @@ from store.mailboxes import crosspartition, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import take_out
 from store.message.collation import casemap
-from store.message.fields import LISTED, lister
+from store.message.fields import LISTED, Lister
 from store.partition.transactions import PartlyDone, WriteTxn
 from store.progress import Progress
 from store.search.matching import find, has_field
@@ -242,7 +242,7 @@ def having(store: Store, mailbox: Mailbox) -> Having:
 
 def _in_cache(store: Store, mailbox: Mailbox, where: Places, name: bytes, wanted: str) -> tuple[Mask, Mask]:
     """Of these messages those that have it, and those of which the cache does not say."""
-    pick = lister((name,))
+    pick = Lister((name,))
     found, left = np.zeros(len(where), np.bool_), np.zeros(len(where), np.bool_)
     for start in range(0, len(where), CACHED):
         records = readable(store, mailbox.entry, take(mailbox.rows, where[start:start + CACHED]))

@@ -16,6 +16,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from store.message import headers
+from store.message.fields import Lister
 from store.message.headers import Address
 
 if TYPE_CHECKING:
@@ -149,6 +150,64 @@ class CachedMessage:
     def parts(self) -> dict[Path, PartSpan]:
         """The parts by their numbers (RFC 3501 §6.4.5); () is the message itself. Decoded at each call."""
         return _decode_parts(self.table)
+
+
+class CachedBatch:
+    """The cache records of some messages, of which all give the same: no message gets an object of its own."""
+
+    __slots__ = ("_ends", "_values")
+
+    def __init__(self, values: Sequence[bytes], ends: NDArray[np.int64]) -> None:
+        """`of` and `of_records` make one; `ends` has a row for each, see `CachedMessage`."""
+        self._values = values
+        self._ends = ends
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None], digests: NDArray[np.void]) -> "CachedBatch | None":
+        """Out of their stored forms; None unless all are there, and what `CachedMessage.from_bytes` finds good records
+        of the message files with these digests (V32)."""
+        there = [value for value in values if value is not None]
+        heads = b"".join([value[:_HEAD_SIZE] for value in there])
+        if len(heads) != len(values) * _HEAD_SIZE:
+            return None
+        rows = np.frombuffer(heads, _HEAD_ROW)
+        ends = np.cumsum(rows["octets"], 1, dtype=np.int64)
+        ends += _HEAD_SIZE
+        sizes = np.fromiter(map(len, there), np.int64, len(there))
+        sound = (rows["digest"] == digests).all() and (rows["version"] == VERSION).all() and (ends[:, 4] < sizes).all()
+        return cls(there, ends) if sound else None
+
+    @classmethod
+    def of_records(cls, records: Sequence[CachedMessage]) -> "CachedBatch":
+        """Those of records that have been read."""
+        return cls([one._data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5))
+
+    def envelopes(self) -> list[bytes]:
+        """ENVELOPE of each."""
+        return [value[_HEAD_SIZE:end] for value, end in zip(self._values, self._ends[:, 0].tolist(), strict=True)]
+
+    def bodystructures(self) -> list[bytes]:
+        """BODYSTRUCTURE of each."""
+        return self._between(0)
+
+    def bodies(self) -> list[bytes]:
+        """BODY of each."""
+        return self._between(1)
+
+    def _between(self, at: int) -> list[bytes]:
+        begins, ends = self._ends[:, at].tolist(), self._ends[:, at + 1].tolist()
+        return [value[begin:end] for value, begin, end in zip(self._values, begins, ends, strict=True)]
+
+    def listed(self, lists: Sequence[Lister]) -> list[list[bytes]] | None:
+        """For each of these the header fields of each message; None if a record has none."""
+        begins, ends = self._ends[:, 3], self._ends[:, 4]
+        if (begins == ends).any():
+            return None
+        first, last = begins.tolist(), ends.tolist()
+        return [one.of_many(self._values, first, last) for one in lists]
+
+
+NO_RECORDS = CachedBatch((), np.empty((0, 5), np.int64))
 
 
 def are_sound(values: Iterable[bytes | None], digests: NDArray[np.void], traces: NDArray[Any]) -> NDArray[np.bool_]:

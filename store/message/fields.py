@@ -24,7 +24,7 @@ MOST = 4 << 10              # octets of such fields in a record; of a message wi
 PLANS = 1000                # orders of fields that are known at a time
 
 _NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
-_Plan = tuple[struct.Struct, tuple[tuple[int, int], ...]]
+_Plan = tuple[struct.Struct, int, bool]         # see Lister._plan; octets before the fields; whether it takes the first
 _FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
 
 
@@ -133,34 +133,58 @@ def _ends(count: int) -> struct.Struct:
     return struct.Struct(f"<{count}H")
 
 
-def lister(names: Iterable[bytes]) -> Callable[[bytes], bytes]:
+class Lister:
     """Takes these names' fields, all of them in LISTED, from what `listed` has made: as `header_fields` would."""
-    wanted = bytes([_NUMBERS[name.lower()] for name in names])
-    plans: dict[bytes, _Plan] = {}    # by the names that a message has, in order
 
-    def take(kept: bytes) -> bytes:
-        numbers = kept[:kept[0] + 1]
-        plan = plans.get(numbers)
-        if plan is None:
-            if len(plans) >= PLANS:
-                plans.clear()
-            plan = plans[numbers] = _plan(numbers[1:], wanted)
-        form, runs = plan
-        ends = (0, *form.unpack_from(kept, len(numbers)))
-        octets = kept[len(numbers) + form.size:]
-        if len(runs) == 1:              # as it nearly always is
-            (start, end), = runs
-            return octets[ends[start]:ends[end]] + octets[ends[-1]:]
-        return b"".join([octets[ends[start]:ends[end]] for start, end in runs]) + octets[ends[-1]:]
+    __slots__ = ("_plans", "_wanted")
 
-    return take
+    def __init__(self, names: Iterable[bytes]) -> None:
+        self._wanted = bytes([_NUMBERS[name.lower()] for name in names])
+        self._plans: dict[bytes, _Plan] = {}        # by the names that a message has, in order
 
+    def __call__(self, kept: bytes) -> bytes:
+        """Those of one message."""
+        return self.of_many((kept,), (0,), (len(kept),))[0]
 
-def _plan(numbers: bytes, wanted: bytes) -> _Plan:
-    """How the ends are stored, and between which to take: runs of fields that are wanted."""
-    runs: list[tuple[int, int]] = []
-    for at, number in enumerate(numbers):
-        if number in wanted:
-            start = runs.pop()[0] if runs and runs[-1][1] == at else at
-            runs.append((start, at + 1))
-    return _ends(len(numbers)), tuple(runs)
+    def of_many(self, values: Iterable[bytes], begins: Iterable[int], ends: Iterable[int]) -> list[bytes]:
+        """Those of many messages. Of each value what `listed` has made is from its place in `begins` to that in `ends`.
+        """
+        found: list[bytes] = []
+        add, plans = found.append, self._plans
+        for value, at, end in zip(values, begins, ends, strict=True):
+            numbers = value[at:at + 1 + value[at]]
+            plan = plans.get(numbers)
+            if plan is None:
+                plan = self._plan(numbers)
+            form, skipped, first = plan
+            edges = form.unpack_from(value, at)
+            at += skipped
+            if first:
+                edges = (0, *edges)
+            if len(edges) == 1:
+                add(value[at + edges[0]:end])
+            elif len(edges) == 3:
+                add(value[at + edges[0]:at + edges[1]] + value[at + edges[2]:end])
+            else:
+                taken = value[at + edges[-1]:end]
+                for run in range(len(edges) - 3, -1, -2):           # of few: a comprehension would be a call
+                    taken = value[at + edges[run]:at + edges[run + 1]] + taken
+                add(taken)
+        return found
+
+    def _plan(self, numbers: bytes) -> _Plan:
+        """How the ends between which to take are stored: those of runs of fields that are wanted, and that of the last
+        field, behind which there is the empty line."""
+        if len(self._plans) >= PLANS:
+            self._plans.clear()
+        wanted = [number in self._wanted for number in numbers[1:]]
+        kept = [False, *wanted, True]
+        edges = [at for at in range(len(wanted) + 1) if kept[at] != kept[at + 1]]       # ends of so many fields
+        first = edges[0] == 0
+        stored = edges[1:] if first else edges
+        form, at = f"<{len(numbers)}x", 1
+        for edge in stored:
+            form += f"{2 * (edge - at)}xH"
+            at = edge + 1
+        plan = self._plans[numbers] = struct.Struct(form), len(numbers) + 2 * len(wanted), first
+        return plan

@@ -115,6 +115,7 @@ class Partition:
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.outdated: set[MailboxId] = set()       # those whose `store.idx` knows more: see `recovery.newerfiles`
+        self.taken_in = list[tuple[int, int, int]]()    # of how many messages, of which the log has not been told yet
         self.merged = dict[MailboxId, int]()        # of these the one that was written then has been taken in
         self.epoch = self._begin(recover)
         self._gaps = generations.gaps(self.states)

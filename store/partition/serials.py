@@ -20,7 +20,7 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
-from store.message.cacherecord import CachedMessage
+from store.message.cacherecord import CachedBatch, CachedMessage
 from store.message.mime import parse
 from store.partition.messagefiles import MessageFiles
 from store.problems import refused
@@ -131,11 +131,27 @@ class Serials:
     def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
         """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
         written any in a transaction, reads in it, too."""
-        cache, wanted = self._cache, list(serials)
-        if txn is None and 1 < len(wanted) > wanted[-1] - wanted[0] >> 1 and wanted == sorted(wanted):
-            with contextlib.suppress(*Deadlock):     # which `get` asks again after
-                return [_cached(value) for value in cache.pick([serial.to_bytes(8, "big") for serial in wanted])]
-        return [_cached(cache.get(serial.to_bytes(8, "big"), txn)) for serial in wanted]
+        return [_cached(value) for value in self._values(list(serials), txn)]
+
+    def batch(self, serials: Sequence[int], digests: NDArray[np.void]) -> CachedBatch | None:
+        """The cache records of these arrivals, whose message files have these digests, if all are there and good."""
+        return CachedBatch.of(self._values(serials), digests)
+
+    def _values(self, serials: Sequence[int], txn: Txn = None) -> list[bytes | None]:
+        """The cache records as they are stored. Those that lie near each other are passed over one after another, in
+        the order of their serials: two connections that fill a mailbox have theirs in turn."""
+        cache = self._cache
+        if txn is None and len(serials) > 1:
+            ascending = sorted(serials)
+            if len(ascending) > ascending[-1] - ascending[0] >> 1:
+                with contextlib.suppress(*Deadlock):     # which `get` asks again after
+                    keys = np.array(ascending, ">u8").view("V8").tolist()       # as `_serial_key` makes them
+                    found = cache.pick(keys)
+                    if ascending == serials:
+                        return found
+                    places = dict(zip(ascending, found, strict=True))
+                    return [places[serial] for serial in serials]
+        return [cache.get(serial.to_bytes(8, "big"), txn) for serial in serials]
 
     def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
         """The cache records of arrivals, whose serials ascend, as they are stored."""

@@ -55,11 +55,24 @@ class Taken:
 
 
 def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:
-    """Do it for a mailbox of `Partition.outdated`; how many messages it was about. Raises StoreError, OSError."""
+    """Do it for a mailbox of `Partition.outdated`; how many messages it was about. When it was the last one the log is
+    told of all. Raises StoreError, OSError."""
+    taken = _take_in(store, partition, mailbox)
+    if taken != Taken():
+        partition.taken_in.append((taken.added, taken.expunged, taken.changed))
+    if partition.taken_in and not partition.outdated:
+        log.error("%d mailboxes on partition %s were older than their store.idx: %d messages came back from it, "
+                  "%d were expunged by it, %d have its flags; the files are kept in %s", len(partition.taken_in),
+                  partition.name, *map(sum, zip(*partition.taken_in, strict=True)), partition.folder / ASIDE)
+        partition.taken_in.clear()
+    return taken.added + taken.expunged + taken.changed
+
+
+def _take_in(store: Store, partition: Partition, mailbox: MailboxId) -> Taken:
     found = store.known(mailbox)
     if found is None or found[0].partition != partition.name:
         partition.outdated.discard(mailbox)
-        return 0
+        return Taken()
     path = right_place(partition, *found)
     left = idxfile.read_what_is_left(path)
     folder = partition.folder / ASIDE
@@ -74,7 +87,7 @@ def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:
               for row in item.rows}
     taken = partition.transact(lambda txn: _merge(txn, found[0], left, rows, buried))
     for correction in recount_some(store, partition, [mailbox])[0] + recount_references(partition):
-        log.warning("repaired %s: %s", correction.where, correction.what)
+        log.debug("repaired %s: %s", correction.where, correction.what)
     partition.flush()
     if left.head is not None:
         partition.merged[mailbox] = left.head.written
@@ -82,10 +95,9 @@ def take_in(store: Store, partition: Partition, mailbox: MailboxId) -> int:
     partition.unwritten.changed.add(mailbox)
     if taken == Taken():
         kept.unlink(missing_ok=True)
-        return 0
-    log.error("%s was older than its store.idx: %d messages came back from it, %d were expunged by it, %d have its "
-              "flags; the file is kept as %s", found[0].name, taken.added, taken.expunged, taken.changed, kept)
-    return taken.added + taken.expunged + taken.changed
+    else:
+        log.debug("%s was older than its store.idx; the file is kept as %s", found[0].name, kept)
+    return taken
 
 
 def _merge(txn: WriteTxn, entry: MailboxEntry, left: Salvaged, rows: Rows, buried: Uses) -> Taken:

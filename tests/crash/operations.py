@@ -452,6 +452,7 @@ OPERATIONS: dict[str, Operation] = {
     "undelete messages": Operation(_undelete_messages, prepare=_prepare_purge),
     "purge mailboxes": Operation(_purge_mailbox, prepare=_prepare_purge_mailbox),
     "rename a tree": Operation(_rename_tree),
+    "rename a tree in slices": Operation(wide.rename_in_slices),
     "rename INBOX": Operation(_rename_inbox, between=_new_name_empty),
     "remove a user": Operation(_remove_user, between=_some_gone),
     "small things": Operation(_small_things),

@@ -3,14 +3,17 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imap.verbs import fetch, quick
 from imap.wire import fetch as fetch_items
+from mboxlist.names import MailboxName
 from store.message.fields import header_fields, picker
 from store.partition.messagefiles import MessageFiles
+from store.tables.index import take
 from tests.support.conversations.scripts import content
 from tests.support.stores.stores import deliver
 
@@ -182,3 +185,16 @@ def test_messages_whose_files_are_lost_or_short_are_nil_and_the_others_come(plac
     got = wire.received()
     assert b"* 2 FETCH (BODY[HEADER.FIELDS (SUBJECT X-A)] NIL)\r\n" in got
     assert b"Subject: one\r\n\r\n)\r\n* 2" in got and b"Subject: three\r\n\r\n)\r\nc NO " in got
+
+
+def test_cache_records_are_those_of_their_messages_in_whatever_order(place):
+    """Two connections that fill a mailbox have arrival serials in turn."""
+    for at in range(5):
+        place.deliver("INBOX", content(str(at)))
+    store, entry = place.store, place.store.entry(MailboxName("alice", "INBOX"))
+    rows = store.open_mailbox(entry).rows
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 1, 3], [3, 3, 0], [2]):
+        some = take(rows, np.array(order))
+        assert [one.digest for one in store.cached(entry, some)] == some["digest"].tolist()
+        batch = store.cached_batch(entry, some)
+        assert [b'"%d"' % at in one for at, one in zip(order, batch.envelopes(), strict=True)] == [True] * len(order)

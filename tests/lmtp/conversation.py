@@ -49,6 +49,7 @@ from tests.support.faults.planted import Faults
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
 SENDING = ("C", "C~", "octets", "letters", "repeat")
+DETAIL = "what only the log is told"        # of a problem that is planted
 PREPARED = ("have", "rights", "with", "from", "certificate", "fail")
 CHECKS = ("S", "answers", "hello", "closed", "box", "message", "trace")
 
@@ -189,7 +190,8 @@ class Place:
             self.settings = evolve(self.settings, **{name: read(value)})
 
     def _fail(self, what, problem):
-        error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
+        error = RuntimeError("something secret") if problem == "unexpected" else StoreError(
+            Problem[problem], detail=DETAIL)
         places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (Partition, "stage"),
                   "authenticate": (authentication, "account_that_logs_in"), "write": (Staged, "write")}
         faults = Faults(self.monkeypatch)

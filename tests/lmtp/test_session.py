@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from lmtp.refusals import REPLIES
 from lmtp.states import COMMANDS, OTHERS
+from mboxlist.engine.troubles import TROUBLES
 from store.errors import Problem
-from tests.lmtp.conversation import SENDING, Step, read_script, sent
+from tests.lmtp.conversation import DETAIL, SENDING, Step, read_script, sent
 from tests.lmtp.test_replies import is_legal
 
 PIECES = st.sampled_from([
@@ -111,12 +112,20 @@ def test_a_message_is_one_line_in_the_log_and_its_text_is_not_in_it(place, caplo
 
 @pytest.mark.parametrize("step", ["look_up", "stage", "deliver"])
 @pytest.mark.parametrize("problem", Problem)
-def test_every_problem_of_the_store_is_answered_wherever_it_is_met(place, step, problem):
+def test_every_problem_of_the_store_is_answered_wherever_it_is_met(place, step, problem, caplog):
+    """And the log has a line with the reason, which the client is not shown."""
+    caplog.set_level(logging.INFO)
+    for kind in TROUBLES.lasting():
+        TROUBLES.over(kind)                     # a line is where it begins
     place.prepare([Step(1, "have", "alice"), Step(2, "fail", f"{step} {problem.name}")])
     place.wire.send(b"LHLO a\r\nMAIL FROM:<>\r\nRCPT TO:<alice>\r\nDATA\r\n.\r\nNOOP\r\n")
-    codes = [line[:9] for line in place.wire.received().splitlines() if line[3:4] == b" "][3:]
+    said = place.wire.received()
+    codes = [line[:9] for line in said.splitlines() if line[3:4] == b" "][3:]
     reply = b"%d %b" % (REPLIES[problem][0], REPLIES[problem][1].encode())
     assert codes == {
         "look_up": [reply, b"503 5.5.1", b"500 5.5.1", b"250 2.0.0"],
         "stage": [b"250 2.1.5", reply, b"500 5.5.1", b"250 2.0.0"],
         "deliver": [b"250 2.1.5", b"354 Start", reply, b"250 2.0.0"]}[step]
+    line = [line for line in caplog.messages if DETAIL in line][-1]
+    assert DETAIL.encode() not in said
+    assert {"look_up": "recipient <alice> refused", "stage": "DATA", "deliver": "could not be delivered"}[step] in line

@@ -1,13 +1,17 @@
 """ENVELOPE, BODYSTRUCTURE, BODY (RFC 3501 §7.4.2) and the cache record."""
 
 import re
+from itertools import permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.message import cacherecord
-from store.message.cacherecord import CachedMessage, PartSpan, render
+from store.message.cacherecord import CachedBatch, CachedMessage, PartSpan, render
+from store.message.fields import MOST, Lister, header_fields
+from store.message.headers import header_end
 from store.message.mime import Scanner
 
 MID = bytes(range(32))
@@ -194,6 +198,39 @@ def test_record():
     assert again == found
     assert (again.digest, again.trace) == (MID, 77)
     assert again.parts == found.parts
+
+
+NAMES = (b"From", b"Subject"), (b"To", b"Message-ID"), (b"Date", b"From", b"To", b"Message-ID"), (b"X-Label",)
+
+
+def test_records_of_many_messages_give_what_each_gives():
+    fields = (b"From: a\r\n", b"Subject: b\r\n c\r\n", b"To: d\r\n", b"Date: e\r\n", b"Message-ID: f\r\n")
+    messages = [b"".join(order) + b"X: y\r\n\r\nbody" for count in range(4) for order in permutations(fields, count)]
+    records = [cached(message) for message in (*messages, TWO)]
+    digests = np.frombuffer(MID * len(records), "V32")
+    lists = [Lister(names) for names in NAMES]
+    for batch in (CachedBatch.of([one.to_bytes() for one in records], digests), CachedBatch.of_records(records)):
+        assert batch.envelopes() == [one.envelope for one in records]
+        assert batch.bodystructures() == [one.bodystructure for one in records]
+        assert batch.bodies() == [one.body for one in records]
+        for names, found in zip(NAMES, batch.listed(lists), strict=True):
+            assert found == [header_fields(message[:header_end(message)], names) for message in (*messages, TWO)]
+
+
+@pytest.mark.parametrize("damage", [
+    lambda good: None, lambda good: b"", lambda good: good[:53], lambda good: good[:200],
+    lambda good: bytes(32) + good[32:], lambda good: good[:36] + b"\x01\x00" + good[38:]])
+def test_no_records_of_many_messages_when_one_is_damaged_or_of_another(damage):
+    good = cached(TWO).to_bytes()
+    digests = np.frombuffer(MID * 3, "V32")
+    assert CachedBatch.of([good] * 3, digests) is not None
+    assert CachedBatch.of([good, damage(good), good], digests) is None
+    assert CachedBatch.of([], digests[:0]).envelopes() == []
+
+
+def test_no_listed_fields_of_many_messages_when_one_record_has_none():
+    records = [cached(TWO), cached(b"Subject: " + b"x" * (MOST + 1) + b"\r\n\r\n")]
+    assert CachedBatch.of_records(records).listed([Lister([b"Subject"])]) is None
 
 
 @pytest.mark.parametrize("octets", [0, 10, 53])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lmtp import trace
 from store.message.cacherecord import CachedMessage, render
-from store.message.fields import LISTED, MOST, header_fields, listed, lister
+from store.message.fields import LISTED, MOST, Lister, header_fields, listed
 from store.message.mime import Scanner
 
 LINES = st.sampled_from([b"From: a", b"from : b", b"FROM\t:c", b"From", b"Fromage: d", b"Subject: e", b" folded",
@@ -32,19 +32,19 @@ def header_of(lines, last):
 @given(st.lists(st.tuples(LINES, ENDS), max_size=8), ENDS, NAMES)
 def test_what_is_kept_is_what_the_header_has(lines, last, names):
     header = header_of(lines, last)
-    assert lister(names)(listed(header)) == header_fields(header, names)
+    assert Lister(names)(listed(header)) == header_fields(header, names)
 
 
 def test_each_listed_name_is_found_in_any_case():
     for name in sorted(LISTED):
         for written in (name, name.upper(), name.title()):
             header = b"Received: x\r\n" + written + b": y\r\n z\r\nX-Other: w\r\n\r\n"
-            assert lister([name])(listed(header)) == written + b": y\r\n z\r\n\r\n"
+            assert Lister([name])(listed(header)) == written + b": y\r\n z\r\n\r\n"
 
 
 def test_nothing_listed_leaves_the_empty_line():
-    assert lister([b"From"])(listed(b"Received: x\r\n\r\n")) == b"\r\n"
-    assert lister([b"From"])(listed(b"\n")) == b"\n"
+    assert Lister([b"From"])(listed(b"Received: x\r\n\r\n")) == b"\r\n"
+    assert Lister([b"From"])(listed(b"\n")) == b"\n"
 
 
 @pytest.mark.parametrize("header", [b"", b"From: a", b"From: a\r\n", b"From: a\r\n\r", b"a" * 10])
@@ -74,10 +74,10 @@ def test_a_record_keeps_the_fields():
     record = render(scanner.finish(), bytes(32), 0)
     again = CachedMessage.from_bytes(record.to_bytes())
     assert again == record
-    assert lister([b"From", b"To"])(again.fields) == b"From: a@b\r\n\r\n"
+    assert Lister([b"From", b"To"])(again.fields) == b"From: a@b\r\n\r\n"
 
 
 def test_fields_of_a_part_are_not_the_message_s():
     scanner = Scanner()
     scanner.feed(b"Content-Type: message/rfc822\r\n\r\nSubject: inner\r\n\r\nx")
-    assert lister([b"Subject"])(render(scanner.finish(), bytes(32), 0).fields) == b"\r\n"
+    assert Lister([b"Subject"])(render(scanner.finish(), bytes(32), 0).fields) == b"\r\n"
