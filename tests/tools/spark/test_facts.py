@@ -228,6 +228,35 @@ def test_a_folder_of_something_else(copy: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == ["letter.txt"]
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["planted before", "planted since"])
+def test_a_link_in_the_folder_is_not_followed(copy: Path, tmp_path: Path, later: bool) -> None:
+    """Somebody else may write to the folder: nothing is written where a link leads."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    if later:
+        exported(copy, out)
+        shutil.rmtree(out / "references")
+        manifest = json.loads((out / MANIFEST).read_bytes())
+        (out / MANIFEST).write_text(json.dumps({**manifest, "ranges": {}}))
+    else:
+        out.mkdir()
+    (out / "references").symlink_to(outside)
+    with pytest.raises((Failure, OSError)):
+        exported(copy, out)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/x.parquet", "references/../../x.parquet", "else/x.parquet"])
+def test_a_manifest_that_names_a_file_elsewhere(copy: Path, tmp_path: Path, path: str) -> None:
+    """Another back end has written it."""
+    exported(copy, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
+    manifest["ranges"]["references//x"] = ["", [[path, "references", 1, 1]]]
+    (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(Failure, match=f"{MANIFEST} is damaged"):
+        opened([str(tmp_path / "out")])
+
+
 @pytest.fixture
 def quiet_options(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in {"CACHE": "1M", "DISK_RESERVE": "0", "SPECIAL_MAILBOXES": "",
