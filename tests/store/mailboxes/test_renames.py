@@ -15,6 +15,7 @@ from store.mailboxes import authorization, deletion, namespace
 from store.opening import open_store
 from store.quota import roots
 from store.settings import Settings
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import deliver, make_store
 
 TREE = ["Old", *(f"Old/{number:02}" for number in range(9)), "Old/03/deep", "Old/03/deep/er"]
@@ -48,15 +49,14 @@ def moved(before, old, new):
 
 def some_at_a_time(monkeypatch, between=lambda done: None):
     """Two in each transaction; `between` is called before each of them but the first, with its number."""
-    def renamed(*arguments):
+    def renamed(*_):
         done.append(None)
         if len(done) > 1:
             between(len(done) - 1)
-        return some(*arguments)
 
-    done, some = [], namespace._rename_some
+    done = []
     monkeypatch.setattr(namespace, "RENAMED", 2)
-    monkeypatch.setattr(namespace, "_rename_some", renamed)
+    Faults(monkeypatch).before(namespace, "_rename_some", renamed)
 
 
 @pytest.fixture
@@ -89,14 +89,12 @@ def test_a_tree_takes_the_place_above_it(store, monkeypatch):
 
 def test_no_transaction_renames_more_than_some(store, before, monkeypatch):
     rows = {}
-    write = MailboxList.write
 
-    def counted(listed, entry, txn, **more):
+    def counted(listed, entry, txn, **_):
         rows[id(txn)] = [*rows.get(id(txn), [txn]), entry]      # who is kept has an id of its own
-        write(listed, entry, txn, **more)
 
     monkeypatch.setattr(namespace, "RENAMED", 4)
-    monkeypatch.setattr(MailboxList, "write", counted)
+    Faults(monkeypatch).before(MailboxList, "write", counted)
     namespace.rename_mailbox(store, name("Old"), name("New"))
     assert sorted(len(each) - 1 for each in rows.values()) == [4, 4, 4]
 
@@ -139,18 +137,9 @@ def test_who_reads_the_list_while_some_are_renamed_reads_it_again(store, before,
     assert len({entry.id for entry in found}) == len(before)
 
 
-def test_a_mailbox_is_found_by_its_id_while_it_is_renamed(store, before, monkeypatch):
+def test_a_mailbox_is_found_by_its_id_while_it_is_renamed(store, before, faults):
     """Between the look at what its name is and the look at the row of that name."""
-    find = store.mailboxes.find
-    names = iter([("Old", "New")])
-
-    def then_renamed(wanted, txn=None):
-        monkeypatch.setattr(store.mailboxes, "find", find)
-        for old, new in names:
-            namespace.rename_mailbox(store, name(old), name(new))
-        return find(wanted, txn)
-
-    monkeypatch.setattr(store.mailboxes, "find", then_renamed)
+    faults.first(store.mailboxes, "find", lambda *_, **__: namespace.rename_mailbox(store, name("Old"), name("New")))
     assert store.mailboxes.find_id(before["Old/05"]).name == name("New/05")
 
 
@@ -226,7 +215,7 @@ def test_what_is_cut_off_with_its_process_is_undone_by_the_next_start(tmp_path, 
     before = make_tree(store)
     with monkeypatch.context() as patch:
         some_at_a_time(patch, failing(after, KeyboardInterrupt()))
-        patch.setattr(namespace, "_undo_or_leave", lambda *_: None)
+        Faults(patch).around(namespace, "_undo_or_leave", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             namespace.rename_mailbox(store, name("Old"), name("New"))
     assert ids(store) != before

@@ -21,6 +21,7 @@ from mboxlist.table import MailboxList
 from store.offload import Threads
 from store.partition.transactions import WriteTxn, units
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 
 UNIT = 1e-6                 # seconds of the clock for a call
 EVERY = 50
@@ -153,26 +154,13 @@ class WorkWire(Wire):
 
 
 @contextmanager
-def transactions_noted(monkeypatch):
+def transactions_noted():
     """A list of the work of each change of records, or of the list of mailboxes, one after the other: (transaction,
     units)."""
     found: list[tuple[Any, int]] = []
-    rewrite, append, write = WriteTxn.rewrite, WriteTxn.append, MailboxList.write
-
-    def rewritten(txn, mailbox, rows, changed, kept=None):
-        found.append((txn, units(rows["uid"][changed], 1)))
-        rewrite(txn, mailbox, rows, changed, kept)
-
-    def appended(txn, mailbox, rows):
-        found.append((txn, units(rows["uid"], 1)))
-        append(txn, mailbox, rows)
-
-    def named(mailboxes, entry, txn, **more):
-        found.append((txn, NAMED))
-        write(mailboxes, entry, txn, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MailboxList, "write", named)
-        patch.setattr(WriteTxn, "rewrite", rewritten)
-        patch.setattr(WriteTxn, "append", appended)
+    with Faults() as planted:
+        planted.before(MailboxList, "write", lambda mailboxes, entry, txn, **more: found.append((txn, NAMED)))
+        planted.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None: found.append(
+            (txn, units(rows["uid"][changed], 1))))
+        planted.before(WriteTxn, "append", lambda txn, mailbox, rows: found.append((txn, units(rows["uid"], 1))))
         yield found

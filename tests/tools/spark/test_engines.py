@@ -177,8 +177,8 @@ def test_the_cores_of_a_master(master, cores):
     (1_300_000, "local[2]", "", "spark", "1,300,000 messages"), (1_300_000, "local[1]", "", "local", "1 core)"),
     (150_000, "local[8]", "", "spark", "8 cores"), (150_000, "local[8]", "no Java", "local", "no Java"),
     (1, "spark://host:7077", "", "spark", "spark://host:7077")])
-def test_the_engine_goes_by_size_and_cores(monkeypatch, messages, master, missing, engine, said):
-    monkeypatch.setattr(reading, "estimated_messages", lambda root: messages)
+def test_the_engine_goes_by_size_and_cores(faults, messages, master, missing, engine, said):
+    faults.around(reading, "estimated_messages", lambda *_: messages)
     choice = engines.choose("/srv/mail", master, missing)
     assert choice.engine == engine and said in choice.why
 

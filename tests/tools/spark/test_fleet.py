@@ -1,7 +1,6 @@
 """The report of a fleet, from facts: figures to the octet, sharing between back ends, what could be freed, and nothing
 that grows with the fleet in the driver (issue 25, items 2 and 4)."""
 
-import contextlib
 import copy
 import csv
 import io
@@ -18,6 +17,7 @@ from store.quota.accounting import sharing
 from store.settings import Settings
 from store.snapshots import taking
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
@@ -170,20 +170,19 @@ def test_when_a_partition_is_full() -> None:
     assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-01-21"), (None, None)]
 
 
+@pytest.mark.usefixtures("in_session")
 @pytest.mark.parametrize("engine", ["spark", "local"])
-def test_the_command(engine: str, spark: Any, back_ends: dict[str, Any], tmp_path: Path,
-                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
+                     faults: Faults, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     counted: list[int] = []
-    table = summaries.table
 
-    def watched(frame: Any, most: int = summaries.ROWS) -> Any:
-        found = table(frame, most)
+    def watched(table: Any, *arguments: Any) -> Any:
+        found = table(*arguments)
         counted.append(found.num_rows)
         return found
 
-    monkeypatch.setattr(summaries, "table", watched)
+    faults.around(summaries, "table", watched)
     words = ["quota", "report", "--fleet", *back_ends["facts"], "--rows", "2", "--root", str(tmp_path), "--engine",
              engine]
     assert program.main([*words, "--json", "--parquet", str(tmp_path / "out"), "--html",
@@ -238,10 +237,10 @@ def test_what_an_export_could_not_read(back_ends: dict[str, Any], tmp_path: Path
     assert len(out.splitlines()) == 3 and "these are the first 2 rows" in error
 
 
-def test_few_records_need_no_spark(back_ends: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
-                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_records_need_no_spark(back_ends: dict[str, Any], faults: Faults, capsys: pytest.CaptureFixture[str]
+                                   ) -> None:
     """The first line says so; a URI is for Spark."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--fleet", *back_ends["facts"]]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (")
     assert engines.of_fleet(engines.FLEET_RECORDS + 1, "local[2]").engine == "spark"
@@ -273,11 +272,11 @@ def test_invented_facts(tmp_path: Path) -> None:
     assert 0 < len(digests[0] & digests[1]) < len(digests[0]) / 10
 
 
-def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                 ) -> None:
+def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
     """A small store needs no Spark, and the first line says so."""
     fill(tmp_path / "store").close()
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--root", str(tmp_path / "store"), "--offline"]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (about ")
     where = [str(tmp_path / "store")]

@@ -1,6 +1,5 @@
 """`onecopy quota report`: against figures by hand, and against `store.accounting`, which reads the databases."""
 
-import contextlib
 import csv
 import io
 import json
@@ -23,7 +22,6 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
-from tools.spark import sparksession
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.report import drift, reportjob, reportlocal
 from tools.spark.report.lists import Against
@@ -237,10 +235,8 @@ def test_one_process_finds_the_same_wrong(spark, tmp_path, monkeypatch):
 # The command
 
 @pytest.fixture
-def command(spark, monkeypatch, capsys):
+def command(in_session, capsys):
     """Runs `onecopy quota report` in the session of these tests."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
-
     def run(*words, status=0):
         assert program.main(["quota", "report", "--engine", "spark", *map(str, words)]) == status
         return capsys.readouterr()

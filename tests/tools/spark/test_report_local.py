@@ -41,9 +41,9 @@ def test_a_store_without_messages(tmp_path):
     assert [tuple(row[name] for name in FIGURES) for row in made["users"]] == [(0,) * 6] and differences(made) == []
 
 
-def test_the_command_starts_no_spark(tmp_path, monkeypatch, capsys):
+def test_the_command_starts_no_spark(tmp_path, faults, capsys):
     """It says what is there, what is missing and what the difference is."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     store = fill(tmp_path / "store")
     deliver(store, b"From: Ann <Ann@Example.ORG>\r\n\r\n".ljust(60, b"x"), "user/alice/Archive")
     store.close()

@@ -1,6 +1,5 @@
 """`onecopy spark`: what it needs, what it says when that is missing, and its commands."""
 
-import contextlib
 import io
 import json
 import os
@@ -107,9 +106,8 @@ def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
 # The commands, in the session of these tests
 
 @pytest.fixture
-def command(spark, monkeypatch, capsys, place):
+def command(in_session, capsys, place):
     """Runs `onecopy spark` on both stores."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     return lambda *words: run(capsys, *words, "--stores", ",".join(place.stores))
 
 
@@ -134,9 +132,8 @@ def test_sql(command, place):
 
 
 @pytest.mark.parametrize("spark", [LOCAL], indirect=True)
-def test_facts(spark, monkeypatch, capsys, place, tmp_path):
+def test_facts(spark, in_session, monkeypatch, capsys, place, tmp_path):
     """To a URI they go through Hadoop, the second time what has changed; `sql`, the prompt and `register` read them."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     for name, value in {"CACHE": "1M", "DISK_RESERVE": "0", "SPECIAL_MAILBOXES": ""}.items():
         monkeypatch.setenv(f"ONECOPY_STORE_{name}", value)
     shutil.copytree(place.stores[1], tmp_path / "copy", symlinks=True)
