@@ -47,8 +47,8 @@ COUNTS = {
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
-    "APPEND": 297,
-    "LMTP": 195,
+    "APPEND": 282,
+    "LMTP": 181,
     "RETR": 67,
 }
 MODULES = {
@@ -58,7 +58,7 @@ WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 47,
     "SELECT": 88,
-    "APPEND": 302,
+    "APPEND": 287,
 }
 
 

@@ -62,7 +62,7 @@ class Operation:
     alone: bool = False
     tolerated: str = ""             # what `check` may find
     inspect: Callable[[Store, int], list[str]] = lambda store, answers: []
-    finish: Callable[[Store, Picture], list[str]] = lambda store, after: []
+    finish: Callable[[Store, Picture], list[str]] | None = None
     fill: Callable[[Store], None] = fill
     settings: Settings = SETTINGS
 

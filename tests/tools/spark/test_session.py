@@ -96,10 +96,19 @@ def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command
     (["sql", "SELECT 1", "--stores", "/nowhere"], "there is no store in /nowhere"),
     (["sql", "SELECT 1", "--spark", "m=1"], "m=1 is not a setting of Spark, such as spark.executor.memory=4g"),
     (["sql", "SELECT 1", "--master", "spark://127.0.0.1:1"], "there is no Spark master at 127.0.0.1:1"),
+    (["sql", "SELECT 1", "--master", "bogus"],
+     "bogus is no master of Spark: local[*], spark://HOST:PORT, yarn or k8s://URL"),
+    (["sql", "SELECT 1", "--master", "local[x]"],
+     "local[x] is no master of Spark: local[*], spark://HOST:PORT, yarn or k8s://URL"),
+    (["sql", "SELECT 1", "--master", "yarn"],
+     "--master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of YARN's settings"),
     (["sql", "SELECT 1", "--limit", "x"],
      "argument --limit: 'x' is not a number (see onecopy spark sql --help)"),
 ])
-def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
+def test_wrong_use_is_said_before_spark_begins(capsys, monkeypatch, place, words, said):
+    """In a line, without the traceback of a virtual machine."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
     assert run(capsys, *words, "--root", place.stores[1]) == (2, "", f"onecopy: {said}\n")
 
 

@@ -17,6 +17,7 @@ from tools.spark.facts.factfolders import Facts, frame_of
 from tools.spark.facts.factschema import FACTS
 from tools.spark.report import totals
 from tools.spark.report.fleetviews import DOMAIN, LARGER, SIZES, VIEWS, WAITS, classes
+from tools.spark.report.lists import kinds_of
 from tools.spark.report.reportjob import SHUFFLE
 
 VERSION = 1
@@ -116,16 +117,6 @@ def back_ends(made: Mapping[str, Any]) -> str:
     """How many back ends a report is of, in words."""
     count = len(made["back_ends"])
     return "1 back end" if count == 1 else f"{count:,} back ends"
-
-
-def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Kinds of folder, summed over the ages of their messages."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in ages:
-        sums = found.setdefault(row["kind"], {"kind": row["kind"], "messages": 0, "logical": 0, "unread": 0})
-        for name in ("messages", "logical", "unread"):
-            sums[name] += row[name]
-    return sorted(found.values(), key=lambda row: (-row["logical"], row["kind"]))
 
 
 def _quoted(text: str) -> str:

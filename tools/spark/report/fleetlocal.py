@@ -19,11 +19,11 @@ import pyarrow.dataset as datasets
 from mboxlist.names import PUBLIC
 from tools.spark.facts.factfolders import Facts, table_of
 from tools.spark.facts.factschema import fact_schema
-from tools.spark.report.fleetjob import Terms, heading, kinds_of
+from tools.spark.report.fleetjob import Terms, heading
 from tools.spark.report.fleetviews import AGES, LARGER, LONGER, OLD_DAYS, RUBBISH, SIZES
 from tools.spark.report.groups import Sums, class_of, numbers, of_group, places
 from tools.spark.report.groups import begins as begins_of
-from tools.spark.report.lists import purge
+from tools.spark.report.lists import kinds_of, purge
 
 Row = dict[str, Any]
 

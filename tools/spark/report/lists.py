@@ -4,7 +4,7 @@ the largest messages, and what waits for the purge. Their definitions are those 
 None grows with the store. `Lists` sums them up in one process; the queries of `reportjob` do by Spark.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ _AGES = [name for _, name in AGES] + [LONGER]
 _FIGURES = ("files", "file_octets", "messages", "logical")
 
 Row = dict[str, Any]
+NO_LISTS: Mapping[str, Any] = {"ages": [], "sizes": [], "messages": [], "senders": None, "purge": None, "rubbish": 0}
 
 
 @frozen
@@ -126,6 +127,16 @@ def purge(waiting: list[Row]) -> list[Row]:
     """What a purge delay of so many days would free, by the days for which files wait."""
     return [{"days": delay, **{name: sum(row[name] for row in waiting if row["days"] >= delay)
                                for name in ("freed", "files")}} for delay in WAITS]
+
+
+def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Kinds of folder, summed over the ages of their messages."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in ages:
+        sums = found.setdefault(row["kind"], {"kind": row["kind"], "messages": 0, "logical": 0, "unread": 0})
+        for name in ("messages", "logical", "unread"):
+            sums[name] += row[name]
+    return sorted(found.values(), key=lambda row: (-row["logical"], row["kind"]))
 
 
 def _without(row: Row, name: str) -> Row:

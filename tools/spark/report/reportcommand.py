@@ -25,7 +25,6 @@ from tools.spark.facts.factscommand import export_to, snapshot_for_now
 from tools.spark.facts.factsexport import message_ranges
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.report import drift, fleetcommand, reportlocal, totals
-from tools.spark.report.fleetjob import kinds_of
 from tools.spark.report.fleetviews import OLD_DAYS
 from tools.spark.report.lists import Against
 from tools.spark.report.reportjob import Read, TooManyMailboxes, read
@@ -92,9 +91,6 @@ def report(invocation: Invocation) -> int:
         made, notes, done = _with_store(invocation, found, terms, made)
     totals.with_room(made)
     totals.grown(made, before)
-    made |= {name: rows for name, rows in (found.lists or {}).items() if name != "rubbish"}
-    made["kinds"] = kinds_of(made["ages"])
-    made["totals"]["rubbish"] = (found.lists or {})["rubbish"]
     made["what_if"] = _what_if(arguments, found, made, terms)
     made["problems"] = [*totals.differences(made), *totals.lost(found)]
     made["notes"] = [*notes, *totals.oddities(found)]

@@ -23,6 +23,7 @@ from mboxlist.names import PUBLIC, SEPARATOR
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.exits import Failure
+from tools.spark.report.lists import NO_LISTS, kinds_of
 from tools.spark.report.reportjob import Read, gone
 
 Row = dict[str, Any]
@@ -72,6 +73,9 @@ def report(held: pa.Table, read: Read, terms: Terms, live: Live | None = None) -
     _limit(made, {(row["store"], row["root"]): row for row in made["roots"]})
     _sort(made)
     made["totals"] = _totals(made, terms)
+    lists = {**NO_LISTS, **(read.lists or {})}
+    made["totals"]["rubbish"] = lists.pop("rubbish")
+    made |= lists | {"kinds": kinds_of(lists["ages"])}
     return {"version": VERSION, "created": stamp(terms.now), "live": live is not None,
             "charging": terms.settings.quota_charge, "default_quota": terms.settings.default_quota or None,
             "idle_days": terms.idle, **made}
