@@ -164,7 +164,9 @@ def remove_quota_root(store: "Store", root: str) -> None:
     root = (owner or PUBLIC[:-1]) + SEPARATOR + path
     if not path or not (owner or SEPARATOR in path) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
-        raise StoreError(Problem.BAD_NAME, f"{root if path else owner} is not a quota root that was made for a mailbox")
+        raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox" if path else (
+            f"{owner} is not a quota root that was made for a mailbox: the store's limits hold again after "
+            f"onecopy quota set {owner} --octets default --messages default"))
 
     def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
         quotas = txn.partition.quotas
