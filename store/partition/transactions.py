@@ -35,7 +35,17 @@ from store.tables.index import (
     with_flags,
     with_trailer,
 )
-from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, flagged, must_be_here, state_key
+from store.tables.state import (
+    DELETED,
+    SEEN,
+    UNLISTED,
+    MailboxState,
+    arrived,
+    claimed,
+    flagged,
+    must_be_here,
+    state_key,
+)
 
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
@@ -162,6 +172,18 @@ class WriteTxn:
         self._touch(mailbox, number)
         self.steps.append((mailbox, Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])))
         return modseq
+
+    def claim_recent(self, mailbox: MailboxId) -> tuple[int, int]:
+        """See `Store.claim_recent`. What each delivery costs a client in IDLE: it works on what is stored. Raises
+        StoreError NO_MAILBOX, BUSY."""
+        partition, key = self.partition, state_key(mailbox)
+        data = partition.states.get_to_change(key, self.handle)
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        first, uidnext, after = claimed(data, partition.epoch)
+        if first < uidnext:
+            partition.states.put(key, after, self.handle)
+        return first, uidnext
 
     def append(self, mailbox: MailboxId, rows: Rows) -> None:
         """Add records, whose UIDs are all new and ascending."""
