@@ -98,9 +98,9 @@ def test_no_transaction_is_larger_than_a_slice(store, boxes, monkeypatch):
     written = []
     rewrite, append = WriteTxn.rewrite, WriteTxn.append
 
-    def rewritten(txn, mailbox, rows, changed, kept=None):
+    def rewritten(txn, mailbox, rows, changed, kept=None, **how):
         written.append((txn, units(rows["uid"][changed], FLAG_UNITS)))
-        rewrite(txn, mailbox, rows, changed, kept)
+        rewrite(txn, mailbox, rows, changed, kept, **how)
 
     def appended(txn, mailbox, rows):
         written.append((txn, units(rows["uid"], COPY_UNITS)))
