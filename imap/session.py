@@ -164,6 +164,8 @@ class Session(Selection):
         except BadCommand as bad:
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
+            elif head.name in (b"LOGIN", b"AUTHENTICATE"):
+                self.authenticator.not_looked_at(self.caller, bad.problem.public)
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()

@@ -8,7 +8,7 @@ from lmtp.wire import Auth
 from store.accounts import refusallines
 from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
-from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
+from store.net.authentication import Admitted, Authenticator, Caller, GivenUp, NotOffered
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
@@ -17,11 +17,11 @@ from store.values import Secret
 LINE_LIMIT = 12288      # RFC 4954 §4
 
 
-class _GivenUp(Exception):
-    """The client's response is none; what is replied."""
+class _GivenUp(GivenUp):
+    """The client's response is none, or it gives up; what is replied."""
 
     def __init__(self, reply: Reply) -> None:
-        super().__init__()
+        super().__init__(reply.lines[0], malformed=reply is not replies.AUTH_CANCELLED)
         self.reply = reply
 
 
@@ -46,12 +46,16 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
             raise _GivenUp(replies.AUTH_CANCELLED)
         return _decoded(response)
 
+    caller = Caller(stream, "lmtp", passwords=True, anywhere=True)
+    initial = command.initial
     try:
-        initial = command.initial
         if initial is not None:
             said = initial.reveal()
             initial = Secret(b"") if said == b"=" else _decoded(said)
-        caller = Caller(stream, "lmtp", passwords=True, anywhere=True)
+    except _GivenUp as reason:
+        not_looked_at(stream, store, str(reason))
+        return None, reason.reply
+    try:
         admitted = await Authenticator.of(store).authenticate(caller, command.mechanism, initial, talk)
     except NotOffered:
         return None, replies.UNKNOWN_MECHANISM
@@ -67,6 +71,11 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
                              "the user is none of lmtp.auth_users")
         return None, replies.AUTH_FAILED
     return admitted, replies.AUTHENTICATED
+
+
+def not_looked_at(stream: Stream, store: Store, why: str) -> None:
+    """A login is refused of which the directory is not asked."""
+    Authenticator.of(store).not_looked_at(Caller(stream, "lmtp", passwords=True, anywhere=True), why)
 
 
 def _decoded(octets: bytes) -> Secret:

@@ -33,11 +33,6 @@ class Reply:
         rendered = [f"{self.code}-{text}\r\n" for text in texts[:-1]] + [f"{self.code} {texts[-1]}\r\n"]
         return "".join(rendered).encode("ascii")
 
-    @property
-    def positive(self) -> bool:
-        """Whether the command was carried out."""
-        return self.code < 400
-
     def __str__(self) -> str:
         return f"{self.code} {self.enhanced}".rstrip()
 

@@ -9,7 +9,7 @@ from attrs import frozen
 from lmtp import noting, replies
 from lmtp.access import Access, Trust
 from lmtp.delivery import Delivery
-from lmtp.login import log_in, mechanisms
+from lmtp.login import log_in, mechanisms, not_looked_at
 from lmtp.receiving import Incoming, failure
 from lmtp.refusals import refusal
 from lmtp.replies import Farewell, Reply, SyntaxProblem
@@ -192,6 +192,8 @@ class Session:
         try:
             command = entry.parse(argument)
         except SyntaxProblem as problem:
+            if name == b"AUTH":
+                not_looked_at(self._stream, self._listener.store, problem.reply.lines[0])
             self._refuse(problem.reply)
             return
         before = Commits.total
@@ -384,12 +386,11 @@ class Session:
 
     async def _auth(self, command: Auth) -> None:
         users = self._listener.access.auth_users
-        if not users:
-            self._refuse(replies.NOT_OFFERED)
-        elif self._user:
-            self._refuse(replies.AUTH_ALREADY)
-        elif not self._may_log_in:
-            self._refuse(replies.ENCRYPT_FIRST)
+        wrong = (replies.NOT_OFFERED if not users else replies.AUTH_ALREADY if self._user else
+                 None if self._may_log_in else replies.ENCRYPT_FIRST)
+        if wrong is not None:
+            not_looked_at(self._stream, self._listener.store, wrong.lines[0])
+            self._refuse(wrong)
         else:
             admitted, reply = await log_in(
                 self._stream, self._listener.store, command, users, self._settings.command_time)

@@ -32,14 +32,14 @@ class Granted:
             self._table.put(key, b"", txn)
 
     def of(self, identifiers: Iterable[str], txn: Txn = None) -> set[MailboxName]:
-        """The mailboxes that any of them may look up."""
+        """The mailboxes that any of them may look up; in a transaction that stays so to its end."""
         return set(self.all_of(identifiers, txn))
 
     def all_of(self, identifiers: Iterable[str], txn: Txn = None) -> Iterator[MailboxName]:
         """What `of` gives, one after the other; some may come several times. Close the iterator if it is left early."""
         for identifier in identifiers:
             start = identifier.encode() + _MARK
-            for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn):
+            for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn, hold=True):
                 yield MailboxName.parse(key[len(start):].decode())
 
     def differences(self, entries: Iterable[MailboxEntry], txn: Txn = None) -> Iterator[tuple[str, str, bool]]:

@@ -19,12 +19,14 @@ from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
-from mboxlist.pending import Pending
+from mboxlist.pending import Pending, Renames
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
 from mboxlist.usermoves import Moves
 
 T = TypeVar("T")
+
+TRIES = 4                   # how often what is read at one moment is read without a lock
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
 _COUNTERS_KEY = b"\x00counters"
@@ -57,10 +59,10 @@ class MailboxNames:
         """Every mailbox, in order of name."""
         return self._scan("", txn)
 
-    def _scan(self, prefix: str, txn: Txn) -> Iterator[MailboxEntry]:
+    def _scan(self, prefix: str, txn: Txn, *, hold: bool = False) -> Iterator[MailboxEntry]:
         start = _sortable(prefix)
         end = start[:-1] + bytes((start[-1] + 1,)) if start else None
-        for key, data in self._mailboxes.scan(start or b"\x01", end, txn):
+        for key, data in self._mailboxes.scan(start or b"\x01", end, txn, hold=hold):
             yield _entry(key, data)
 
 
@@ -69,8 +71,9 @@ class MailboxList(MailboxNames):
 
     `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
     transaction writes or takes away; not every such transaction comes to its end. `guard` is called before that with
-    the owner: it raises what keeps that owner's mailboxes from being changed. `read_only`: partitions of which no row
-    changes (OSError, EROFS). `marks`: see `Env`.
+    the owner: it raises what keeps that owner's mailboxes from being changed; `settled` is called then, too: it raises
+    what keeps the owner's names from being changed while a tree of them is being renamed. `read_only`: partitions of
+    which no row changes (OSError, EROFS). `marks`: see `Env`.
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
@@ -82,11 +85,13 @@ class MailboxList(MailboxNames):
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self.granted = Granted(self.env.table("rights.db", page=4096))
-        self.pending = Pending(self.env.table("pending.db", page=4096))
+        pending = self.env.table("pending.db", page=4096)
+        self.pending, self.renames = Pending(pending), Renames(pending)
         self.moves = Moves(self.env.table("moves.db", page=4096))
         self.former = Former(self.env.table("former.db", page=4096))
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
+        self.settled: Callable[[str, Txn], None] = lambda owner, txn: None
         self.read_only: Collection[str] = ()
         self.identity: str = transact(self.env, self._identify)
 
@@ -102,9 +107,28 @@ class MailboxList(MailboxNames):
 
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""
-        name = self._names.get(mailbox.to_bytes(4, "big"), txn)
-        entry = None if name is None else self.find(_parsed(name), txn)
-        return entry if entry is not None and entry.id == mailbox else None
+        key = mailbox.to_bytes(4, "big")
+        name, before = self._names.get(key, txn), None
+        while name is not None and name != before:          # else it has been renamed between the two looks
+            entry = self.find(_parsed(name), txn)
+            if entry is not None and entry.id == mailbox:
+                return entry
+            before, name = name, self._names.get(key, txn)
+        return None
+
+    def listed(self, owner: str) -> list[MailboxEntry]:
+        """All mailboxes of `owner`, in order of name, as they were at one moment."""
+        return self.at_one_moment(lambda txn: list(self._scan(_prefix(owner), txn, hold=True)))
+
+    def at_one_moment(self, work: Callable[[Txn], T]) -> T:
+        """The result of `work`, which reads several rows, as they were at one moment: who is renamed meanwhile is there
+        once. It is done again where something has been committed meanwhile, at last in a transaction."""
+        for _ in range(TRIES):
+            before = self.version()
+            result = work(None)
+            if self.version() == before:
+                return result
+        return transact(self.env, work, reads=True)
 
     def some_after(self, name: MailboxName | None, most: int) -> list[MailboxEntry]:
         """The next ones in order of name after that one (None: the first ones): who walks through all of them keeps no
@@ -141,9 +165,10 @@ class MailboxList(MailboxNames):
         return data.decode()
 
     def write(self, entry: MailboxEntry, txn: Txn, *, guarded: bool = True) -> None:
-        """Add the row, or put it in the place of the one with its name. Raises what `guard` raises."""
+        """Add the row, or put it in the place of the one with its name. Raises what `guard` and `settled` raise."""
         if guarded:
             self.guard(entry.name.owner, txn)
+            self.settled(entry.name.owner, txn)
         old = self.find(entry.name, txn)
         self._require_writable(entry, old)
         if old is not None and old.uidvalidity != entry.uidvalidity:
@@ -157,9 +182,10 @@ class MailboxList(MailboxNames):
                 self.noticed(changed)
 
     def remove(self, name: MailboxName, txn: Txn, *, guarded: bool = True) -> bool:
-        """Take the row away; whether it was there. Raises what `guard` raises."""
+        """Take the row away; whether it was there. Raises what `guard` and `settled` raise."""
         if guarded:
             self.guard(name.owner, txn)
+            self.settled(name.owner, txn)
         entry = self.find(name, txn)
         if entry is None:
             return False

@@ -12,20 +12,21 @@ from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
 from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
-from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
+from store.net.authentication import IN_THE_CLEAR, Admitted, Authenticator, Caller, GivenUp, NotOffered
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
 from store.values import Secret
 
+LOGINS = (b"USER", b"PASS", b"AUTH", b"APOP")
 
-class _GivenUp(Exception):
+
+class _GivenUp(GivenUp):
     """The exchange ends without a login; whether the client has broken its rules."""
 
     def __init__(self, reply: bytes, *, malformed: bool = False) -> None:
-        super().__init__()
+        super().__init__(reply.decode("ascii").rstrip().removeprefix("-ERR "), malformed=malformed)
         self.reply = reply
-        self.malformed = malformed
 
 
 @define(eq=False)
@@ -56,9 +57,16 @@ class Login:
         return [*(["USER"] if authenticator.takes_passwords(caller) else []),
                 *([" ".join(("SASL", *mechanisms))] if mechanisms else [])]
 
+    def not_looked_at(self, why: str, name: str = "") -> None:
+        """A login is refused of which the directory is not asked."""
+        Authenticator.of(self._store).not_looked_at(self.caller, why, name)
+
     async def user(self, command: User) -> None:
         """A name, for the password that comes next."""
-        if not Authenticator.of(self._store).takes_passwords(self.caller):
+        authenticator, caller = Authenticator.of(self._store), self.caller
+        if not authenticator.takes_passwords(caller):
+            self.not_looked_at("passwords are not taken without SASL" if caller.passwords else IN_THE_CLEAR,
+                               command.name)
             self._refuse(replies.NEEDS_TLS)
             return
         self.name = command.name                # who is there, and who not, is not told
@@ -68,6 +76,7 @@ class Login:
         """The password of the name that came just before."""
         name, self.name = self.name, None
         if name is None:                        # RFC 1939 §7: only right after USER
+            self.not_looked_at("USER comes first")
             self._refuse(refused("USER comes first"))
             return
         await self._log_in(name, Authenticator.of(self._store).password(self.caller, name, command.password))
@@ -98,7 +107,10 @@ class Login:
             raise _GivenUp(replies.LINE_TOO_LONG, malformed=True) from None
         if line == b"*":                        # RFC 5034 §4
             raise _GivenUp(refused("the exchange was cancelled"))
-        return response(line)
+        try:
+            return response(line)
+        except SyntaxProblem as problem:
+            raise _GivenUp(refused(str(problem)), malformed=True) from None
 
     async def _log_in(self, name: str, login: Awaitable[Admitted]) -> None:
         try:
@@ -113,5 +125,6 @@ class Login:
     def _refused(self, error: StoreError) -> None:
         self._failed += 1
         if self._failed >= self._settings.login_attempts:
+            Authenticator.of(self._store).turned.at_admission("pop", self.caller.peer, "", "too many failed logins")
             raise Farewell(replies.TOO_MANY_LOGINS)
         self._say(refusal(error))

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mboxlist.engine.transact import Commits, Unflushed
 from pop3 import languages, replies, wire
-from pop3.login import Login
+from pop3.login import LOGINS, Login
 from pop3.maildrop import Maildrop, NoMessage
 from pop3.maildropopening import Admission, NotNow
 from pop3.refusals import refusal
@@ -125,10 +125,13 @@ class Session:
             self._refuse(replies.LINE_TOO_LONG)
             return
         name, self._login.name = self._login.name, None
+        verb = b""
         try:
             verb, rest = wire.keyword(line)
             entry = COMMANDS.get(verb)
             if entry is None or not self._offers(verb):
+                if verb == b"APOP":
+                    self._login.not_looked_at("APOP is not offered")
                 self._refuse(replies.UNKNOWN_COMMAND)
                 return
             if self._state not in entry.states:
@@ -136,6 +139,8 @@ class Session:
                 return
             command = entry.parse(rest)
         except SyntaxProblem as problem:
+            if verb in LOGINS and self._state is State.AUTHORIZATION:
+                self._login.not_looked_at(str(problem))
             self._refuse(refused(str(problem)))
             return
         if isinstance(command, wire.Pass):

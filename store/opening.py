@@ -22,6 +22,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive, in_turn, sweep
+from store.mailboxes import namespace
 from store.partition.inuse import listed, write_list
 from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
@@ -143,6 +144,7 @@ class _Opening:
         mailboxes.noticed = lambda entry: writing.note(store, entry)
         users.noticed = lambda user: self._changed(store, user)
         users.domains.noticed = lambda domain: self._changed(store, f"@{domain}")
+        mailboxes.settled = lambda owner, txn: namespace.require_settled(store, owner, txn)
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:

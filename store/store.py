@@ -184,7 +184,7 @@ class Store:
 
     def names(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of one owner, in order of name."""
-        return list(self.mailboxes.below(owner))
+        return self.mailboxes.listed(owner)
 
     # Mailboxes and messages
 

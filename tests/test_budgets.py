@@ -230,10 +230,10 @@ class Budget:
             self.served += 1
             self._busy, self.clock.between, self.clock.weighing = False, between, weighing
 
-    def attack(self, wire, octets, monkeypatch):
+    def attack(self, wire, octets):
         """Have it sent: no turn, and no transaction, is longer than it may be. What the client was told."""
         self.clock.longest = self.clock.largest = 0
-        with transactions_noted(monkeypatch) as changes:
+        with transactions_noted() as changes:
             self.clock.between, self.clock.weighing = self.live, True
             wire.send(octets)
             self.clock.between, self.clock.weighing = lambda: None, False
@@ -277,40 +277,40 @@ def all_as_before(store, name):
 
 
 @pytest.mark.parametrize("name", IMAP, ids=lambda name: name.decode())
-def test_imap(budget, name, monkeypatch):
+def test_imap(budget, name):
     for rest in WORST_IMAP[name]:
         all_as_before(budget.store, name)
         wire = budget.connect("imap")
         if name not in FRESH:
             assert b"a OK" in budget.say(wire, b"LOGIN alice secret\r\na ENABLE QRESYNC\r\na SELECT Large")
         blank = b" " if rest and not rest.startswith(b"\r\n") else b""
-        said = budget.attack(wire, b"x " + name + blank + rest + b"\r\n", monkeypatch)
+        said = budget.attack(wire, b"x " + name + blank + rest + b"\r\n")
         assert b"x OK" in said or name in REFUSED or rest in (LONG, DEEP), said[-200:]
         wire.hang_up()
 
 
 @pytest.mark.parametrize("command", WORST_MESSAGES, ids=range(len(WORST_MESSAGES)))
-def test_imap_on_the_worst_messages(budget, command, monkeypatch):
+def test_imap_on_the_worst_messages(budget, command):
     wire = budget.connect("imap")
     budget.say(wire, b"LOGIN alice secret")
     budget.say(wire, b"SELECT Hostile")
-    assert b"x OK" in budget.attack(wire, b"x " + command + b"\r\n", monkeypatch)
+    assert b"x OK" in budget.attack(wire, b"x " + command + b"\r\n")
 
 
 @pytest.mark.parametrize("name", POP3, ids=lambda name: name.decode())
-def test_pop3(budget, name, monkeypatch):
+def test_pop3(budget, name):
     wire = budget.connect("pop3")
     if name not in POP3_FRESH:
         wire.send(b"USER carol\r\nPASS secret\r\n")
     wire.received()
-    assert budget.attack(wire, b"".join(line + b"\r\n" for line in WORST_POP3[name]), monkeypatch)
+    assert budget.attack(wire, b"".join(line + b"\r\n" for line in WORST_POP3[name]))
     wire.hang_up()
 
 
 @pytest.mark.parametrize("name", LMTP, ids=lambda name: name.decode())
-def test_lmtp(budget, name, monkeypatch):
+def test_lmtp(budget, name):
     wire = budget.connect("lmtp")
     wire.send(b"LHLO relay.example.org\r\n" if name != b"LHLO" else b"")
     wire.received()
-    assert budget.attack(wire, WORST_LMTP[name] + b"\r\n", monkeypatch)
+    assert budget.attack(wire, WORST_LMTP[name] + b"\r\n")
     wire.hang_up()

@@ -10,11 +10,10 @@ from imap.wire import responses
 from imap.wire.commands import State
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
-from imap.wire.responses import BAD
 from store.accounts.mechanisms import MECHANISMS, Malformed
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
-from store.net.authentication import Elsewhere, NotOffered
+from store.net.authentication import IN_THE_CLEAR, Elsewhere, GivenUp, NotOffered
 from store.net.linestates import LineTooLong
 from store.values import Secret
 
@@ -24,6 +23,7 @@ log = logging.getLogger(__name__)
 async def login(session: Session, command: Login) -> Reply:
     """A user name and a password in the clear, or under TLS."""
     if not session.may_log_in:
+        session.authenticator.not_looked_at(session.caller, IN_THE_CLEAR, command.user)
         raise _needs_privacy()
     try:
         admitted = await session.authenticator.password(session.caller, command.user, command.password)
@@ -43,9 +43,11 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
         try:
             response = sasl_response(await session.reading.line())
         except LineTooLong:
-            raise SyntaxProblem("The response is too long") from None
+            raise GivenUp("The response is too long", malformed=True) from None
+        except SyntaxProblem as problem:
+            raise GivenUp(problem.public, malformed=True) from None
         if response is None:
-            raise Refused("Authentication was given up", status=BAD)
+            raise GivenUp("Authentication was given up")
         return response
 
     try:
@@ -55,7 +57,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
         if mechanism in MECHANISMS and not session.caller.passwords:
             raise _needs_privacy() from None
         raise Refused("There is no such authentication mechanism", b"CANNOT") from None
-    except Malformed as problem:
+    except (Malformed, GivenUp) as problem:
         raise SyntaxProblem(str(problem)) from None
     except StoreError as error:
         return _failed(session, error)
@@ -78,6 +80,7 @@ def _failed(session: Session, error: StoreError) -> Reply:
     reply = Reply(text, code(error), responses.NO)
     if session.failed_logins < session.settings.login_attempts:
         return reply
+    session.authenticator.turned.at_admission("imap", session.caller.peer, "", "too many failed logins")
     session.stream.write(responses.bye("Too many failed logins"))
     session.state = State.LOGOUT
     return reply

@@ -77,10 +77,6 @@ class NumberSet:
             raise SyntaxProblem("There is no message of that number")
         return _numbered(ranges)
 
-    def positions_there(self, count: int) -> Indices:
-        """Those of these messages that are in a mailbox of `count`; what is beyond stands for nothing."""
-        return _numbered([(first, min(last, count)) for first, last in self.resolve(count) if first <= count])
-
 
 ALL = NumberSet(((1, STAR),))
 SAVED = NumberSet((), saved=True)

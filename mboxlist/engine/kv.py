@@ -117,6 +117,8 @@ class Env:
         self._log = LogFlush(folder, lambda: self._env.log_stat())     # `_joined` may make another
         self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
+            if untouched:
+                cut_zeros(folder, end_of_log(folder))
             self._open()
         if recover:
             if was_cut(folder, ending, self.log_end()):
@@ -421,25 +423,30 @@ class Env:
         checkpoint.
 
         Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
-        would be overwritten with zeros by the next recovery.
+        would be overwritten with zeros by the next recovery. What has been written beforehand (`LogAhead`) stays: the
+        next start joins the shared memory and recovers nothing, or else cuts it itself.
         """
         for table in self.tables:
             table.close()
         self.tables.clear()
         self._log.close()
-        number, octets = self.log_end() if clean else (0, 0)
+        number, octets = self.log_end() if clean and self._log.ahead is None else (0, 0)
         self._env.close()
         if clean:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
-                newest = self.folder / f"log.{number:010}"
-                if newest.stat().st_size > octets:
-                    handle = privatefiles.open_handle(newest, os.O_WRONLY)
-                    try:
-                        os.ftruncate(handle, octets)
-                    finally:
-                        os.close(handle)
-                drop_unbegun(self.folder)
+                if number:
+                    self._cut_log(number, octets)
                 regions.keep(self.folder)
+
+    def _cut_log(self, number: int, octets: int) -> None:
+        newest = self.folder / f"log.{number:010}"
+        if newest.stat().st_size > octets:
+            handle = privatefiles.open_handle(newest, os.O_WRONLY)
+            try:
+                os.ftruncate(handle, octets)
+            finally:
+                os.close(handle)
+        drop_unbegun(self.folder)
 
 
 class AtRest(Env):

@@ -186,12 +186,14 @@ class LogAhead:
         self._ended = threading.Event()
 
     def fill(self) -> None:
-        """Write the rest of the file in which the log ends. For who is alone in the environment, without a transaction.
-        Raises OSError when a sync fails: then nobody knows what of the log is on disk."""
+        """Write the rest of the file in which the log ends, but for zeros that are there already: after a clean end all
+        are. For who is alone in the environment, without a transaction. Raises OSError when a sync fails: then nobody
+        knows what of the log is on disk."""
         number, octets = self._end()
-        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_WRONLY)
+        handle = privatefiles.open_handle(self._folder / log_name(number), os.O_RDWR)
         try:
             self._write(handle, octets)
+            os.fdatasync(handle)            # recovery may have written zeros that are in memory only
         finally:
             os.close(handle)
 
@@ -237,6 +239,9 @@ class LogAhead:
             return False
         while at < self._size and not self._ended.is_set():
             end = min(self._size, at + SYNCED)
+            if _are_zeros(handle, at, end):
+                at = end
+                continue
             try:
                 while at < end:
                     at += os.pwrite(handle, ZEROS[:end - at], at)
@@ -244,6 +249,15 @@ class LogAhead:
                 break
             os.fdatasync(handle)
         return at >= self._size
+
+
+def _are_zeros(handle: int, at: int, end: int) -> bool:
+    """Whether the file has these octets, zeros all of them, in blocks of its own: not in a hole, nor in blocks that the
+    file system has not written yet, which are as holes to lseek(2)."""
+    try:
+        return os.lseek(handle, at, os.SEEK_HOLE) >= end and os.pread(handle, end - at, at) == bytes(end - at)
+    except OSError:                         # it ends before that
+        return False
 
 
 def log_name(number: int) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 
 # Kinds of what is refused.
 LOGIN = "login"             # what was shown is wrong, or does not do for what is wanted
+INVALID = "invalid"         # nothing to be looked at: no such mechanism, no message of it, a password in the clear
+CANCELLED = "cancelled"     # the client has given it up
 REPEATED = "repeated"       # the same wrong password of the same user, again: no guess
 SLOWED = "slowed"           # too many logins have failed before: nobody has looked at this one
 UNAVAILABLE = "unavailable" # it is not the client's fault

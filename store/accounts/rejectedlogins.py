@@ -28,6 +28,7 @@ WRONG = "wrong name or password"
 AGAIN = "the same wrong password again"
 QUIET = 1.0                 # seconds in which the same limit, hit from the same address, is one line of the log
 MOST_QUIET = 2000           # addresses and limits of which that is known
+LINES = 50                  # within QUIET, of logins that nobody has looked at; what comes then is counted
 
 _KINDS = {Problem.BAD_LOGIN: refusallines.LOGIN, Problem.NOT_AUTHORIZED: refusallines.LOGIN,
           Problem.LIMIT: refusallines.SLOWED}
@@ -42,8 +43,9 @@ class RejectedLogins:
     delivery_log: DeliveryLog
     directory: "BuiltinDirectory"
     clock: Callable[[], float] = time.monotonic
-    _quiet: dict[tuple[str, str, str, str], int] = field(factory=dict, init=False)  # since `_looked`, not yet told of
+    _quiet: dict[tuple[str, str, str, str, str], int] = field(factory=dict, init=False)     # since `_looked`, untold
     _looked: float = field(default=0.0, init=False)
+    _told: int = field(default=0, init=False)
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
     def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False) -> None:
@@ -64,21 +66,36 @@ class RejectedLogins:
 
     def at_admission(self, service: str, peer: str, user: str, why: str) -> None:
         """A connection has been ended by a limit. What crowds hit is one line in a while, with how often it was."""
-        now, key = self.clock(), (service, peer, user, why)
+        self._tell_once(self.clock(), (refusallines.LIMIT, service, peer, user, why))
+        self._note(service, peer, user, Problem.LIMIT, why)
+
+    def not_looked_at(self, service: str, peer: str, user: str, why: str, *, given_up: bool = False) -> None:
+        """A login that the directory is not asked about: it cannot be one, or the client has given it up."""
+        now, kind = self.clock(), refusallines.CANCELLED if given_up else refusallines.INVALID
+        if now - self._looked >= QUIET:
+            self._tell_rest(now)
+        self._told += 1
+        if self._told <= LINES:
+            refusallines.refused(kind, peer, user, service, why)
+        else:
+            self._tell_once(now, (kind, service, peer, user, why))
+        self._note(service, peer, user, Problem.NOT_AUTHORIZED, why)
+
+    def _tell_once(self, now: float, key: tuple[str, str, str, str, str]) -> None:
         if now - self._looked >= QUIET or len(self._quiet) >= MOST_QUIET:
             self._tell_rest(now)
         if key in self._quiet:
             self._quiet[key] += 1
         elif len(self._quiet) < MOST_QUIET:
             self._quiet[key] = 0
-            refusallines.refused(refusallines.LIMIT, peer, user, service, why)
-        self._note(service, peer, user, Problem.LIMIT, why)
+            kind, service, peer, user, why = key
+            refusallines.refused(kind, peer, user, service, why)
 
     def _tell_rest(self, now: float) -> None:
-        quiet, self._quiet, self._looked = self._quiet, {}, now
-        for (service, peer, user, why), times in quiet.items():
+        quiet, self._quiet, self._looked, self._told = self._quiet, {}, now, 0
+        for (kind, service, peer, user, why), times in quiet.items():
             if times:
-                refusallines.refused(refusallines.LIMIT, peer, user, service, why, times)
+                refusallines.refused(kind, peer, user, service, why, times)
 
     def _note(self, service: str, peer: str, user: str, problem: Problem | None, why: str) -> None:
         key = service, peer, user, problem, why

@@ -25,14 +25,14 @@ def look(store: Store) -> Iterator[Finding]:
     Another process may have changes that it has not written yet: beside one, only files that are damaged count, and
     those that contradict the mailbox.
     """
-    files = UserArea(store)
+    files, sound = UserArea(store), list[directoryfile.DirectoryRows]()
     for partition in store.partitions.values():
         for source in files.unlisted(partition):
             yield Finding(f"it is of mailbox {source.head.id}, {source.name}, of which nothing else is left",
                           str(source.path))
         current = is_current(store, partition)
         if current and partition.name in store.writable and not partition.unwritten.users and (
-                what := directoryfile.wrong(store, partition)):
+                what := directoryfile.wrong(store, partition, sound)):
             yield Finding(what, str(partition.folder / "users" / directoryfile.NAME))
         for mailbox, _ in list(partition.all_states()):
             if mailbox not in partition.unwritten.changed:

@@ -15,8 +15,8 @@ NOTHING = "nothing was left to do"
 
 
 def rename(store: Store, operation: Operation) -> str:
-    """The list has all names of a tree changed at once; what is left is which quota roots they are charged to. INBOX
-    stays, and gives the rest of its messages."""
+    """All names of a tree are changed or none (the start undoes what was cut off); what is left is which quota roots
+    they are charged to. INBOX stays, and gives the rest of its messages."""
     old, new = (MailboxName.parse(operation.arguments[name]) for name in ("old", "new"))
     if old.is_inbox():
         return _give_messages(store, old, new, operation)

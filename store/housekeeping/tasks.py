@@ -17,7 +17,7 @@ from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, notices
-from store.mailboxes import copymessages, deletion
+from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.mend import idxfiles, lostfigures
 from store.partitions import volumes
@@ -189,6 +189,7 @@ def every_process(store: Store) -> list[Task]:
     return [Task(TROUBLES_TASK, TROUBLES_INTERVAL, lambda store: ("log",), _look_at_troubles),
             Task("settle", UNFINISHED_INTERVAL, _partitions, _finish),
             Task("copies", UNFINISHED_INTERVAL, copymessages.left, copymessages.undo_left),
+            Task("renames", UNFINISHED_INTERVAL, namespace.left, namespace.undo_left),
             Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
             Task("domains", domainlimits.FRESH, _domains, _refresh_domains),

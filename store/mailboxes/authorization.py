@@ -48,9 +48,13 @@ def knows(store: Store, user: str, entry: MailboxEntry) -> bool:
 def visible(store: Store, user: str) -> Iterator[MailboxEntry]:
     """The mailboxes of others, and public ones, that the user may look up, in order of name."""
     account = store.directory.find(user)
-    names = store.mailboxes.granted.of(acl.identifiers(user, account.groups if account else ()))
-    for name in sorted(names, key=str):
-        entry = store.mailboxes.find(name) if name.owner != user else None
+    identifiers = acl.identifiers(user, account.groups if account else ())
+
+    def granted(txn: Txn) -> list[MailboxEntry | None]:
+        names = sorted(store.mailboxes.granted.of(identifiers, txn), key=str)
+        return [store.mailboxes.find(name, txn) for name in names if name.owner != user]
+
+    for entry in store.mailboxes.at_one_moment(granted):
         if entry is not None and may(store, user, entry, "l"):
             yield entry
 

@@ -174,7 +174,7 @@ def _next_lists(partition: Partition, until: int, after: bytes, most: int) -> li
 
 def last_due(partition: Partition, now: float) -> int:
     """Up to which Unix time the last reference of a message file must have gone for the file to be due."""
-    return min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1)
+    return max(0, min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1))
 
 
 def expunges(partition: Partition, until: int) -> Iterator[Expunges]:

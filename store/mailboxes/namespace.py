@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -13,7 +13,8 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import Failure, Unflushed, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import MailboxName, NameProblem, legal_path, new_name
+from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path, new_name
+from mboxlist.pending import Renaming
 from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAILBOXES = 100             # that one transaction makes: some milliseconds
+RENAMED = 24                # that one transaction renames: about 5 ms
+PAUSE = 0.02                # seconds between two looks whether a tree is still being renamed
 
 
 @frozen
@@ -63,6 +66,7 @@ def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None =
 
     Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT, UNAVAILABLE.
     """
+    wait_until_settled(store, name.owner)
     if store.mailboxes.find(name) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS)
     _require_new_name(name)
@@ -173,8 +177,10 @@ def _recharge(store: Store, place: Partition, name: MailboxName, root: str) -> N
 def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     """Rename a mailbox and all below it. INBOX stays, and gives its messages to the new one (RFC 3501 §6.3.5).
 
-    Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA; PartlyDone when the new
-    one stays, with some of INBOX's messages, or none.
+    Many are renamed some in each transaction, and still all or none of them: see `_rename_some_at_a_time`.
+
+    Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA, BUSY; PartlyDone when the
+    new one stays, with some of INBOX's messages, or none.
     """
     if old.owner != new.owner:
         raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
@@ -195,26 +201,146 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     if new.is_below(old) or new.is_inbox():
         raise StoreError(Problem.BAD_NAME, "A mailbox cannot be renamed to that")
     _require_new_name(new)
-
-    def work(txn: Txn) -> None:
-        top = store.mailboxes.find(old, txn)
-        tree = [*([top] if top else []), *store.mailboxes.below(old.owner, old.path, txn)]
-        if not tree:
-            raise StoreError(Problem.NO_MAILBOX)
-        if store.mailboxes.find(new, txn) is not None:
-            raise StoreError(Problem.MAILBOX_EXISTS)
-        for entry in tree:
-            store.mailboxes.remove(entry.name, txn)
-        for entry in tree:
-            name = _moved(entry.name, old, new)
-            if store.mailboxes.find(name, txn) is not None:
-                raise StoreError(Problem.MAILBOX_EXISTS)
-            store.mailboxes.write(evolve(entry, name=name), txn)
-
+    wait_until_settled(store, old.owner)
     roots.check_rename(store, old, new)
-    transact(store.mailboxes.env, work)
+    if len(_tree(store, old, new)) <= RENAMED:
+        transact(store.mailboxes.env, partial(_rename_at_once, store, old, new))
+    else:
+        _rename_some_at_a_time(store, old, new)
     store.mailboxes.env.flush()
     after_commit(roots.recharge_renamed, store, new.owner)
+
+
+def wait_until_settled(store: Store, owner: str) -> None:
+    """Wait while a tree of the owner's mailboxes is being renamed, which takes less than a second. For a thread. Raises
+    StoreError BUSY."""
+    deadline = time.monotonic() + store.patience
+    while store.mailboxes.renames.is_renaming(owner):
+        if time.monotonic() > deadline:
+            require_settled(store, owner, None)
+        time.sleep(PAUSE)
+
+
+def require_settled(store: Store, owner: str, txn: Txn) -> None:
+    """Raises StoreError BUSY while a tree of the owner's mailboxes is being renamed: no other name changes."""
+    if store.mailboxes.renames.is_renaming(owner, txn):
+        raise StoreError(Problem.BUSY, "Mailboxes are being renamed, try again")
+
+
+def _tree(store: Store, old: MailboxName, new: MailboxName, txn: Txn = None) -> list[MailboxEntry]:
+    """What is to be renamed, parents before their children. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME."""
+    top = store.mailboxes.find(old, txn)
+    tree = [*([top] if top else []), *store.mailboxes.below(old.owner, old.path, txn)]
+    if not tree:
+        raise StoreError(Problem.NO_MAILBOX)
+    taken = {new} if store.mailboxes.find(new, txn) is not None else set[MailboxName]()
+    taken.update(entry.name for entry in store.mailboxes.below(new.owner, new.path, txn))
+    taken -= {entry.name for entry in tree}
+    if new in taken or any(_moved(entry.name, old, new) in taken for entry in tree):
+        raise StoreError(Problem.MAILBOX_EXISTS)
+    return tree
+
+
+def _rename_at_once(store: Store, old: MailboxName, new: MailboxName, txn: Txn) -> None:
+    tree = _tree(store, old, new, txn)
+    for entry in tree:
+        store.mailboxes.remove(entry.name, txn)
+    for entry in tree:
+        store.mailboxes.write(evolve(entry, name=_moved(entry.name, old, new)), txn)
+
+
+def _rename_some_at_a_time(store: Store, old: MailboxName, new: MailboxName) -> None:
+    """Each of some transactions renames some, so that nobody waits long for a page. Which tree it is is on record from
+    before the first to the last one: meanwhile no other name of that owner changes (`require_settled`), and what is cut
+    off, or fails, is undone. What cannot be undone at once is left to housekeeping."""
+    renames = store.mailboxes.renames
+
+    def begin(txn: Txn) -> None:
+        store.mailboxes.guard(old.owner, txn)
+        require_settled(store, old.owner, txn)
+        renames.put(Renaming(old.owner, old.path, new.path), txn)
+
+    with nothing_shown():
+        transact(store.mailboxes.env, begin)
+        try:
+            # those on the way to the new name come first: where that is above the old one, it may be one of theirs
+            tree = sorted(_tree(store, old, new), key=lambda entry: entry.name.path.count(SEPARATOR))
+            ids = tuple(entry.id for entry in tree)
+            transact(store.mailboxes.env, lambda txn: renames.put(Renaming(old.owner, old.path, new.path, ids), txn))
+            for begun in range(0, len(ids), RENAMED):
+                done = min(begun + RENAMED, len(ids))
+                transact(store.mailboxes.env, partial(
+                    _rename_some, store, old, new, ids[begun:done], None if done == len(ids) else done))
+        except BaseException:
+            _undo_or_leave(store, old.owner)
+            raise
+
+
+def _rename_some(store: Store, old: MailboxName, new: MailboxName, some: Iterable[MailboxId], done: int | None,
+                 txn: Txn) -> None:
+    """`done`: how many have their new names then; None: all that are to have them, and the tree is off the record."""
+    listed, renames = store.mailboxes, store.mailboxes.renames
+    listed.guard(old.owner, txn)
+    for mailbox in some:
+        entry = listed.find_id(mailbox, txn)
+        if entry is None or entry.name != old and not entry.name.is_below(old):
+            continue                            # a repair has taken it out of the list, or has named it
+        name = _moved(entry.name, old, new)
+        if listed.find(name, txn) is not None:
+            raise StoreError(Problem.MAILBOX_EXISTS)
+        listed.remove(entry.name, txn, guarded=False)
+        listed.write(evolve(entry, name=name), txn, guarded=False)
+    if done is None:
+        renames.forget(old.owner, txn)
+    else:
+        renames.note_done(old.owner, done, txn)
+
+
+def _undo_or_leave(store: Store, owner: str) -> None:
+    try:
+        _undo_rename(store, owner)
+    except (StoreError, OSError, Failure) as error:
+        store.mailboxes.renames.left.append(owner)
+        log.error("the mailboxes of %s that were being renamed get their names back as soon as that can be done: %s",
+                  owner or "all", error)
+
+
+def _undo_rename(store: Store, owner: str) -> None:
+    """Those mailboxes of a tree that have their new names get their old ones. Raises StoreError, OSError, Failure."""
+    renaming = store.mailboxes.renames.find(owner)
+    if renaming is None:
+        return
+    old, new = MailboxName(owner, renaming.old), MailboxName(owner, renaming.new)
+    left = [MailboxId(mailbox) for mailbox in renaming.mailboxes[:renaming.done]]
+    while True:
+        left, some = left[:-RENAMED], left[:-RENAMED - 1:-1]
+        transact(store.mailboxes.env, partial(_rename_some, store, new, old, some, len(left) or None))
+        if not left:
+            return
+
+
+def undo_renames(store: Store) -> None:
+    """Undo what was cut off with the process that did it. For the one that opens the store first."""
+    for renaming in list(store.mailboxes.renames.all()):
+        log.info("%s of %s was being renamed when it was cut off: %d mailboxes get their names back", renaming.old,
+                 renaming.owner or "all", renaming.done)
+        _undo_or_leave(store, renaming.owner)
+    store.mailboxes.env.flush()
+
+
+def left(store: Store) -> list[str]:
+    """Whose mailboxes this process has still to give their names back. For housekeeping."""
+    return [] if store.read_only else list(store.mailboxes.renames.left)
+
+
+@problems()
+def undo_left(store: Store, owner: str) -> int:
+    """Undo one of those that are `left`. Raises StoreError."""
+    _undo_rename(store, owner)
+    store.mailboxes.env.flush()
+    store.mailboxes.renames.left.remove(owner)
+    roots.recharge_renamed(store, owner)
+    return 1
 
 
 def _take_back(store: Store, made: MailboxEntry, refusal: StoreError) -> None:

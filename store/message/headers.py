@@ -229,14 +229,9 @@ _ZONES = {b"EST": -5, b"EDT": -4, b"CST": -6, b"CDT": -5, b"MST": -7, b"MDT": -6
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def sent_date(value: bytes) -> date | None:
-    """The day of a Date field in its own zone (RFC 5322 §3.3, years also as in §4.3); None: not a date."""
-    found = sent(value)
-    return date.fromordinal(found[0] + _EPOCH) if found is not None else None
-
-
 def sent(value: bytes) -> tuple[int, int] | None:
-    """Of a Date field the day in its own zone, as days since 1970, and the Unix time (RFC 5256 §2.2); None: not a date.
+    """Of a Date field (RFC 5322 §3.3, years also as in §4.3) the day in its own zone, as days since 1970, and the Unix
+    time (RFC 5256 §2.2); None: not a date.
 
     Without a valid time it is midnight, without a valid zone UTC.
     """

@@ -23,6 +23,7 @@ from store.accounts.mechanisms import (
     CheckToken,
     FindKeys,
     FindNamed,
+    Malformed,
     Proved,
     Question,
 )
@@ -48,8 +49,19 @@ LOOK = 1.0                  # seconds after which one that waits looks whether i
 Talk = Callable[[bytes], Awaitable[Secret]]     # says a challenge, and reads the response
 
 
+IN_THE_CLEAR = "passwords are taken only under TLS"
+
+
 class NotOffered(Exception):
     """There is no such mechanism, here and now."""
+
+
+class GivenUp(Exception):
+    """The client has given an exchange up, or (`malformed`) what it has said is no response; the text says so."""
+
+    def __init__(self, text: str, *, malformed: bool = False) -> None:
+        super().__init__(text)
+        self.malformed = malformed
 
 
 class Elsewhere(StoreError):
@@ -197,10 +209,11 @@ class Authenticator:
         """A SASL exchange, from the initial response if there is one.
 
         Raises NotOffered, Malformed, StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE, Elsewhere;
-        ConnectionLost, Stopping; and what `talk` raises.
+        ConnectionLost, Stopping; and what `talk` raises: GivenUp, if the client does not go on.
         """
         offered = self.mechanisms(caller)
         if mechanism not in offered:
+            self.not_looked_at(caller, f"{mechanism} is not offered" if caller.passwords else IN_THE_CLEAR)
             raise NotOffered
         stream = caller.stream
         channel = Channel(stream.secure, stream.certificate_names, stream.channel_binding,
@@ -226,8 +239,19 @@ class Authenticator:
                         step = exchange.send(answer)
             except StopIteration as end:
                 return await attempt.admit(end.value, mechanism)
+            except Malformed as problem:
+                attempt.left_off(str(problem))
+                raise
+            except GivenUp as problem:
+                attempt.left_off(str(problem), given_up=not problem.malformed)
+                raise
             finally:
                 exchange.close()
+
+    def not_looked_at(self, caller: Caller, why: str, name: str = "", *, given_up: bool = False) -> None:
+        """A login, of who calls itself that, is refused of which the directory is not asked."""
+        user = self.store.directory.user_id(name) if name else ""
+        self.turned.not_looked_at(caller.service, caller.peer, user, why, given_up=given_up)
 
     def _place(self, peer: str) -> Place:
         return NOWHERE if peer in self._excluded else Place.of(peer)
@@ -415,6 +439,11 @@ class _Attempt:
         elif turn is not None:
             authenticator.slow.release(turn)
         authenticator.turned.refused(caller.service, caller.peer, self._user, error, again=not guess)
+
+    def left_off(self, why: str, *, given_up: bool = False) -> None:
+        """The exchange has ended before its end. What was refused before has been told."""
+        if not self._refused:
+            self._authenticator.not_looked_at(self._caller, why, self._user, given_up=given_up)
 
     def pass_on(self) -> None:
         """The next one's turn: nobody waits for what a client says."""

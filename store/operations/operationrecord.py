@@ -31,7 +31,7 @@ EVERYTHING = "*"            # in `Operation.holds`: all that operations of the k
 #: Refusals that leave something to be finished: the disk was full, or part of the store could not be had.
 HALF_WAY = frozenset((Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.CORRUPT))
 _LEFT = "the server does what is left as soon as it can: see onecopy status; or run the command again"
-_AGAIN = "what is done stays; run the command again for what is left"
+WHAT_IS_LEFT = "what is done stays; run the command again for what is left"
 _numbers = itertools.count(1)
 
 
@@ -121,6 +121,7 @@ class Begun:
     _stops: bool = False
     _waits: bool = False
     half_way: bool = False          # part of it was refused for now, and is left to the server
+    again: str = WHAT_IS_LEFT             # what is said of a part that is not left to the server
 
     def refused(self, error: BaseException) -> str:
         """A part was refused so: what becomes of it, for people to read; "" for what changes nothing."""
@@ -130,7 +131,7 @@ class Begun:
             return ""
         left = not self._stops or self._waits and problem is Problem.DISK_FULL
         self.half_way = self.half_way or left
-        return _LEFT if left else _AGAIN
+        return _LEFT if left else self.again
 
 
 @contextlib.contextmanager

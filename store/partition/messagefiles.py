@@ -20,15 +20,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.setaside import make_way, stands_in_the_way
 from store.errors import Problem, StoreError, disk_problem
-
-if TYPE_CHECKING:
-    from store.partition.staged import Staged
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +38,12 @@ FEW_FOLDERS = 8             # that are synced one by one; more of them are synce
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Receiving(Protocol):
+    """A message that is being received: a `Staged`."""
+
+    serial: int
+
+
 class MessageFiles:
     """The message files of one partition: `messages/` and `staging/`. `committed` says whether the databases refer to
     the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
@@ -51,7 +54,7 @@ class MessageFiles:
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._placed: deque[int] = deque()
-        self._receiving: set[weakref.ref[Staged]] = set()
+        self._receiving: set[weakref.ref[Receiving]] = set()
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
         self._names = -1                # an open descriptor of `staging/`
@@ -325,7 +328,7 @@ class MessageFiles:
                 except OSError as error:        # readers find it where it is
                     log.error("%s has no place: %s: %s", path, self.path(digest), error.strerror)
 
-    def received(self, staged: "Staged") -> None:
+    def received(self, staged: Receiving) -> None:
         """As long as that object lives its file is not left over."""
         self._receiving.add(weakref.ref(staged, self._receiving.discard))
 

@@ -87,7 +87,7 @@ def _take_in(store: Store, partition: Partition, mailbox: MailboxId) -> Taken:
               for row in item.rows}
     taken = partition.transact(lambda txn: _merge(txn, found[0], left, rows, buried))
     for correction in recount_some(store, partition, [mailbox])[0] + recount_references(partition):
-        log.warning("repaired %s: %s", correction.where, correction.what)
+        log.debug("repaired %s: %s", correction.where, correction.what)
     partition.flush()
     if left.head is not None:
         partition.merged[mailbox] = left.head.written

@@ -10,6 +10,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion
 from store.mailboxes.copymessages import undo_all
+from store.mailboxes.namespace import undo_renames
 from store.partition.partition import Partition
 from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
@@ -25,6 +26,7 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
     It looks at the mailboxes that are on record as pending; `wholly`, or where there may be others, at every one.
     Whether it did that.
     """
+    undo_renames(store)
     pending = store.mailboxes.pending
     wholly = wholly or not pending.is_complete()
     there = list(pending.all())

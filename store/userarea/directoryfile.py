@@ -77,24 +77,26 @@ def newest(folders: Iterable[Path]) -> DirectoryRows:
 def lost_among(store: Store, kept: DirectoryRows) -> dict[str, str]:
     """The rows of users whom the directory has lost: who was removed is on record as removed, and who was renamed has
     the same hash under another name."""
-    there = [store.directory.user(account.user) for account in store.directory.all()]
-    known = {row.account.user for row in there if row is not None}
-    missing = {user: row for user, row in kept.rows.items() if user not in known and store.directory.keeps(user)
-               and user not in kept.gone and store.mailboxes.forgotten.get(user.encode()) is None}
-    hashes = {row.password for row in there if row is not None} if missing else set()
+    missing = {user: row for user, row in kept.rows.items() if user not in kept.gone and store.directory.keeps(user)
+               and store.directory.user(user) is None and store.mailboxes.forgotten.get(user.encode()) is None}
+    hashes = {row.password for account in (store.directory.all() if missing else ())
+              if (row := store.directory.user(account.user)) is not None}
     return {user: row for user, row in missing.items() if User.from_bytes(user, row.encode()).password not in hashes}
 
 
-def wrong(store: Store, partition: Partition) -> str:
+def wrong(store: Store, partition: Partition, sound: list[DirectoryRows]) -> str:
     """What is wrong with the file of a partition that nobody is about to write; "" if nothing, or if it is missing and
-    this process has not written it yet."""
+    this process has not written it yet. Those that are `sound` are not looked at again: each partition has one."""
     there = read(partition.folder)
     if there is None:
         if (partition.folder / "users" / NAME).exists():
             return "what is kept of accounts is damaged"
         return "what is kept of accounts is missing" if partition.unwritten.directory_known else ""
     full = max(len(there.rows), len(there.gone)) >= MOST
-    return "" if full or _all_of(store, there, set()) == there else "what is kept of accounts is not what is so"
+    if full or there in sound or _all_of(store, there, set()) == there:
+        sound.append(there)
+        return ""
+    return "what is kept of accounts is not what is so"
 
 
 def write(store: Store, partition: Partition, *, everything: bool = False) -> None:

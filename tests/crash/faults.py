@@ -241,7 +241,8 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
         wrong += as_answered(operation, recording, found, outcome.answers, again=True)
         if not after_loss:
             wrong += goes_on(store, operation, view(store))
-        wrong += operation.finish(store, recording.views[-1])
+        if operation.finish is not None:
+            wrong += operation.finish(store, recording.views[-1])
     except BaseException:
         wrong = [f"it does not work: {traceback.format_exc(limit=-4)}"]
     finally:

@@ -62,7 +62,7 @@ class Operation:
     alone: bool = False
     tolerated: str = ""             # what `check` may find
     inspect: Callable[[Store, int], list[str]] = lambda store, answers: []
-    finish: Callable[[Store, Picture], list[str]] = lambda store, after: []
+    finish: Callable[[Store, Picture], list[str]] | None = None
     fill: Callable[[Store], None] = fill
     settings: Settings = SETTINGS
 
@@ -452,6 +452,7 @@ OPERATIONS: dict[str, Operation] = {
     "undelete messages": Operation(_undelete_messages, prepare=_prepare_purge),
     "purge mailboxes": Operation(_purge_mailbox, prepare=_prepare_purge_mailbox),
     "rename a tree": Operation(_rename_tree),
+    "rename a tree in slices": Operation(wide.rename_in_slices),
     "rename INBOX": Operation(_rename_inbox, between=_new_name_empty),
     "remove a user": Operation(_remove_user, between=_some_gone),
     "small things": Operation(_small_things),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from attrs import evolve
 
@@ -187,6 +188,22 @@ def move_in_slices(place: Place, answered: Answered) -> None:
                       progress=_flushing(place))
         place.flushed(WORK)
         answered()
+
+
+def rename_in_slices(place: Place, answered: Answered) -> None:
+    """All or none of a tree, one in each transaction, each of which is on disk before the next."""
+    some = namespace._rename_some
+
+    def renamed(*arguments: Any) -> None:
+        place.store.mailboxes.env.flush()
+        some(*arguments)
+
+    at_once, namespace.RENAMED, namespace._rename_some = namespace.RENAMED, 1, renamed
+    try:
+        namespace.rename_mailbox(place.store, ARCHIVE, MailboxName("alice", "Old/Mail"))
+    finally:
+        namespace.RENAMED, namespace._rename_some = at_once, some
+    answered()
 
 
 def some_moved(before: Picture, after: Picture) -> list[Picture]:

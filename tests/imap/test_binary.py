@@ -117,16 +117,10 @@ def test_a_literal_has_no_nul_where_only_the_rest_has_one(place, windows):
     assert [content(one) for one in said] == [data[:500], data[:501], data[500:501], data[501:]]
 
 
-def test_portions_that_follow_each_other_decode_each_octet_once(place, monkeypatch):
+def test_portions_that_follow_each_other_decode_each_octet_once(place):
     """A part of 25 MB fetched in pieces was decoded from its beginning for each piece."""
     data = octets(11, 60_000)
-    read, taken = MessageFile.read, []
-
-    def counted(file, offset, count):
-        taken.append(count)
-        return read(file, offset, count)
-
-    monkeypatch.setattr(MessageFile, "read", counted)
+    taken = place.faults.watch(MessageFile, "read", lambda file, offset, count: count)
     asked = [b"BINARY.PEEK[1]<%d.5000>" % at for at in range(0, 60_000, 5000)]
     answers = ask(place, message(b"application/octet-stream", b"base64", in_base64(data)), *asked)
     assert b"".join(map(content, answers)) == data

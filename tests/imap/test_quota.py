@@ -8,7 +8,7 @@ from tests.support.conversations.scripts import Player, content
 
 
 def test_an_append_that_is_refused_when_it_has_come_begins_no_grace(place):
-    place.patch.setattr("store.quota.roots.fits", lambda *_: True)       # it was below its limit a moment ago
+    place.faults.around(roots, "fits", lambda *_: True)       # it was below its limit a moment ago
     Player(place).play(f"""have: INBOX one; C is logged in
 quota: messages 1
 C: a1 APPEND INBOX {{{len(content('two'))}+}}

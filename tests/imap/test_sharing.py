@@ -5,6 +5,7 @@ import pytest
 from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
 from tests.support.conversations.scripts import Player
+from tests.support.faults.planted import Faults
 
 
 def play(place, script):
@@ -47,20 +48,14 @@ S: a1 OK ...
     "C: a1 RENAME user/bob/Nothing user/bob/Team/x\nS: a1 NO [NOPERM] ...",
     "C: a1 RENAME user/bob/Secret user/bob/Team/x\nS: a1 NO [NOPERM] ...",
     "C: a1 LSUB \"\" \"*\"\nS: a1 OK ..."])
-def test_nobody_elses_names_are_walked(place, monkeypatch, script):
+def test_nobody_elses_names_are_walked(place, script):
     """What is answered, and how long that takes, says nothing of how many mailboxes others have."""
     for name in ("Team", "Secret"):
         namespace.create_mailbox(place.store, place.name(f"user/bob/{name}"))
     set_acl(place.store, place.name("user/bob/Team"), "alice", "lrk")
-    below = place.store.mailboxes.below
-
-    def only_own(owner, *arguments, **options):
-        assert owner == "alice"
-        return below(owner, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(place.store.mailboxes, "below", only_own)
-        patch.setattr(place.store.mailboxes, "all", None)
+    with Faults() as planted:
+        planted.fail(place.store.mailboxes, "below", AssertionError, when=lambda owner, *_, **__: owner != "alice")
+        planted.forbid(place.store.mailboxes, "all")
         play(place, script)
 
 

@@ -76,7 +76,7 @@ def conversation(place, texts):
 @pytest.mark.parametrize("conceal", ["clients", "all", "none"])
 def test_nothing_that_is_said_differs(place, conceal):
     """Whether strangers have the content, once or often, with trace fields or without: the octets are the same."""
-    place.patch.setattr(place.store, "settings", evolve(place.store.settings, conceal_sharing=conceal))
+    place.configure(conceal_sharing=conceal)
     texts = [content(f"sharing {number} {conceal}") for number in range(2)]
     alone = conversation(place, texts)
     assert alone.count(b"x OK") > 12 and alone.count(b"[OVERQUOTA]") == 1 and b"APPENDUID V 1:2" in alone
@@ -115,7 +115,7 @@ def test_there_are_no_identifiers_of_content(place):
 @pytest.mark.parametrize(("conceal", "same"), [("clients", True), ("none", False)])
 def test_the_way_through_staging_is_the_same(place, conceal, same):
     """Known content is written, synced and removed by the same steps as new content gets its place."""
-    place.patch.setattr(place.store, "settings", evolve(place.store.settings, conceal_sharing=conceal))
+    place.configure(conceal_sharing=conceal)
     steps = []
     for name in ("sync", "place"):
         place.faults.around(Staged, name, lambda real, staged, name=name: (steps.append(name), real(staged))[1])
@@ -161,7 +161,7 @@ def test_what_the_user_stored_itself_takes_the_short_way(place):
     assert synced() == 0
     clock[0] = 3600.0 + 3599.0
     assert [synced(), synced()] == [1, 0]
-    place.patch.setattr(place.store, "settings", evolve(place.store.settings, purge_delay=0))
+    place.configure(purge_delay=0)
     assert synced() == 1
     wire.hang_up()
 

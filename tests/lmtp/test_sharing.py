@@ -58,16 +58,9 @@ def test_the_quota_of_a_public_mailbox_counts(place):
         b"250 2.1.0", b"552 5.2.2"]
 
 
-def test_a_sender_who_cannot_be_looked_up_is_told_to_come_again(place, monkeypatch):
+def test_a_sender_who_cannot_be_looked_up_is_told_to_come_again(place, faults):
     """The directory may be out of reach after it answered for the recipient; then nobody knows who may post."""
     place.prepare([Step(1, "have", "alice; alice/Shared"), Step(2, "rights", "alice/Shared anyone p")])
-    look_up = hosting.look_up
-
-    async def fails_for_senders(store, address):
-        if address.startswith("bob"):
-            raise StoreError(Problem.UNAVAILABLE)
-        return await look_up(store, address)
-
-    monkeypatch.setattr(hosting, "look_up", fails_for_senders)
+    faults.fail(hosting, "look_up", StoreError(Problem.UNAVAILABLE), when=lambda _, address: address.startswith("bob"))
     assert say(place, b"MAIL FROM:<bob@example.org>", b"RCPT TO:<alice+Shared>", b"RCPT TO:<alice>") == [
         b"250 2.1.0", b"451 4.3.0", b"250 2.1.5"]

@@ -1,6 +1,7 @@
 """One process at a time: who is second is refused at once, or waits for its turn."""
 
 import fcntl
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
@@ -8,6 +9,7 @@ import pytest
 
 from store.errors import Problem, StoreError
 from store.filelock import exclusive, in_turn
+from tests.support.faults.planted import Faults
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -32,10 +34,10 @@ def test_what_the_first_runs_into_is_not_taken_for_the_lock(tmp_path: Path) -> N
         raise BlockingIOError("of its own")
 
 
-def test_in_turn_the_second_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, waits, flock = [], Event(), fcntl.flock
+def test_in_turn_the_second_waits(tmp_path: Path, faults: Faults) -> None:
+    order, waits = [], Event()
 
-    def told(handle: int, how: int) -> None:
+    def told(flock: Callable[[int, int], None], handle: int, how: int) -> None:
         try:
             flock(handle, how | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -50,7 +52,7 @@ def test_in_turn_the_second_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     thread = Thread(target=second)
     with in_turn(tmp_path / "lock"):
-        monkeypatch.setattr(fcntl, "flock", told)
+        faults.around(fcntl, "flock", told)
         thread.start()
         assert waits.wait(60)
         order.append("first")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.store.model.machine import Machine
 from tests.store.model.places import OneProcess, ThreeProcesses
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 

@@ -62,11 +62,11 @@ class Another:
 
 
 @pytest.fixture
-def said(monkeypatch):
+def said(faults):
     """Whose end is waited for; each is let go on when that has been said."""
     found, more = [], threading.Condition()
 
-    def say(rival):
+    def say(_, rival):
         with more:
             found.append(rival)
             more.notify_all()
@@ -76,7 +76,7 @@ def said(monkeypatch):
             assert more.wait_for(lambda: found, 60)
         return found
 
-    monkeypatch.setattr(operationrecord, "_say_whose_end", say)
+    faults.around(operationrecord, "_say_whose_end", say)
     return wait
 
 

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from store.errors import Problem, StoreError
 from store.store import Store
+from tests.support.faults.planted import Faults
 from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
 from tools.cli import options as config
@@ -80,12 +81,11 @@ def test_certificates_of_an_authority(store: Store, tmp_path: Path, authority: A
     calls(store, there, here)
 
 
-def test_too_few_descriptors(store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
-                             ) -> None:
+def test_too_few_descriptors(store: Store, tmp_path: Path, authority: Authority) -> None:
     """Who calls hears it, and is let in when there are more."""
     here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
-    with monkeypatch.context() as short:
-        short.setattr(accepting, "descriptors_for_connections", lambda: 0)
+    with Faults() as short:
+        short.around(accepting, "descriptors_for_connections", lambda _: 0)
         with pytest.raises(StoreError, match="too few descriptors"):
             calls(store, there, here)
     calls(store, there, here)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults.planted import Faults
 from tests.support.processes import wait
 from tools.benchmarks.compare import bars, cyruspeer, dovecotpeer, sidebyside, speedpage, starting
 from tools.benchmarks.compare.ratios import Line, lines, table
@@ -72,14 +73,14 @@ def test_names_are_chosen_or_left_out() -> None:
     assert end.value.code == 2
 
 
-def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
+    faults.around(os, "geteuid", lambda _: 0)
     monkeypatch.setattr(cyruspeer, "PACKAGES", {tmp_path / "imapd": "cyrus-imapd", Path("/bin/sh"): "dash"})
     monkeypatch.setattr(dovecotpeer, "PACKAGES", {tmp_path / "lmtp": "dovecot-lmtpd"})
     with pytest.raises(Failure, match=r"^missing: cyrus-imapd, dovecot-lmtpd \(Debian packages"):
         sidebyside.main([])
     sidebyside.refuse_what_lacks(["onecopy-everything"])
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    faults.around(os, "geteuid", lambda _: 1000)
     with pytest.raises(Failure, match="it must be root"):
         sidebyside.main(["--only", "onecopy-everything"])
 

@@ -29,7 +29,6 @@ from tools.benchmarks.benchclients import Client
 from tools.cli.output import print_json, print_table
 
 QUIET_SECONDS = 5.0
-ATTACK_SECONDS = 60.0           # an attack that takes longer is ended by closing its connection
 ATTACKER, BYSTANDER = 0, 1      # numbers of the users
 BYSTANDERS_MESSAGES = 100
 BEAT_SECONDS = 0.02

@@ -10,7 +10,8 @@ from tools.cli.later import Later
 from tools.commands import spark
 
 ENGINES = ("spark", "local")
-LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
+LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots", "ages", "kinds", "sizes", "messages",
+          "senders", "purge")
 ROWS = 25
 IDLE = 180                  # days
 REPORT = Later("tools.spark.report.reportcommand:report", spark.REQUIRE)
@@ -47,7 +48,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--fleet", nargs="+", default=[], metavar="FACTS", help="of many back ends: the places to which "
                       "each has exported its facts; with what they have in common, what could be freed, and who reads "
                       "nothing")
-    made.add_argument("--rows", type=_days, default=ROWS, metavar="N", help=f"rows of each list of a fleet ({ROWS})")
+    made.add_argument("--rows", type=_days, default=ROWS, metavar="N", help="rows of the largest messages "
+                      f"and senders, and of each list of a fleet ({ROWS})")
     spark.add_options(made)
 
 

@@ -2,7 +2,8 @@
 
 from contextlib import closing
 
-from store.operations.operationrecord import Begun
+from store.errors import StoreError
+from store.operations.operationrecord import WHAT_IS_LEFT, Begun
 from store.partitions import volumes
 from store.store import Store
 from store.usermove.sendmailboxes import MailboxSender
@@ -14,6 +15,9 @@ from tools.commands.partitions import move_owners, progress
 from tools.exits import Failure
 from tools.server.control.backendlink import Place
 from tools.serversettings import Exchange
+
+#: What was sent of the user has been given up, or is removed by the other back end's next start.
+UNDONE = "it is undone, the user is here as before; run the command again"
 
 
 def add(parser: Parsers) -> None:
@@ -67,7 +71,11 @@ def _move(store: Store, users: list[str], to: str, place: Place, operation: Begu
             if row is not None and row.account.host.lower() == to and store.mailboxes.moves.find(user) is None:
                 print(f"{user}: is on {to} already", flush=True)
                 return
-            gone = send(store, user, to, lambda: place.connect(to), lambda so_far: tell(user, so_far))
+            try:
+                gone = send(store, user, to, lambda: place.connect(to), lambda so_far: tell(user, so_far))
+            except StoreError:
+                operation.again = UNDONE if store.mailboxes.moves.find(user) is None else WHAT_IS_LEFT
+                raise
             done = gone.moved
             print(f"{user}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files sent "
                   f"({size(done.octets)}), held for {gone.held:.2f} s", flush=True)

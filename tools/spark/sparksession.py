@@ -37,6 +37,7 @@ if find_spec("pyspark") and find_spec("pyarrow"):       # without them `missing`
     from tools.spark.source.source import register
 
 PACKAGES = ("mboxlist", "store", "tools")       # what workers import; the servers are not among it
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|spark://.+|k8s://.+|yarn")
 LOCAL = "local[*]"
 _EXTRA = re.compile(r"extra == ['\"]spark['\"]")
 _LOGGING = """\
@@ -106,10 +107,15 @@ def _begin(name: str, master: str, settings: Mapping[str, str], level: str, work
 
 
 def _look_for(master: str) -> None:
-    """Whether one of the masters of a standalone cluster is there, since Spark itself waits for a minute.
+    """Whether there is such a master, as far as that can be told at once: Spark itself shows the traceback of a virtual
+    machine, or waits for a minute. Of a standalone cluster one has to answer.
 
     Raises Failure.
     """
+    if _MASTER.fullmatch(master) is None:
+        raise Failure(f"{master} is no master of Spark: local[*], spark://HOST:PORT, yarn or k8s://URL")
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        raise Failure("--master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of YARN's settings")
     addresses = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
     for address in addresses:
         host, _, port = address.rpartition(":")

@@ -4,7 +4,6 @@ from collections import Counter
 
 from store import offload
 from store.errors import Problem, StoreError
-from store.message import mime
 from store.quota import roots
 from store.snapshots import snapshotreader
 from store.snapshots.snapshotreader import SnapshotReader
@@ -92,27 +91,23 @@ S: b8 OK ...
 
 def test_lost_cache_records_are_made_anew_in_a_thread_and_once(place, monkeypatch):
     """A snapshot is not written to, so each reading of it would take the messages apart again."""
-    parsed, inside, run = [], [], offload.run
+    parsed, inside = [], []
 
     class Earlier(snapshotreader.CachedMessage):
         @classmethod
         def from_bytes(cls, data):
             raise ValueError("an earlier version's")
 
-    async def running(store, kind, function, *args, user=""):
+    async def running(run, store, kind, function, *args, user=""):
         inside.append(kind)
         try:
             return await run(store, kind, function, *args)
         finally:
             inside.pop()
 
-    def parse(*given):
-        parsed.append(inside[-1] if inside else "event loop")
-        return mime.parse(*given)
-
     monkeypatch.setattr(snapshotreader, "CachedMessage", Earlier)
-    monkeypatch.setattr(snapshotreader, "parse", parse)
-    monkeypatch.setattr(offload, "run", running)
+    place.faults.before(snapshotreader, "parse", lambda *_: parsed.append(inside[-1] if inside else "event loop"))
+    place.faults.around(offload, "run", running)
     play(place, BEFORE + """
 have: C has selected $one/INBOX
 C: a1 FETCH 1:3 (RFC822.SIZE ENVELOPE)

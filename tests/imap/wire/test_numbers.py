@@ -84,14 +84,6 @@ def test_nothing_is_selected_of_nothing():
     (b"1:*", [0, 1, 2]), (b"*", [2]), (b"3,1", [0, 2]), (b"2:1,2:3", [0, 1, 2]), (b"3:*", [2])])
 def test_sequence_numbers_are_positions(octets, positions):
     assert parse_number_set(octets, 100).positions(3).tolist() == positions
-    assert parse_number_set(octets, 100).positions_there(3).tolist() == positions
-
-
-@pytest.mark.parametrize("octets, count, positions", [
-    (b"4", 3, []), (b"2:4", 3, [1, 2]), (b"4:*", 3, [2]), (b"9:4,1,7:2", 3, [0, 1, 2]), (b"4294967295", 3, []),
-    (b"*", 0, []), (b"1:*", 0, []), (b"1:3,7", 0, [])])
-def test_those_that_are_there(octets, count, positions):
-    assert parse_number_set(octets, 100).positions_there(count).tolist() == positions
 
 
 @pytest.mark.parametrize("octets, count", [(b"4", 3), (b"1:4", 3), (b"4:*", 3), (b"*", 0), (b"1:*", 0), (b"1", 0)])

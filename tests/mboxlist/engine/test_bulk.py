@@ -142,7 +142,7 @@ def test_no_room(tmp_path):
 
 
 @pytest.mark.parametrize(("free", "code"), [(bulk.LEAST - 1, errno.ENOSPC), (bulk.LEAST, errno.EIO)])
-def test_what_fails_where_there_is_hardly_any_room_fails_for_want_of_it(tmp_path, monkeypatch, free, code):
+def test_what_fails_where_there_is_hardly_any_room_fails_for_want_of_it(tmp_path, faults, free, code):
     """Berkeley DB that cannot write a page to have another in memory says that it is memory what it lacks."""
     (tmp_path / "env").mkdir()
     env, _, _ = opened(tmp_path / "env")
@@ -151,7 +151,7 @@ def test_what_fails_where_there_is_hardly_any_room_fails_for_want_of_it(tmp_path
         raise db.DBNoMemoryError(errno.ENOMEM, "unable to allocate space from the buffer cache")
         yield
 
-    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_bavail=free, f_frsize=1))
+    faults.around(os, "statvfs", lambda *_: SimpleNamespace(f_bavail=free, f_frsize=1))
     with Load.begin(env.folder / "a.db", rows) as load, pytest.raises(OSError, match="buffer cache") as found:
         load.end()
     assert found.value.errno == code and not load.file.exists()

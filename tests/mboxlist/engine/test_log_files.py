@@ -13,6 +13,7 @@ from mboxlist.engine.damagemarks import SECTOR, log_files, logs, mark_clean, mis
 from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import LogAhead, log_name
 from mboxlist.engine.transact import transact
+from tests.support.faults.planted import Faults
 from tests.support.faults.recorder import Recorder
 
 SIZE = 256 << 10
@@ -101,9 +102,14 @@ def blocks(log: Path) -> bool:
 
 
 @pytest.fixture
-def ahead(env: Env, monkeypatch: pytest.MonkeyPatch) -> Env:
-    """An environment whose log is written beforehand, each next file in the thread that asks for it."""
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
+def in_this_thread(faults: Faults) -> None:
+    """Each next file of the log is written in the thread that asks for it."""
+    faults.around(LogAhead, "begin", lambda _, ahead: ahead.make_next())
+
+
+@pytest.fixture
+def ahead(env: Env, in_this_thread: None) -> Env:
+    """An environment whose log is written beforehand."""
     env.write_log_ahead(alone=True)
     return env
 
@@ -145,40 +151,90 @@ def test_every_log_file_has_its_blocks_before_it_is_used(ahead: Env, tmp_path: P
 
 
 def test_a_next_log_file_is_no_damage(ahead: Env, tmp_path: Path) -> None:
-    """After a kill, in a copy, and after a clean end, which takes it away."""
+    """After a kill, and in a copy."""
     rows = write(ahead, 0, 40)
     assert killed(ahead, tmp_path / "killed") == rows
     rows |= write(ahead, 40, 200)
     assert killed(ahead, tmp_path / "again") == rows
 
 
-def test_a_clean_end_leaves_no_next_log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
-    privatefiles.make_folder(tmp_path / "env")
-    for _ in range(2):
-        env = Env(tmp_path / "env", cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
-        env.table("one.db", page=4096)
-        env.opened()
+def clean_run(folder: Path, *, ahead: bool, first: int = 0) -> Env:
+    """The environment is opened, used, and left clean; by a server (`ahead`), or by another."""
+    env = Env(folder, cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
+    env.table("one.db", page=4096)
+    env.opened()
+    if ahead:
         env.write_log_ahead(alone=True)
-        write(env, 0, 2)
-        assert len(log_files(tmp_path / "env")) == 2
-        env.checkpoint()
-        env.close(clean=True)
-        mark_clean(tmp_path / "env")
-        assert [path.stat().st_size < 100_000 for path in log_files(tmp_path / "env")] == [True]
+    write(env, first, first + 2)
+    env.checkpoint()
+    env.close(clean=True)
+    mark_clean(folder)
+    return env
 
 
-def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_this_thread")
+def test_a_clean_end_keeps_what_was_written_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults
+                                                       ) -> None:
+    """And the next start writes none of it; who is no server cuts it."""
+    monkeypatch.setattr(kv, "LOG_FILE", SIZE)
+    folder = tmp_path / "env"
+    privatefiles.make_folder(folder)
+    clean_run(folder, ahead=True)
+    zeros: list[int] = []
+    faults.before(os, "pwrite", lambda handle, octets, at: any(octets) or zeros.append(at))
+    for number in (10, 20):
+        clean_run(folder, ahead=True, first=number)
+        assert [path.stat().st_size == SIZE and blocks(path) for path in log_files(folder)] == [True, True]
+    assert not zeros
+    clean_run(folder, ahead=False, first=30)
+    assert [path.stat().st_size < 200_000 for path in log_files(folder)] == [True]
+
+
+@pytest.mark.usefixtures("in_this_thread")
+@pytest.mark.parametrize("lost", ["__db.*", "begun"])
+def test_a_clean_end_whose_shared_memory_is_gone_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              lost: str) -> None:
+    """As after a new start of the machine: Berkeley DB would overwrite the rest of the file."""
+    monkeypatch.setattr(kv, "LOG_FILE", SIZE)
+    folder = tmp_path / "env"
+    privatefiles.make_folder(folder)
+    clean_run(folder, ahead=True)
+    for path in folder.glob(lost):
+        path.unlink()
+    env = Env(folder, cache=1 << 20, locks=2000, recover=True, broken=lambda: None)
+    table = env.table("one.db", page=4096)
+    env.opened()
+    env.write_log_ahead(alone=True)
+    assert len(list(table.scan())) == 2
+    rows = write(env, 10, 200)
+    assert rows.items() <= killed(env, tmp_path / "killed").items()
+    env.close()
+
+
+def test_what_is_no_zero_behind_the_end_is_overwritten(ahead: Env, tmp_path: Path) -> None:
+    """Octets of a log that was longer, which recovery could take for records; and a hole, which has no blocks."""
+    number, end = ahead.log_end()
+    with privatefiles.open_file(tmp_path / log_name(number), "r+b") as file:
+        file.seek(end + 5000)
+        file.write(b"x")
+        file.truncate(SIZE - 100_000)
+        file.truncate(SIZE)
+    assert not blocks(tmp_path / log_name(number))
+    ahead.write_log_ahead(alone=True)
+    octets = privatefiles.read(tmp_path / log_name(number))
+    assert len(octets) == SIZE and not any(octets[end:]) and blocks(tmp_path / log_name(number))
+
+
+def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Faults) -> None:
     """Berkeley DB makes its next file, and the one after it, while zeros are written for it: they are never its."""
-    zeros, rows = LogAhead._write, write(ahead, 0, 100)
+    rows = write(ahead, 0, 100)
 
-    def slowly(self: LogAhead, handle: int, at: int) -> bool:
-        monkeypatch.setattr(LogAhead, "begin", lambda self: None)
+    def meanwhile(*_: object) -> None:
+        faults.around(LogAhead, "begin", lambda *_: None)
         rows.update(write(ahead, 100, 600))
-        return zeros(self, handle, at)
 
     log_files(tmp_path)[-1].unlink()
-    monkeypatch.setattr(LogAhead, "_write", slowly)
+    faults.before(LogAhead, "_write", meanwhile)
     assert ahead._log.ahead is not None
     ahead._log.ahead.make_next()
     assert ahead.log_end()[0] >= 4
@@ -186,8 +242,8 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, monkeypatc
     assert killed(ahead, tmp_path / "killed") == rows
 
 
+@pytest.mark.usefixtures("in_this_thread")
 def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogAhead, "begin", LogAhead.make_next)
     monkeypatch.setattr(logfiles, "LEFT", 1 << 50)
     env.write_log_ahead(alone=True)
     rows = write(env, 0, 300)

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from store.accounts import refusallines
 from store.accounts.refusallines import (
     ADDRESS,
+    CANCELLED,
+    INVALID,
     LIMIT,
     LOGIN,
     PROXY,
@@ -84,7 +86,7 @@ def test_the_form(told):
 
 def test_the_documented_form_is_this_one():
     page = (ROOT / "docs/logging.md").read_text()
-    for kind in (LOGIN, REPEATED, SLOWED, UNAVAILABLE, PROXY, RIGHT, ADDRESS, LIMIT):
+    for kind in (LOGIN, INVALID, CANCELLED, REPEATED, SLOWED, UNAVAILABLE, PROXY, RIGHT, ADDRESS, LIMIT):
         assert f"| `{kind}` |" in page
     examples = re.findall(r"^    \S+ \d+ WARNING refused: (.*)$", page, re.MULTILINE)
     assert examples and all(FORM.fullmatch(line) for line in examples)
@@ -124,18 +126,20 @@ def test_fail2ban_finds_those_and_no_other(told, tmp_path):
         refused(LOGIN, f"192.0.2.{number + 1}", name, "imap", WRONG)
         refused(SLOWED, "198.51.100.1", name, "imap", name)
         refused(REPEATED, "198.51.100.2", name, "imap", AGAIN)
+        refused(CANCELLED, "198.51.100.7", name, "imap", name)
         refused(UNAVAILABLE, "198.51.100.3", name, "imap", name)
         refused(RIGHT, "198.51.100.4", name, "imap", name)
         refused(ADDRESS, "198.51.100.5", name, "lmtp", name)
         ended("198.51.100.6", name, "imap", {"seconds": 1}, name)
     refused(PROXY, "2001:db8::5", "", "any", FORGED)
     refused(LIMIT, "203.0.113.1", "", "pop", "Too many connections from your address", 900)
+    refused(INVALID, "203.0.113.2", "alice", "pop", FORGED)
     refused(LOGIN, "local", FORGED, "imap", FORGED)
     logged = [f"mail onecopy[12]: {line}" for line in told.lines]       # as the journal's backend gives them
-    wanted = [f"192.0.2.{number + 1}" for number in range(len(NAMES))] + ["2001:db8::5", "203.0.113.1"]
+    wanted = [f"192.0.2.{number + 1}" for number in range(len(NAMES))] + ["2001:db8::5", "203.0.113.1", "203.0.113.2"]
     assert bans(tmp_path, told.lines) == wanted
     pattern = re.search(r"^failregex = (.*)$", (SHIPPED / "filter.conf").read_text(), re.MULTILINE)[1]
-    pattern = pattern.replace("<kinds>", "login|proxy|limit").replace("<ADDR>", r"(?P<ip>[0-9a-f:.]+)")
+    pattern = pattern.replace("<kinds>", "login|invalid|proxy|limit").replace("<ADDR>", r"(?P<ip>[0-9a-f:.]+)")
     assert [found["ip"] for line in logged if (found := re.search(pattern, line))] == wanted
 
 

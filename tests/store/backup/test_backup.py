@@ -14,6 +14,7 @@ from attrs import evolve
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
+from store.backup import restore
 from store.backup.archive import Archive, Scope
 from store.backup.compression import GZIP, KINDS, NONE, ZSTD
 from store.backup.creation import Form, Making
@@ -27,7 +28,6 @@ from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import make_empty_store, open_store
-from store.partition.partition import Partition
 from store.quota import roots
 from store.store import Store
 from store.userarea.paths import place
@@ -43,13 +43,8 @@ TRACE = b"Return-Path: <sender@example.org>\r\nReceived: by mail.example.org\r\n
 
 
 @pytest.fixture(autouse=True)
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: _contents(place))
-
-
-def _contents(partition: Partition) -> Any:
-    from store.migration.messageimport import Contents
-    return Contents(partition, one_by_one)
+def no_threads(faults: Faults) -> None:
+    faults.around(restore, "Contents", lambda real, partition: real(partition, one_by_one))
 
 
 def text(number: int, octets: int = 0) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
+from store.backup import restore
 from store.backup.archive import Archive, Scope
 from store.backup.creation import Form, Making
 from store.backup.folder import Folder
@@ -23,7 +24,6 @@ from store.check.wholecheck import check
 from store.delivery.batch import one_by_one
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
-from store.migration.messageimport import Contents
 from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
 from store.partition.partition import Partition
@@ -42,9 +42,9 @@ STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Stag
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
     """Many steps, in this thread."""
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
+    faults.around(restore, "Contents", lambda real, partition: real(partition, one_by_one))
     monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
     monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
     monkeypatch.setattr("store.rebuild.liveloader.ROWS_AT_A_TIME", 10)

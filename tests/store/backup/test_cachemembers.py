@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store.backup import cachemembers
+from store.backup import cachemembers, restore
 from store.backup.archive import Archive
 from store.backup.creation import Making, Scope
 from store.backup.restore import Restoring
@@ -14,7 +14,7 @@ from store.check.wholecheck import check
 from store.delivery.batch import one_by_one
 from store.message import mime
 from store.message.cacherecord import CachedMessage, fits
-from store.migration.messageimport import Contents
+from tests.support.faults.planted import Faults
 from tests.support.stores.messages import changed
 from tests.support.stores.stores import deliver, make_store
 
@@ -24,9 +24,9 @@ LONGER = struct.pack("<QQQHBBBBB", 0, 20, 999, 0, 0, 4, 5, 4, 8) + b"TEXTPLAIN7B
 
 
 @pytest.fixture
-def archive(tmp_path, monkeypatch):
+def archive(tmp_path, faults):
     """A function that writes an archive of a store, and gives its path; and the cache records that the store has."""
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
+    faults.around(restore, "Contents", lambda real, partition: real(partition, one_by_one))
     store = make_store(tmp_path / "store")
     for number in range(COUNT):
         deliver(store, b"Subject: number %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX",
@@ -77,9 +77,8 @@ def test_what_comes_back_is_not_parsed(archive, tmp_path, monkeypatch):
 @pytest.mark.parametrize("wrong", ["none", "damaged", "version", "length", "trace", "another"])
 def test_what_is_wrong_is_rendered_again(archive, tmp_path, monkeypatch, wrong):
     write, before = archive
-    real = cachemembers.pack
 
-    def pack(values, digests, traces):
+    def pack(_, values, digests, traces):
         packed = []
         for at, data in enumerate(values):
             if wrong == "another":                          # the record of a message that has another length
@@ -94,9 +93,9 @@ def test_what_is_wrong_is_rendered_again(archive, tmp_path, monkeypatch, wrong):
                 packed.append(struct.pack("<I", len(data) + (1 << 20 if wrong == "damaged" else 0)) + data)
         return b"".join(packed)
 
-    monkeypatch.setattr(cachemembers, "pack", pack)
-    path = write()
-    monkeypatch.setattr(cachemembers, "pack", real)
+    with Faults() as planted:
+        planted.around(cachemembers, "pack", pack)
+        path = write()
     count, found = parsed(monkeypatch, tmp_path, path)
     assert found == before
     assert count == COUNT

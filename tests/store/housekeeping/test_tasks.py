@@ -5,17 +5,20 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 
 from mboxlist import privatefiles
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round, Task, one_process
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.settings import Settings
+from store.users import lifecycle, restorable
 from store.values import Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
+from tools.cli.options import LONGEST_TIME
 
 
 def rounds(task, rate=0):
@@ -295,4 +298,24 @@ def test_another_log_of_that_name_is_not_overwritten(tmp_path):
     assert run(store, "logs").failures == 1
     assert (kept / first).read_bytes() == b"of an earlier store"
     assert first in logs(folder)
+    store.close()
+
+
+def test_delays_that_began_before_there_was_unix_time(tmp_path):
+    """Who wants to keep everything for a hundred years sets that."""
+    longest = {each.name: int(LONGEST_TIME) for each in fields(type(SMALL))
+               if each.metadata.get("type") == "duration"}
+    store = make_store(tmp_path / "store", ["alice", "bob", "carol"], evolve(SMALL, **longest, housekeeping_rate=0))
+    deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX")
+    remove(store, store.entry(MailboxName("alice", "INBOX")), [1])
+    namespace.create_mailbox(store, MailboxName("alice", "Old"))
+    deletion.delete_mailbox(store, MailboxName("alice", "Old"))
+    lifecycle.remove_user(store, "bob")
+    restorable.forget_user(store, "carol")
+    for each in tasks.every_process(store) + one_process(store):
+        round = Round(each, store)
+        finish(round)
+        assert round.status().bad == 0, each.name
+    assert deletion.due_mailboxes(store) == [] and list(lifecycle.due(store)) == []
+    assert check(store) == []
     store.close()

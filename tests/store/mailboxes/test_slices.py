@@ -30,6 +30,7 @@ from store.progress import Abandoned, Progress
 from store.quota import roots
 from store.tables.index import CHUNK
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.slicing import slice_finely
 from tests.support.stores.stores import deliver, make_store
 
@@ -89,25 +90,16 @@ def test_few_are_one_slice_and_so_are_none():
     assert [some.tolist() for some in slices(np.array([], np.uint32), MOVE_UNITS)] == [[]]
 
 
-def test_no_transaction_is_larger_than_a_slice(store, boxes, monkeypatch):
+def test_no_transaction_is_larger_than_a_slice(store, boxes, faults):
     """Of a mailbox so large that each takes several."""
     inbox, archive = boxes
     every = uids(store, inbox)
     while len(every) < 3000:
         every = [*every, *copy_messages(store, inbox, inbox, every[-1000:])]
     written = []
-    rewrite, append = WriteTxn.rewrite, WriteTxn.append
-
-    def rewritten(txn, mailbox, rows, changed, kept=None, **how):
-        written.append((txn, units(rows["uid"][changed], FLAG_UNITS)))
-        rewrite(txn, mailbox, rows, changed, kept, **how)
-
-    def appended(txn, mailbox, rows):
-        written.append((txn, units(rows["uid"], COPY_UNITS)))
-        append(txn, mailbox, rows)
-
-    monkeypatch.setattr(WriteTxn, "rewrite", rewritten)
-    monkeypatch.setattr(WriteTxn, "append", appended)
+    faults.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None, **how: written.append(
+        (txn, units(rows["uid"][changed], FLAG_UNITS))))
+    faults.before(WriteTxn, "append", lambda txn, mailbox, rows: written.append((txn, units(rows["uid"], COPY_UNITS))))
     for work in (lambda: copy_messages(store, inbox, archive, every),
                  lambda: copy_messages(store, archive, inbox, uids(store, archive), remove=True),
                  lambda: change_flags(store, inbox, uids(store, inbox)[::2], FlagAction.ADD, Flags(Flag.DELETED)),
@@ -286,7 +278,7 @@ def test_a_copy_cut_off_with_its_process_is_undone_by_the_next_start(tmp_path, m
     """And what came into the mailbox beside it stays."""
     store = make_store(tmp_path / "store")
     inbox, archive = boxes = made(store)
-    monkeypatch.setattr(copymessages, "undo", lambda *_: None)
+    Faults(monkeypatch).around(copymessages, "undo", lambda *_: None)
 
     def killed():
         deliver(store, b"Subject: new\r\n\r\n", "user/alice/Archive")
@@ -317,7 +309,7 @@ def test_a_copy_that_could_not_be_undone_is_undone_by_housekeeping(tmp_path, mon
         def full(*_):
             raise StoreError(Problem.DISK_FULL)
 
-        monkeypatch.setattr(copymessages, "undo", full)
+        Faults(monkeypatch).before(copymessages, "undo", full)
         cut_off(store, boxes, monkeypatch, full)
         task = next(task for task in tasks.every_process(store) if task.name == "copies")
         item, = task.items(store)

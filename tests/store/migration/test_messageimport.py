@@ -1,7 +1,6 @@
 """Mail that comes from elsewhere is what it was there, once, however often it comes."""
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,10 @@ from store.mailboxes import deletion, namespace, subscribing
 from store.migration.messageimport import Contents, Known, add, lacking, new_rows
 from store.quota import roots
 from store.rebuild.desired import DesiredMailbox, new_mailbox
-from store.rebuild.liveloader import LiveLoader, NewMailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import deliver, reopen, reopen_after_crash
 
 INBOX, FOLDER = MailboxName("alice", "INBOX"), MailboxName("alice", "Old/2019")
@@ -87,23 +87,17 @@ def test_a_uidvalidity_that_the_name_had_never_comes_back(store: Store) -> None:
         deletion.delete_mailbox(store, FOLDER)
 
 
-def test_who_comes_too_late_is_refused_and_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish = LiveLoader._publish
-
-    def published(loader: LiveLoader, every: list[NewMailbox]) -> list[DesiredMailbox]:
-        namespace.create_mailbox(store, FOLDER)
-        return publish(loader, every)
-
-    monkeypatch.setattr(LiveLoader, "_publish", published)
+def test_who_comes_too_late_is_refused_and_leaves_nothing(store: Store, faults: Faults) -> None:
+    faults.before(LiveLoader, "_publish", lambda *_: namespace.create_mailbox(store, FOLDER))
     refused = load(store, new_mailbox(FOLDER, uidvalidity=42), [known(FIRST, 7)], contents(store, FIRST))
     assert [desired.entry.name for desired in refused] == [FOLDER]
     assert octets(store, FOLDER) == {} and roots.quota(store, "alice").messages == 0
     assert store.partitions["primary"].refs.find(digest(FIRST)).references == 0     # type: ignore[union-attr]
 
 
-def test_what_a_crash_cuts_off_is_not_there(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(LiveLoader, "_publish", lambda loader, every: [])
+def test_what_a_crash_cuts_off_is_not_there(store: Store) -> None:
+    with Faults() as planted:
+        planted.around(LiveLoader, "_publish", lambda *_: [])
         load(store, new_mailbox(FOLDER, uidvalidity=42), [known(FIRST, 7)], contents(store, FIRST))
     store.partitions["primary"].flush()
     assert check(store) == []

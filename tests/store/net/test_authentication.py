@@ -319,16 +319,16 @@ def test_nobody_waits_in_line_for_ever(place):
     assert place.authenticator._lines == {}
 
 
-def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
+def test_tokens_from_an_address_that_does_not_count(place, faults):
     """Nothing is known of them: they stand in no line."""
     place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/", oauth_audience="mail")
     asked = []
 
-    async def run(store, kind, work, token):
+    async def run(_, store, kind, work, token):
         asked.append(kind)
         await Deferred()
 
-    monkeypatch.setattr(offload, "run", run)
+    faults.around(offload, "run", run)
     for _ in range(AT_ONCE + 3):
         place.sasl("OAUTHBEARER", b"n,,\1auth=Bearer x\1\1")
     assert asked == ["tokens"] * (AT_ONCE + 3) and place.authenticator._lines == {}

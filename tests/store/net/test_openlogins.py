@@ -358,7 +358,7 @@ def test_all_are_looked_at_when_settings_change(place, monkeypatch):
     wires = [place.connect("imap", user=user) for user in ("alice", "bob", "alice", "bob", "alice")]
     logins = OpenLogins.of(place.store)
     heard = []
-    monkeypatch.setattr(OpenLogin, "hear", lambda login: heard.append(login))
+    place.faults.around(OpenLogin, "hear", lambda _, login: heard.append(login))
     for look in (logins.look_at_all, lambda: place.store.news.hear([changes.account("@example.org")])):
         heard.clear()
         look()
@@ -448,7 +448,7 @@ def test_who_has_no_row_here_is_known_by_what_is_said(place, monkeypatch):
 
 
 @pytest.mark.parametrize("protocol", ["imap", "pop3"])
-def test_nobody_is_woken_where_nothing_has_changed(quiet, monkeypatch, protocol):
+def test_nobody_is_woken_where_nothing_has_changed(quiet, faults, protocol):
     """Issue 24: each minute all sessions of a domain looked at everything, 20,000 in IDLE kept a processor busy."""
     wires = [quiet.connect(protocol) for _ in range(3)]
     if protocol == "imap":
@@ -457,8 +457,8 @@ def test_nobody_is_woken_where_nothing_has_changed(quiet, monkeypatch, protocol)
             wire.send(b"i IDLE\r\n")
             wire.settle()
     woken = []
-    monkeypatch.setattr(OpenLogin, "_answer", lambda login: woken.append(login))
-    monkeypatch.setattr(Selection, "tell", lambda *_, **__: woken.append(protocol))
+    faults.around(OpenLogin, "_answer", lambda _, login: woken.append(login))
+    faults.around(Selection, "tell", lambda *_, **__: woken.append(protocol))
     quiet.store.news.look(quiet.store.news.subscribed())
     quiet.clock.advance(0)
     for wire in wires:

@@ -127,7 +127,7 @@ def test_what_is_heard_of_changes_elsewhere_late_twice_or_not_at_all_changes_no_
     assert view.state.to_bytes() == fresh.state.to_bytes()
 
 
-def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(place, monkeypatch):
+def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(place, faults):
     store, other = place
     entry = store.entry(MailboxName("bob", "INBOX"))
     while len(store.open_mailbox(entry).rows) < 300:
@@ -141,12 +141,10 @@ def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(pl
     store.news.hear([], told)
     read = []
     table = type(store.partition_of(entry).index)
-    plain = table.get
-    monkeypatch.setattr(table, "get", lambda self, key, txn=None: (self.name == "index.db" and read.append(key)) or
-                        plain(self, key, txn))
-    monkeypatch.setattr(table, "scan", lambda *_, **__: pytest.fail("all chunks are read"))
+    faults.before(table, "get", lambda self, key, txn=None: self.name == "index.db" and read.append(key))
+    faults.forbid(table, "scan")        # of all chunks
     view = store.refresh(view)
-    monkeypatch.undo()
+    faults.mend()
     assert read == [chunk_key(entry.id, number) for number in sorted({chunk_number(uid) for uid in uids})]
     assert view.rows.tobytes() == store.open_mailbox(entry).rows.tobytes()
 
@@ -178,19 +176,18 @@ def test_recent_belongs_to_one_session(store):
 
 @pytest.mark.parametrize("what", ["arrive", "flag", "remove"])
 @pytest.mark.parametrize("who", ["this process", "another process"])
-def test_what_several_sessions_look_at_is_read_once(place, monkeypatch, what, who):
+def test_what_several_sessions_look_at_is_read_once(place, faults, what, who):
     """Issue 24: 50 sessions in IDLE on a mailbox read each message that arrived 50 times, a transaction for each."""
     store, other = place
     entry = store.entry(MailboxName("alice", "INBOX"))
     deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX")
     views = [store.open_mailbox(entry) for _ in range(5)]
     act(store if who == "this process" else other, entry, what, int(views[0].rows["uid"][-1]))
-    partition, begun = store.partition_of(entry), []
-    begin = partition.env.begin
-    monkeypatch.setattr(partition.env, "begin", lambda **how: begun.append(1) or begin(**how))
+    partition = store.partition_of(entry)
+    begun = faults.watch(partition.env, "begin", lambda **how: how)
     refreshed = [store.refresh(view) for view in views]
     assert len(begun) <= 1
-    monkeypatch.undo()
+    faults.mend()
     partition.views.forget()
     fresh = store.open_mailbox(entry)
     for old, view in zip(views, refreshed, strict=True):

@@ -23,7 +23,7 @@ from tests.conftest import MEMORY
 from tests.store.quota.quotas import body, fill, make, use
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 # Side by side
 

@@ -152,7 +152,7 @@ def test_an_ext4_that_has_met_an_error(store: Store, tmp_path: Path, monkeypatch
     assert volumestate.is_read_only(store.root) is expected
 
 
-def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store) -> None:
     """Is renamed, removed and had back, while bob, and carol who may read his mail, are refused as they are."""
     for user in ("carol", "dave"):
         firstuse.inbox(store, store.directory.add(user, HASH))
@@ -162,8 +162,8 @@ def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store, monke
     deliver(store, MAIL, "user/dave/INBOX", "user/bob/INBOX")
     store.close()
     copies = readingcopy.make_some(store.root, SMALL.cache, ["second"])
-    with monkeypatch.context() as failing:
-        failing.setattr(readingcopy, "some", lambda root: copies)
+    with Faults() as failing:
+        failing.around(readingcopy, "some", lambda *_: copies)
         reopen(store)
         assert list(store.writable) == ["primary"]
         before = {user: (store.directory.user(user), store.names(user)) for user in ("bob", "carol")}

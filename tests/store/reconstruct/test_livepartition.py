@@ -25,7 +25,7 @@ from tests.store.reconstruct.test_wholestore import uids
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import everything, random_store, unused
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 ALICE = MailboxName("alice", "INBOX")
 

@@ -30,6 +30,7 @@ from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver, make_store
 
+pytestmark = pytest.mark.few_folders
 COUNT = 70                  # messages in alice's INBOX: a whole chunk and the beginning of one
 TRACE = b"Return-Path: <a@example.org>\r\n"
 
@@ -121,7 +122,9 @@ def test_others_go_on_and_housekeeping_repairs(filled, caplog):
     assert filled.partitions["primary"].damaged == {alice(filled).id}
     task, = [task for task in tasks.every_process(filled) if task.name == "repair"]
     assert task.interval <= 5
-    assert Round(task, filled).step() is None
+    whole = Round(task, filled)
+    while whole.step() is not None:         # its slices are times, and this machine may be busy
+        pass
     assert filled.partitions["primary"].damaged == set()
     assert filled.open_mailbox(alice(filled)).rows["digest"][:COUNT].tolist() == before.rows["digest"].tolist()
     assert check(filled) == []

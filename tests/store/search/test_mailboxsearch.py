@@ -35,6 +35,7 @@ from store.search.searchkeys import (
 from store.tables.index import ROW
 from store.tables.state import Mailbox, MailboxState
 from store.values import Flag, Flags, InternalDate
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import deliver, make_store
 
 INBOX = "user/alice/INBOX"
@@ -133,15 +134,10 @@ def test_keys(filled, key, expected):
     (Among(np.array([True, False, True, False])), {1, 3})])
 def test_a_key_that_names_messages_narrows_the_others(filled, monkeypatch, where, there, key, expected):
     """In a mailbox of 1,000,000 the flags of all were looked at for UID SEARCH UID 1:100 UNSEEN, 10 ms."""
-    looked_at, mask = [], mailboxsearch._Index.mask
-
-    def watched(index, asked):
-        if not isinstance(asked, Numbers | Uids | Among):
-            looked_at.append(len(index.mailbox.rows))
-        return mask(index, asked)
-
+    looked_at = []
     monkeypatch.setattr(mailboxsearch, "LARGE", 1)
-    monkeypatch.setattr(mailboxsearch._Index, "mask", watched)
+    Faults(monkeypatch).before(mailboxsearch._Index, "mask", lambda index, asked: isinstance(
+        asked, Numbers | Uids | Among) or looked_at.append(len(index.mailbox.rows)))
     mailbox = filled.open_mailbox(filled.entry(MailboxName.parse(INBOX)))
     assert {at + 1 for at in places(filled, mailbox, And((where, key)), (3, 5)).tolist()} == there & expected
     if there != {1, 3}:                 # these lie too far from each other

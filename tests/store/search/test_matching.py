@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store.mailboxes import namespace
+from store.mailboxes import copymessages, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.message import envelopes, mime
 from store.partition.messagefiles import MessageFiles
@@ -296,9 +296,9 @@ def test_how_far_it_is(store, monkeypatch):
     assert (progress.done, progress.total) == (5, 5)
 
 
-def test_a_copy_that_nobody_waits_for_copies_nothing(store, monkeypatch):
+def test_a_copy_that_nobody_waits_for_copies_nothing(store, faults):
     """Of a move each message is in one of the two."""
-    monkeypatch.setattr("store.mailboxes.copymessages.slices", one_by_one)
+    faults.around(copymessages, "slices", lambda _, *given: one_by_one(*given))
     for number in range(4):
         deliver(store, PLAIN % (b"%d" % number, b"body"), INBOX)
     source, target = mailbox(store).entry, namespace.create_mailbox(store, MailboxName("alice", "RecordBuffers"))

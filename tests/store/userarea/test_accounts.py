@@ -27,7 +27,7 @@ from store.userarea import directoryfile, idxfile, writing
 from store.userarea.paths import place
 from store.userarea.writing import note_user
 from store.users import lifecycle, newuser, restorable
-from store.values import RECONSTRUCT, Secret
+from store.values import RECONSTRUCT, Finding, Secret
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 NAME = MailboxName("alice", INBOX)
@@ -66,20 +66,28 @@ def test_who_can_read_it(tmp_path: Path) -> None:
     store.close()
 
 
+def lose_list(root: Path, how: str, older: Path = Path()) -> list[Finding]:
+    """The list is lost, and what brings it back but for a start is done; what a rebuild of all finds wrong of users."""
+    shutil.rmtree(root / "mboxlist")
+    if how == "list":
+        rebuild_list(root, SMALL)
+    elif how == "all":
+        shutil.rmtree(root / "partitions" / "primary" / "index")
+        return [finding for finding in rebuild(root, SMALL).findings if finding.where.startswith("user")]
+    elif how == "start":
+        (root / "mboxlist").mkdir()
+    else:
+        shutil.copytree(older, root / "mboxlist")
+    return []
+
+
 @pytest.mark.parametrize("how", ["list", "all", "start"])
 def test_they_come_back_when_the_list_is_lost(how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "store"
     store = filled(root)
     before = rows(store)
     store.close()
-    shutil.rmtree(root / "mboxlist")
-    if how == "list":
-        rebuild_list(root, SMALL)
-    elif how == "all":
-        shutil.rmtree(root / "partitions" / "primary" / "index")
-        assert not [finding for finding in rebuild(root, SMALL).findings if finding.where.startswith("user")]
-    else:
-        (root / "mboxlist").mkdir()
+    assert lose_list(root, how) == []
     again = open_store(root, SMALL)
     assert rows(again) == before
     assert again.directory.authenticate("alice", Secret(b"secret of alice")).groups == ("staff",)
@@ -209,16 +217,7 @@ def test_what_no_mailbox_tells_comes_back(how: str, tmp_path: Path) -> None:
     change_all(store)
     before = beside(store)
     store.close()
-    shutil.rmtree(root / "mboxlist")
-    if how == "list":
-        rebuild_list(root, SMALL)
-    elif how == "all":
-        shutil.rmtree(root / "partitions" / "primary" / "index")
-        rebuild(root, SMALL)
-    elif how == "start":
-        (root / "mboxlist").mkdir()
-    else:
-        shutil.copytree(tmp_path / "yesterday", root / "mboxlist")
+    lose_list(root, how, tmp_path / "yesterday")
     store = open_store(root, SMALL)
     assert beside(store) == before and before["forgotten"] == ["bob"]
     assert store.directory.user("bob") is None

@@ -31,6 +31,7 @@ from tests.support.faults.planted import Faults
 from tests.support.stores.movepair import ONE, TWO, Killed, Line, make_two, two_back_ends
 from tests.support.stores.stores import deliver, reopen_after_crash
 
+pytestmark = pytest.mark.few_folders
 INBOX = MailboxName("alice", "INBOX")
 
 

@@ -266,15 +266,9 @@ def test_what_the_store_refuses_is_told(there):
 
 
 @pytest.mark.parametrize(("code", "problem"), [(errno.EIO, "UNAVAILABLE"), (errno.ENOSPC, "DISK_FULL")])
-def test_a_disk_that_fails_is_told_and_ends_nothing(there, monkeypatch, code, problem):
-    failed = []
-
-    def expect(self, mailboxes):
-        if not failed:
-            failed.append(mailboxes)
-            raise OSError(code, "the disk says no")
-
-    monkeypatch.setattr(Arrival, "expect", expect)
+def test_a_disk_that_fails_is_told_and_ends_nothing(there, faults, code, problem):
+    fails = iter((True, False))
+    faults.fail(Arrival, "expect", OSError(code, "the disk says no"), when=lambda *_: next(fails))
     assert [answer.fields.get("error") for answer in converse(there, BEGIN, EXPECT, EXPECT)] == [None, problem, None]
 
 

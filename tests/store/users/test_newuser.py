@@ -23,8 +23,8 @@ def test_few_commits(store) -> None:
     assert store.mailboxes.find(MailboxName("u99", "INBOX")) is not None
 
 
-def test_hashes_are_made_side_by_side(store, monkeypatch) -> None:
-    monkeypatch.setattr(newuser.os, "cpu_count", lambda: 2)
+def test_hashes_are_made_side_by_side(store, faults) -> None:
+    faults.around(newuser.os, "cpu_count", lambda _: 2)
     both = Barrier(2, timeout=60)
 
     def hashed(_: Secret) -> str:

@@ -39,6 +39,7 @@ from store.users import lifecycle
 from store.values import Flags, InternalDate
 from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
+from tests.support.stores import small
 from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH
 from tools.server.tls.contexts import Certificates
@@ -225,6 +226,7 @@ def play_all(store, certificates, names):
 
 
 def main(names):
+    small.few_folders()
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder) / "store"
         make_empty_store(root)

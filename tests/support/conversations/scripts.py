@@ -107,6 +107,10 @@ class Place:
         for partition in self.store.partitions.values():
             self.patch.setattr(partition.vanished, "limit", octets)
 
+    def configure(self, **settings):
+        """Other settings of the store."""
+        self.patch.setattr(self.store, "settings", evolve(self.store.settings, **settings))
+
     def entry(self, path):
         return self.store.entry(self.name(path))
 

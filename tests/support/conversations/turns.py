@@ -17,13 +17,16 @@ from typing import Any
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
 
+from mboxlist.table import MailboxList
 from store.offload import Threads
 from store.partition.transactions import WriteTxn, units
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 
 UNIT = 1e-6                 # seconds of the clock for a call
 EVERY = 50
 WRITTEN = 100               # octets of answers that are as much work as a call
+NAMED = 250                 # units of work, some microseconds less, for a mailbox that gets a name in the list
 PIECES = 20
 
 
@@ -151,20 +154,13 @@ class WorkWire(Wire):
 
 
 @contextmanager
-def transactions_noted(monkeypatch):
-    """A list of the work of each change of records, one after the other: (transaction, units)."""
-    found: list[tuple[WriteTxn, int]] = []
-    rewrite, append = WriteTxn.rewrite, WriteTxn.append
-
-    def rewritten(txn, mailbox, rows, changed, kept=None):
-        found.append((txn, units(rows["uid"][changed], 1)))
-        rewrite(txn, mailbox, rows, changed, kept)
-
-    def appended(txn, mailbox, rows):
-        found.append((txn, units(rows["uid"], 1)))
-        append(txn, mailbox, rows)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WriteTxn, "rewrite", rewritten)
-        patch.setattr(WriteTxn, "append", appended)
+def transactions_noted():
+    """A list of the work of each change of records, or of the list of mailboxes, one after the other: (transaction,
+    units)."""
+    found: list[tuple[Any, int]] = []
+    with Faults() as planted:
+        planted.before(MailboxList, "write", lambda mailboxes, entry, txn, **more: found.append((txn, NAMED)))
+        planted.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None: found.append(
+            (txn, units(rows["uid"][changed], 1))))
+        planted.before(WriteTxn, "append", lambda txn, mailbox, rows: found.append((txn, units(rows["uid"], 1))))
         yield found

@@ -44,11 +44,12 @@ def is_quick(item: pytest.Item) -> bool:
 
 def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
     """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
-    tests are quick, as --quick runs them, and those of a folder that has one store for all. The others have all
-    folders from the beginning, as what is installed."""
+    tests are quick, as --quick runs them, those of a folder that has one store for all, and those that are marked. The
+    others have all folders from the beginning, as what is installed."""
     found = {item.path for item in items if not is_left_out(item.path)}
-    return found - {item.path for item in items if item.path in found and not is_quick(item) and not any(
-        item.path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)}
+    return found - {item.path for item in items if item.path in found and not (
+        is_quick(item) or item.get_closest_marker("few_folders")
+        or any(item.path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED))}
 
 
 @cache

@@ -7,6 +7,7 @@ import numpy as np
 
 from store.mailboxes import copymessages, expunge
 from store.partition import transactions
+from tests.support.faults.planted import Faults
 
 
 def one_by_one(uids, price):
@@ -17,13 +18,13 @@ def one_by_one(uids, price):
 def slice_finely(monkeypatch, between: Callable[[int], None] = lambda number: None):
     """Have COPY, MOVE, STORE and EXPUNGE take one message at a time; `between` is called before each but the first,
     with how many have been done."""
-    def slices(uids, price):
+    def slices(_, uids, price):
         for number, some in enumerate(one_by_one(uids, price)):
             if number:
                 between(number)
             yield some
 
-    def copied(copying, txn, uids, *arguments, **more):
+    def copied(some, copying, txn, uids, *arguments, **more):
         """At its beginning the transaction holds no lock."""
         done[id(copying)] += 1
         if done[id(copying)] > 1:
@@ -31,8 +32,8 @@ def slice_finely(monkeypatch, between: Callable[[int], None] = lambda number: No
         return some(copying, txn, uids, *arguments, **more)
 
     done: Counter[int] = Counter()
-    some = copymessages._Copying.some
-    monkeypatch.setattr(copymessages._Copying, "some", copied)
-    monkeypatch.setattr(copymessages, "slices", one_by_one)
+    planted = Faults(monkeypatch)
+    planted.around(copymessages._Copying, "some", copied)
+    planted.around(copymessages, "slices", lambda _, *given: one_by_one(*given))
     for room in (transactions, expunge):
-        monkeypatch.setattr(room, "slices", slices)
+        planted.around(room, "slices", slices)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from store.opening import make_empty_store
+from tests.support.faults.planted import Faults
 from tools import storeowner
 from tools.cli import program, registry
 from tools.exits import Failure
@@ -57,17 +58,17 @@ sys.addaudithook(_watch)
 
 
 @pytest.fixture
-def touched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def touched(monkeypatch: pytest.MonkeyPatch, faults: Faults) -> Iterator[list[str]]:
     """What the program opens as root, until it becomes the owner of a store."""
     global _watched
 
-    def become(self: Owner) -> None:
-        raise Becoming(self)
+    def become(_: object, owner: Owner) -> None:
+        raise Becoming(owner)
 
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    faults.around(os, "geteuid", lambda _: 0)
     monkeypatch.setattr(Owner, "of", classmethod(lambda cls, folder: OWNER))
-    monkeypatch.setattr(Owner, "become", become)
-    monkeypatch.setattr(Owner, "become_but_read_as_root", become)
+    faults.around(Owner, "become", become)
+    faults.around(Owner, "become_but_read_as_root", become)
     _watched = []
     yield _watched
     _watched = None
@@ -100,24 +101,24 @@ def test_check_becomes_the_owner_before_it_opens_the_store(words: list[str], tou
         program.run(program.parse([*words, "--root", str(tmp_path / "store")]))
 
 
-def test_a_store_of_root_stays_one_of_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+def test_a_store_of_root_stays_one_of_root(monkeypatch: pytest.MonkeyPatch, faults: Faults, tmp_path: Path) -> None:
+    faults.around(os, "geteuid", lambda _: 0)
     monkeypatch.setattr(Owner, "of", classmethod(lambda cls, folder: Owner(0, 0)))
-    monkeypatch.setattr(Owner, "become", lambda self: pytest.fail("root is root"))
+    faults.forbid(Owner, "become")
     storeowner.act(tmp_path, "")
     (tmp_path / "mboxlist").mkdir()
     with pytest.raises(Failure, match="belongs to root, and the server runs as nobody"):
         storeowner.act(tmp_path, "nobody")
 
 
-def test_who_is_refused_hears_as_whom(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                      tmp_path: Path) -> None:
+def test_who_is_refused_hears_as_whom(monkeypatch: pytest.MonkeyPatch, faults: Faults,
+                                      capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def refuse(invocation: object) -> int:
         raise PermissionError(13, "Permission denied", str(tmp_path / "file"))
 
     invocation = program.parse(["stats", "--root", str(tmp_path)])
     invocation.arguments.command = refuse
-    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    faults.around(os, "geteuid", lambda _: 4321)
     for owner, why in ((4321, "this command acts as user 4321, the owner of the store"),
                        (8765, f"{tmp_path} belongs to user 8765: let root or that user do it")):
         monkeypatch.setattr(Owner, "of", classmethod(lambda cls, folder, owner=owner: Owner(owner, 1)))

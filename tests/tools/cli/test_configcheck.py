@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.faults.planted import Faults
 from tests.support.processes.environment import PLAIN
 from tests.support.processes.ports import free_port
 from tests.support.processes.program import Program
@@ -173,17 +174,11 @@ def test_other_hosts_are_asked_only_online(quiet: Program) -> None:
 
 
 @pytest.fixture
-def ports(quiet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def ports(quiet: Program, monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
     """Those below 1024, as the user whom a service runs as would try them; who may write to nothing of root's."""
-    real = socket.socket.bind
-
-    def bind(self: socket.socket, address: tuple[str, int]) -> None:
-        if address[1] < 1024:
-            raise PermissionError(errno.EACCES, "Permission denied")
-        real(self, address)
-
-    monkeypatch.setattr(socket.socket, "bind", bind)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    faults.fail(socket.socket, "bind", PermissionError(errno.EACCES, "Permission denied"),
+                when=lambda _, address: address[1] < 1024)
+    faults.around(os, "geteuid", lambda _: 1000)
     for server, port in (("IMAP", "143"), ("POP3", "110"), ("LMTP", "24")):
         monkeypatch.setenv(f"ONECOPY_{server}_PORT", port)
 
@@ -205,18 +200,17 @@ def test_before_the_first_start(quiet: Program, ports: None, tmp_path: Path) -> 
         assert ("root", True) in found(quiet)
 
 
-def test_a_store_that_cannot_be_made(quiet: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_made(quiet: Program, faults: Faults, tmp_path: Path) -> None:
     quiet.root = tmp_path / "store-to-be"
-    real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and real(path, mode))
+    faults.around(os, "access", lambda real, path, mode: path != tmp_path and real(path, mode))
     assert ("root", True) in found(quiet)
 
 
-def test_root_looks_at_what_another_user_runs(quiet: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_looks_at_what_another_user_runs(quiet: Program, faults: Faults) -> None:
     """A unit of systemd names the user; the configuration need not."""
     os.chown(quiet.root, 12345, 12345)
     assert found(quiet, status=0) == set()
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    faults.around(os, "geteuid", lambda _: 1000)
     assert ("root", True) in found(quiet)
 
 

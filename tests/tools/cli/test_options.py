@@ -27,7 +27,8 @@ def test_sizes(text: str, value: int) -> None:
     assert config.size(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e3", "0x10", "١", "1,5M"])
+@pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e3", "0x10", "١", "1,5M", "8192P", "9223372036854775808",
+                                  "9" * 400 + ".5P"])
 def test_not_sizes(text: str) -> None:
     with pytest.raises(ValueError):
         config.size(text)
@@ -39,7 +40,7 @@ def test_durations(text: str, value: float) -> None:
     assert config.duration(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "m", "-1s", "1y", "1:30", "1m30s"])
+@pytest.mark.parametrize("text", ["", "m", "-1s", "1y", "1:30", "1m30s", "36501d", "9" * 400])
 def test_not_durations(text: str) -> None:
     with pytest.raises(ValueError):
         config.duration(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from store.check import scrub
+from tests.support.faults.planted import Faults
 from tests.support.processes.program import Program
 from tools.cli import program
 
@@ -87,11 +88,11 @@ def test_a_bar_while_a_person_watches(filled: Program) -> None:
     os.close(ours)
 
 
-def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt(filled: Program, faults: Faults, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGINT comes when the fifth folder is done; scrub says where it was, and dies of the signal."""
-    whole, ended = scrub.scrub, []
+    ended = []
 
-    def interrupted(partition, pace, *, stop, **options):          # type: ignore[no-untyped-def]
+    def interrupted(whole, partition, pace, *, stop, **options):          # type: ignore[no-untyped-def]
         for folder in whole(partition, pace, stop=stop, **options):
             yield folder
             if folder.number == 4:
@@ -99,9 +100,9 @@ def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: 
                 assert stop()
                 raise scrub.Stopped
 
-    monkeypatch.setattr(scrub, "scrub", interrupted)
+    faults.around(scrub, "scrub", interrupted)
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(program.os, "kill", lambda pid, number: (
+    faults.around(program.os, "kill", lambda _, pid, number: (
         ended.append(number) if signal.getsignal(number) is signal.SIG_DFL else signal.raise_signal(number)))
     assert program.main(["scrub", "--json", "--root", str(filled.root)]) == 128 + signal.SIGINT
     signal.signal(signal.SIGINT, before)

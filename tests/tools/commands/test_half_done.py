@@ -22,7 +22,7 @@ from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL
 from tools.cli import program
 from tools.cli.invocation import AGAIN
-from tools.commands import partitions, purge, undelete, user_purge
+from tools.commands import partitions, purge, undelete, user_move, user_purge
 from tools.exits import NO_ROOM
 from tools.server.cutcommands import Repeated
 from tools.transfer.importmail import MailImport
@@ -206,4 +206,13 @@ def test_what_comes_through_a_pipe_is_to_be_run_again(onecopy, faults, tmp_path)
     faults.fail(Restoring, "run", StoreError(Problem.DISK_FULL))
     onecopy("restore", "-", octets=(tmp_path / "archive.tar").read_bytes(), status=1)
     assert "what is done stays; run the command again for what is left" in onecopy.error
+    assert operationrecord.under_way(onecopy.root) == ([], [])
+
+
+def test_a_move_to_another_back_end_is_undone(onecopy, faults, monkeypatch):
+    """Nothing of it stays, so nobody has to know of it."""
+    monkeypatch.setattr(user_move, "_place", lambda *_: object())
+    faults.fail(user_move, "send", StoreError(Problem.DISK_FULL))
+    onecopy("user", "move", "alice", "--to", "other.example.org", status=1)
+    assert "it is undone, the user is here as before; run the command again" in onecopy.error
     assert operationrecord.under_way(onecopy.root) == ([], [])

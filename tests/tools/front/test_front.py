@@ -25,6 +25,7 @@ from store.opening import make_empty_store, open_store
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 from tools.exits import Failure
 from tools.front import protocol
 from tools.front.hosts import Hosts, Place, Unknown, parse_hosts, parse_server
@@ -210,8 +211,8 @@ def test_users_without_a_back_end(front: Front) -> None:
     assert admitted(front.ask("carol")) == ("10.0.0.2", "1143")
 
 
-def test_a_back_end_that_nobody_knows(front: Front) -> None:
-    front.patch.setattr(protocol, "resolve", fails)
+def test_a_back_end_that_nobody_knows(front: Front, faults: Faults) -> None:
+    faults.fail(protocol, "resolve", OSError("no such name"))
     answer = front.ask("erin")
     assert answer["Auth-Status"].startswith("[UNAVAILABLE] ") and "Auth-Wait" not in answer
     assert front.ask("erin", "guess")["Auth-Status"] == WRONG
@@ -359,9 +360,9 @@ def test_the_last_attempt_ends_the_connection(front: Front) -> None:
         assert "Auth-Wait" not in front.ask("nobody", "guess", Auth_Login_Attempt=str(attempt))
 
 
-def test_a_password_that_was_right_is_remembered(front: Front) -> None:
+def test_a_password_that_was_right_is_remembered(front: Front, faults: Faults) -> None:
     admitted(front.ask())
-    front.patch.setattr(front.directory, "authenticate", None)
+    faults.forbid(front.directory, "authenticate")
     assert admitted(front.ask()) == ("10.0.0.1", "143")
 
 

@@ -29,6 +29,7 @@ from store.tables.quotatable import DEFAULT, UNLIMITED
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.conftest import MEMORY
+from tests.support.faults.planted import Faults
 from tests.support.stores.messages import make
 from tests.support.stores.stores import HASH, deliver, make_store
 from tools.spark.source.reading import ALL, Wanted, roots, tasks
@@ -132,7 +133,8 @@ def tell(store: Store) -> dict[str, list[dict[str, Any]]]:
             "keywords": list(state.keywords), "records": len(mailbox.rows), "damage": "", "last_login": None,
             "last_read": None,
             "subscriptions": subscribing.subscriptions(store, name.owner) if name.is_inbox() and not when else []})
-        told["references"] += [own | common | reference(mailbox, row) | {"removed": bool(when)} for row in mailbox.rows]
+        of_records = {"removed": bool(when), "special_use": entry.special_use}
+        told["references"] += [own | common | reference(mailbox, row) | of_records for row in mailbox.rows]
         del common["domain"]
         told["rights"] += [
             own | common | {"mailbox": entry.id, "identifier": who.lstrip("-"), "rights": rights,
@@ -210,6 +212,13 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
             with session("tests", request.param if nodes is None else nodes.url, SETTINGS) as made:
                 made.nodes = nodes
                 yield made
+
+
+@pytest.fixture
+def in_session(spark: Any, faults: Faults) -> None:
+    """Commands use the session of these tests."""
+    from tools.spark import sparksession
+    faults.around(sparksession, "session", lambda *_: nullcontext(spark))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

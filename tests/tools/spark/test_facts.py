@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.snapshots import taking
+from tests.support.faults.planted import Faults
 from tests.support.faults.spark_faults import Planter
 from tests.support.stores.messages import make
 from tests.support.stores.stores import deliver
@@ -164,7 +165,7 @@ def test_a_name_or_a_right_alone_is_a_change(copy: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("calls", [1, 4])
-def test_cut_off(copy: Path, tmp_path: Path, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cut_off(copy: Path, tmp_path: Path, calls: int) -> None:
     """Wherever the second export ends, who reads sees the first one whole, until the second is."""
     out = tmp_path / "out"
     exported(copy, out)
@@ -176,15 +177,14 @@ def test_cut_off(copy: Path, tmp_path: Path, calls: int, monkeypatch: pytest.Mon
         store.close()
     left = [calls]
 
-    def cut(*arguments: Any) -> factsexport.Written:
+    def cut(write: Callable[..., factsexport.Written], *arguments: Any) -> factsexport.Written:
         left[0] -= 1
         if left[0] < 0:
             raise OSError("cut off")
         return write(*arguments)
 
-    write = factsexport.write
-    with monkeypatch.context() as patched:
-        patched.setattr(factsexport, "write", cut)
+    with Faults() as planted:
+        planted.around(factsexport, "write", cut)
         with pytest.raises(OSError, match="cut off"):
             exported(copy, out)
     assert {table: in_order(rows(out, table)) for table in FACTS} == first
@@ -200,9 +200,9 @@ def _of_before(out: Path) -> set[str]:
     return {path for path in names(out) if path.split("/")[0] in ("quotas", "volumes", "expunged")}
 
 
-def test_the_first_one_cut_off_is_none(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(FolderDestination, "write", lambda *_: (_ for _ in ()).throw(OSError("full")))
+def test_the_first_one_cut_off_is_none(copy: Path, tmp_path: Path) -> None:
+    with Faults() as planted:
+        planted.fail(FolderDestination, "write", OSError("full"))
         with pytest.raises(OSError, match="full"):
             exported(copy, tmp_path / "out")
     assert names(tmp_path / "out")
@@ -226,6 +226,35 @@ def test_a_folder_of_something_else(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(Failure, match="something else in the folder, such as letter.txt"):
         exported(copy, tmp_path / "out")
     assert os.listdir(tmp_path / "out") == ["letter.txt"]
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["planted before", "planted since"])
+def test_a_link_in_the_folder_is_not_followed(copy: Path, tmp_path: Path, later: bool) -> None:
+    """Somebody else may write to the folder: nothing is written where a link leads."""
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    if later:
+        exported(copy, out)
+        shutil.rmtree(out / "references")
+        manifest = json.loads((out / MANIFEST).read_bytes())
+        (out / MANIFEST).write_text(json.dumps({**manifest, "ranges": {}}))
+    else:
+        out.mkdir()
+    (out / "references").symlink_to(outside)
+    with pytest.raises((Failure, OSError)):
+        exported(copy, out)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/etc/x.parquet", "references/../../x.parquet", "else/x.parquet"])
+def test_a_manifest_that_names_a_file_elsewhere(copy: Path, tmp_path: Path, path: str) -> None:
+    """Another back end has written it."""
+    exported(copy, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
+    manifest["ranges"]["references//x"] = ["", [[path, "references", 1, 1]]]
+    (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(Failure, match=f"{MANIFEST} is damaged"):
+        opened([str(tmp_path / "out")])
 
 
 @pytest.fixture
@@ -278,9 +307,9 @@ def test_a_chunk_that_cannot_be_read(copy: Path, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.usefixtures("quiet_options")
-def test_a_killed_export_leaves_no_snapshot(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_export_leaves_no_snapshot(copy: Path, tmp_path: Path, faults: Faults) -> None:
     """Its snapshot would keep message files from the purge for as long as it is there: the next start removes it."""
-    monkeypatch.setattr(factsexport, "_side_by_side", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    faults.before(factsexport, "_side_by_side", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
     child = os.fork()
     if not child:
         program.main(["facts", "export", str(tmp_path / "out"), "--root", str(copy)])

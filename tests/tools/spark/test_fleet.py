@@ -1,8 +1,11 @@
 """The report of a fleet, from facts: figures to the octet, sharing between back ends, what could be freed, and nothing
 that grows with the fleet in the driver (issue 25, items 2 and 4)."""
 
-import contextlib
+import copy
+import csv
+import io
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,22 +17,26 @@ from store.quota.accounting import sharing
 from store.settings import Settings
 from store.snapshots import taking
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
 from tests.tools.spark.test_report import fill
 from tools.benchmarks.fleetsize import Run, projected
 from tools.cli import program
-from tools.spark import sparksession, summaries
+from tools.spark import engines, sparksession, summaries
 from tools.spark.facts.destinations import FolderDestination
 from tools.spark.facts.factfolders import opened, table_of
 from tools.spark.facts.factsexport import export
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.generate.factsgenerator import Fleet, generate
-from tools.spark.report import bysize, fleetjob, fleetlocal
+from tools.spark.report import fleetjob, fleetlocal
 from tools.spark.report.fleetjob import TITLES
+from tools.spark.report.fleetpage import page
+from tools.spark.sparkcommands import print_csv
 
 WHERE = [LOCAL]
+NASTY = "=1,\"no'thing\\\n<b>é"          # a formula, a separator, quotes, an escape, a line's end and markup
 NOW = datetime.now(UTC) + timedelta(40)
 TERMS = fleetjob.Terms(Settings(default_domain="example.org", default_quota=110), NOW, rows=100)
 
@@ -75,7 +82,7 @@ def test_both_engines_say_the_same_of_invented_facts(spark: Any, tmp_path: Path,
     snapshot = taking.create(store)
     store.close()
     with prepared(snapshot) as folders:
-        export(snapshot, folders, tmp_path / "empty", FolderDestination(tmp_path / "nothing"), name="nothing",
+        export(snapshot, folders, tmp_path / "empty", FolderDestination(tmp_path / "nothing"), name=NASTY,
                domain="example.org", processes=1)
     monkeypatch.setattr(fleetlocal, "RANGE_ROWS", 1500)
     for some in ([*places, str(tmp_path / "nothing")], [str(tmp_path / "nothing")]):
@@ -163,20 +170,19 @@ def test_when_a_partition_is_full() -> None:
     assert [(row["growth"], row["full_on"]) for row in now["partitions"]] == [(100, "2026-01-21"), (None, None)]
 
 
+@pytest.mark.usefixtures("in_session")
 @pytest.mark.parametrize("engine", ["spark", "local"])
-def test_the_command(engine: str, spark: Any, back_ends: dict[str, Any], tmp_path: Path,
-                     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
+                     faults: Faults, capsys: pytest.CaptureFixture[str]) -> None:
     """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     counted: list[int] = []
-    table = summaries.table
 
-    def watched(frame: Any, most: int = summaries.ROWS) -> Any:
-        found = table(frame, most)
+    def watched(table: Any, *arguments: Any) -> Any:
+        found = table(*arguments)
         counted.append(found.num_rows)
         return found
 
-    monkeypatch.setattr(summaries, "table", watched)
+    faults.around(summaries, "table", watched)
     words = ["quota", "report", "--fleet", *back_ends["facts"], "--rows", "2", "--root", str(tmp_path), "--engine",
              engine]
     assert program.main([*words, "--json", "--parquet", str(tmp_path / "out"), "--html",
@@ -196,14 +202,49 @@ def test_the_command(engine: str, spark: Any, back_ends: dict[str, Any], tmp_pat
     assert all(title in out for name, title in TITLES.items() if made[name])
 
 
-def test_few_records_need_no_spark(back_ends: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
-                                   capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_no_markup_and_no_formula(made: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of users, mailboxes, senders and back ends: what a browser or a spreadsheet would take for its own."""
+    nasty = copy.deepcopy(made)
+    for rows in (nasty["users"], nasty["mailboxes"], nasty["senders"], nasty["domains"], nasty["moves"]):
+        for row in rows:
+            row |= {name: NASTY for name in row.keys() & {"user", "mailbox", "sender", "domain", "store"}}
+    text = page(nasty)
+    assert "<b>" not in text and "&lt;b&gt;" in text
+    print_csv(nasty["mailboxes"], nasty["mailboxes"][0].keys())
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == len(nasty["mailboxes"]) and {row["mailbox"] for row in rows} == {"'" + NASTY}
+
+
+def test_what_an_export_could_not_read(back_ends: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+                                       ) -> None:
+    """The report says so, for each back end up to ten times, and its exit status is 1: the figures lack it. And a list
+    that is cut off says so."""
+    folder = Path(shutil.copytree(back_ends["facts"][0], tmp_path / "facts"))
+    manifest = json.loads((folder / "facts.json").read_text())
+    manifest["findings"] = [{"range": "mailboxes/primary/00000000", "what": "index chunk cannot be read: 3",
+                             "where": "user/alice/INBOX", "repair": "reconstruct alice"}] * 12
+    (folder / "facts.json").write_text(json.dumps(manifest))
+    words = ["quota", "report", "--fleet", str(folder), "--engine", "local", "--rows", "2"]
+    assert program.main([*words, "--json"]) == 1
+    out, error = capsys.readouterr()
+    made = json.loads(out)
+    assert made["back_ends"][0]["findings"] == 12 and len(made["problems"]) == 11
+    assert made["problems"][0].endswith("user/alice/INBOX: index chunk cannot be read: 3 (repair there: onecopy "
+                                        "reconstruct alice)")
+    assert "2 more could not be read" in error
+    assert program.main([*words, "--csv"]) == 1
+    out, error = capsys.readouterr()
+    assert len(out.splitlines()) == 3 and "these are the first 2 rows" in error
+
+
+def test_few_records_need_no_spark(back_ends: dict[str, Any], faults: Faults, capsys: pytest.CaptureFixture[str]
+                                   ) -> None:
     """The first line says so; a URI is for Spark."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--fleet", *back_ends["facts"]]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (")
-    assert bysize.of_fleet(bysize.FLEET_RECORDS + 1, "local[2]").engine == "spark"
-    assert bysize.of_fleet(3, "yarn").engine == "spark"
+    assert engines.of_fleet(engines.FLEET_RECORDS + 1, "local[2]").engine == "spark"
+    assert engines.of_fleet(3, "yarn").engine == "spark"
     assert program.main(["quota", "report", "--fleet", "s3a://facts/mail1", "--engine", "local"]) == 2
     assert "--engine local reads folders" in capsys.readouterr().err
 
@@ -231,17 +272,17 @@ def test_invented_facts(tmp_path: Path) -> None:
     assert 0 < len(digests[0] & digests[1]) < len(digests[0]) / 10
 
 
-def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-                                 ) -> None:
+def test_the_engine_goes_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: Faults,
+                                 capsys: pytest.CaptureFixture[str]) -> None:
     """A small store needs no Spark, and the first line says so."""
     fill(tmp_path / "store").close()
-    monkeypatch.setattr(sparksession, "session", lambda *_: pytest.fail("Spark was started"))
+    faults.forbid(sparksession, "session")
     assert program.main(["quota", "report", "--root", str(tmp_path / "store"), "--offline"]) == 0
     assert capsys.readouterr().out.startswith("engine: this process (about ")
     where = [str(tmp_path / "store")]
-    monkeypatch.setattr(bysize, "LOCAL_RECORDS", 3)
-    assert bysize.choose(where, "local[2]").why.startswith("engine: Spark (more than 3 records)")
-    assert bysize.choose(where, "yarn").engine == "spark"
+    monkeypatch.setattr(engines, "REPORT_RECORDS", 3)
+    assert engines.of_report(where, "local[2]").why.startswith("engine: Spark (more than 3 records)")
+    assert engines.of_report(where, "yarn").engine == "spark"
 
 
 def test_a_projection_by_hand() -> None:

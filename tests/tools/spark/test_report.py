@@ -1,6 +1,5 @@
 """`onecopy quota report`: against figures by hand, and against `store.accounting`, which reads the databases."""
 
-import contextlib
 import csv
 import io
 import json
@@ -23,18 +22,20 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
-from tools.spark import sparksession
 from tools.spark.generate.generator import Shape, generate
-from tools.spark.report import drift, reportlocal
-from tools.spark.report.reportjob import read
+from tools.spark.report import drift, reportjob, reportlocal
+from tools.spark.report.lists import Against
+from tools.spark.report.reportjob import TooManyMailboxes, read
 from tools.spark.report.totals import Terms, differences, earlier, lost, oddities, report, with_default
 from tools.spark.report.what_if import Left, compared, rules_of
 
 WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
+LISTS = ("mailboxes", "ages", "kinds", "sizes", "messages", "senders", "purge")
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 SETTINGS = Settings(default_domain="example.org", default_quota=110)
 NOW = datetime.now(UTC) + timedelta(40)
+AGAINST = Against(NOW, 5)
 RULES = Left([rules_of(text) for text in (
     "folderpattern: *; messagedays: 0; action: report", "folderpattern: *; messagedays: 0; action: fileinto:Old",
     "folderpattern: user/*/Trash; savedays: 30", "folderpattern: user/*/INBOX; messagesize: 50; messagesizedays: 30",
@@ -82,8 +83,8 @@ def stores(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(spark, stores):
-    """One reading of all three, with what three rules would leave."""
-    return read(spark, list(stores), "example.org", RULES)
+    """One reading of all three, with the lists, and with what three rules would leave."""
+    return read(spark, list(stores), "example.org", RULES, AGAINST)
 
 
 @pytest.fixture
@@ -185,13 +186,29 @@ def alike(one, other):
         assert made == report(own, other, Terms(SETTINGS, NOW)) and made["users"]
         assert differences(made) == []
     assert sorted(lost(one)) == sorted(lost(other)) and sorted(oddities(one)) == sorted(oddities(other))
+    assert one.lists == other.lists and one.lists["ages"] and one.lists["sizes"]
 
 
-def test_one_process_reads_the_same(found, stores):
-    alike(found, reportlocal.read(list(stores), "example.org", RULES))
+def test_one_process_reads_the_same(found, stores, monkeypatch):
+    """Also in ranges of digests."""
+    monkeypatch.setattr(reportlocal, "RANGE_ROWS", 100)
+    alike(found, reportlocal.read(list(stores), "example.org", RULES, AGAINST))
 
 
-def test_one_process_finds_the_same_wrong(spark, tmp_path):
+def test_lists_by_hand(stores):
+    """Saved a moment ago and looked at 40 days later. Files of 131 octets (3 records), 50, 100 (3) and 40, which nobody
+    has; none is in Junk or Trash alone, since that of 100 octets is public, too."""
+    made = reportlocal.read(list(stores)[:1], "example.org", None, AGAINST).lists
+    assert {row["age"] for row in made["ages"]} == {"6 months"}
+    assert {row["kind"]: (row["messages"], row["logical"], row["unread"]) for row in made["ages"]} == {
+        "INBOX": (4, 412, 4), "others": (2, 231, 2), "public": (1, 100, 1)}
+    assert made["sizes"] == [{"size_class": "10 KiB", "files": 4, "file_octets": 321, "messages": 7, "logical": 743}]
+    assert [(row["size"], row["records"], row["holders"]) for row in made["messages"]] == [
+        (131, 3, 2), (100, 3, 3), (50, 1, 1), (40, 0, 0)]
+    assert (made["rubbish"], made["senders"], made["purge"]) == (0, None, None)
+
+
+def test_one_process_finds_the_same_wrong(spark, tmp_path, monkeypatch):
     """Message files that are gone, a message that is only staged, a head that is lost, and a folder that is none."""
     store = fill(tmp_path / "store")
     partition = store.partitions["primary"]
@@ -206,18 +223,20 @@ def test_one_process_finds_the_same_wrong(spark, tmp_path):
     path.write_bytes(b"x" * 1000 + path.read_bytes()[1000:])
     (tmp_path / "lost" / "messages").mkdir(parents=True)
     where = [str(tmp_path / "store"), str(tmp_path / "lost")]
-    one, other = read(spark, where, "example.org", RULES), reportlocal.read(where, "example.org", RULES)
+    one = read(spark, where, "example.org", RULES, AGAINST)
+    other = reportlocal.read(where, "example.org", RULES, AGAINST)
     alike(one, other)
     assert lost(one) and any("could not be read" in line for line in lost(one)) and oddities(one)
+    monkeypatch.setattr(reportjob, "MAILBOXES", 3)      # no more rows than that come into the driver
+    with pytest.raises(TooManyMailboxes, match="--fleet"):
+        read(spark, where, "example.org")
 
 
 # The command
 
 @pytest.fixture
-def command(spark, monkeypatch, capsys):
+def command(in_session, capsys):
     """Runs `onecopy quota report` in the session of these tests."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
-
     def run(*words, status=0):
         assert program.main(["quota", "report", "--engine", "spark", *map(str, words)]) == status
         return capsys.readouterr()
@@ -225,7 +244,7 @@ def command(spark, monkeypatch, capsys):
     return run
 
 
-def test_an_open_store(command, tmp_path):
+def test_an_open_store(command, tmp_path, capsys):
     """Counters that are wrong are told, corrected, and right the next time; who is nearly full gets a notice; a page
     and Parquet files are written, and the next report tells the growth."""
     store = fill(tmp_path / "store")
@@ -244,6 +263,12 @@ def test_an_open_store(command, tmp_path):
     # Messages came a moment ago, whatever their internal date is: only what is large goes.
     assert (first["what_if"]["freed"], first["what_if"]["messages_gone"]) == (131, 3)
     assert (first["what_if"]["over_then"], first["what_if"]["over_no_more"]) == ([], ["alice"])
+    # What only the databases know: all four have no sender, and that of 40 octets waits since a moment ago.
+    assert first["senders"] == [{"sender": "-", "files": 3, "file_octets": 281, "messages": 7, "logical": 743}]
+    assert [row["freed"] for row in first["purge"]] == [0] * 5 and first["totals"]["rubbish"] == 0
+    assert program.main(["quota", "report", "--engine", "local", "--json", *map(str, where[:2])]) == 0
+    local = json.loads(capsys.readouterr().out)
+    assert {name: local[name] for name in LISTS} == {name: first[name] for name in LISTS}
     assert "<svg" in (tmp_path / "page.html").read_text()
 
     store = open_store(tmp_path / "store", SMALL)

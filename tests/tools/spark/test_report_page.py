@@ -18,7 +18,9 @@ LONG = "a.very.long.name.with.many.parts.that.no.phone.can.show.on.one.line@depa
 EVIL = "<script>alert(1)</script>&\"'"
 # Marks that have a length, by hand: nobody is between 90 and 99 per cent; bars of users and domains have two parts.
 CHARTS = {"What sharing saves": 3, "How full quotas are": 5, "Largest users": 20, "Domains": 6,
-          "Fastest growing since 2026-06-01": 10, "Back ends and partitions": 2, "When users last got mail": 6}
+          "Fastest growing since 2026-06-01": 10, "Back ends and partitions": 2, "When users last got mail": 6,
+          "Kinds of folder": 1, "Senders": 1, "Age of messages": 1, "Size of message files": 1,
+          "What a purge delay of so many days would free": 1}
 # Each chart's name and the marks in it: what they are, and their left, width and height in the window.
 DRAWN = """[...document.querySelectorAll("svg.chart")].map(chart => [chart.getAttribute("aria-label").split(".")[0],
     chart.getBoundingClientRect().width, [...chart.querySelectorAll("rect:not(.track):not(.axis)")].map(mark => {
@@ -39,7 +41,11 @@ def everything():
     boxes += [box(LONG, "INBOX", 9, 10**12, fair_share=10**11, file_octets=10**11), box("x@b.org", EVIL, 2, 10**9)]
     limits = [limit(f"user{at:02}", 10**8 + 10**7 * at) for at in range(30)]
     limits += [limit(LONG, 10**12), limit("x@b.org", 9)]
-    found = read(boxes, limits, waiting=10**10)
+    found = evolve(read(boxes, limits, waiting=10**10), lists={
+        "ages": [{"age": "a week", "kind": EVIL, "messages": 3, "logical": 10**9, "unread": 1}],
+        "sizes": [{"size_class": "10 KiB", "files": 9, "file_octets": 10**4, "messages": 9, "logical": 10**4}],
+        "senders": [{"sender": EVIL, "files": 9, "file_octets": 10**9, "messages": 9, "logical": 10**9}],
+        "purge": [{"days": 1, "freed": 10**9, "files": 2}], "messages": [], "rubbish": 0})
     live = Live({"user07": QuotaUse(8 * 10**7, 7, refused=int(NOW.timestamp()) - 60)}, {"user08": (5, 0)},
                 int(NOW.timestamp()))
     report = made(found, evolve(TERMS, settings=evolve(TERMS.settings, default_quota=5 * 10**8)), live)

@@ -1,6 +1,5 @@
 """`onecopy spark`: what it needs, what it says when that is missing, and its commands."""
 
-import contextlib
 import io
 import json
 import os
@@ -97,19 +96,27 @@ def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command
     (["sql", "SELECT 1", "--stores", "/nowhere"], "there is no store in /nowhere"),
     (["sql", "SELECT 1", "--spark", "m=1"], "m=1 is not a setting of Spark, such as spark.executor.memory=4g"),
     (["sql", "SELECT 1", "--master", "spark://127.0.0.1:1"], "there is no Spark master at 127.0.0.1:1"),
+    (["sql", "SELECT 1", "--master", "bogus"],
+     "bogus is no master of Spark: local[*], spark://HOST:PORT, yarn or k8s://URL"),
+    (["sql", "SELECT 1", "--master", "local[x]"],
+     "local[x] is no master of Spark: local[*], spark://HOST:PORT, yarn or k8s://URL"),
+    (["sql", "SELECT 1", "--master", "yarn"],
+     "--master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR, the folder of YARN's settings"),
     (["sql", "SELECT 1", "--limit", "x"],
      "argument --limit: 'x' is not a number (see onecopy spark sql --help)"),
 ])
-def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
+def test_wrong_use_is_said_before_spark_begins(capsys, monkeypatch, place, words, said):
+    """In a line, without the traceback of a virtual machine."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
     assert run(capsys, *words, "--root", place.stores[1]) == (2, "", f"onecopy: {said}\n")
 
 
 # The commands, in the session of these tests
 
 @pytest.fixture
-def command(spark, monkeypatch, capsys, place):
+def command(in_session, capsys, place):
     """Runs `onecopy spark` on both stores."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     return lambda *words: run(capsys, *words, "--stores", ",".join(place.stores))
 
 
@@ -134,9 +141,8 @@ def test_sql(command, place):
 
 
 @pytest.mark.parametrize("spark", [LOCAL], indirect=True)
-def test_facts(spark, monkeypatch, capsys, place, tmp_path):
+def test_facts(spark, in_session, monkeypatch, capsys, place, tmp_path):
     """To a URI they go through Hadoop, the second time what has changed; `sql`, the prompt and `register` read them."""
-    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     for name, value in {"CACHE": "1M", "DISK_RESERVE": "0", "SPECIAL_MAILBOXES": ""}.items():
         monkeypatch.setenv(f"ONECOPY_STORE_{name}", value)
     shutil.copytree(place.stores[1], tmp_path / "copy", symlinks=True)

@@ -87,12 +87,6 @@ class Sample:
             return None
         return self.span.server_cpu / self.operations * 1e6
 
-    def written_per_operation(self) -> float | None:
-        """Bytes the server wrote to disk."""
-        if not self.span or not self.operations:
-            return None
-        return self.span.written / self.operations
-
 
 @define
 class Context:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from mboxlist import privatefiles
-from mboxlist.engine.disk import sync_folder
+from mboxlist.privatefiles import Folder
 
 
 class Destination(Protocol):
@@ -40,36 +39,37 @@ class Destination(Protocol):
 
 @frozen
 class FolderDestination:
-    """A folder of this machine, 0700. Files are made where they belong."""
+    """A folder of this machine, 0700. Files are made where they belong. Others may be able to write to it: no link in
+    it is followed."""
 
     work: Path
 
     def read(self, name: str) -> bytes | None:
         """See Destination."""
         try:
-            return privatefiles.read(self.work / name)
+            with Folder.at(self.work) as folder:
+                return folder.read(name)
         except FileNotFoundError:
             return None
 
     def write(self, name: str, octets: bytes) -> None:
         """See Destination."""
-        privatefiles.make_folder((self.work / name).parent, parents=True, exist_ok=True)
-        with privatefiles.replacing(self.work / name) as file:
-            file.write(octets)
-        sync_folder((self.work / name).parent)
+        with Folder.at(self.work, make=True) as folder:
+            folder.replace(name, octets)
 
     def take(self, name: str) -> None:
         """See Destination."""
 
     def names(self) -> Iterator[str]:
         """See Destination."""
-        for folder, _, files in os.walk(self.work):
-            for name in files:
+        for folder, folders, files in os.walk(self.work):
+            for name in (*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))):
                 yield os.path.relpath(os.path.join(folder, name), self.work)
 
     def remove(self, name: str) -> None:
         """See Destination."""
-        (self.work / name).unlink(missing_ok=True)
+        with Folder.at(self.work) as folder:
+            folder.remove(name)
 
 
 @frozen

@@ -3,7 +3,7 @@
 Whoever reads a folder by itself would also read what an export that was cut off has left, and what the one before had.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ from tools.spark.facts.factsexport import MANIFEST, manifest_of
 @frozen
 class Facts:
     """A whole export: where it is, its back end, the moment that it is of (RFC 3339), rows of each table, its files by
-    table, and the default domain there."""
+    table, the default domain there, and what could not be read."""
 
     place: str
     store: str
@@ -29,6 +29,7 @@ class Facts:
     rows: dict[str, int]
     files: dict[str, list[str]]
     default_domain: str
+    findings: tuple[Mapping[str, str], ...] = ()
 
     @property
     def partitions(self) -> list[str]:
@@ -74,7 +75,8 @@ def _opened(place: str, spark: Any) -> Facts:
             if not is_uri(place) and _octets(Path(top) / path) != size:
                 raise Failure(f"{path} in {place} is missing or cut off: export the facts again")
             files[table].append(f"{top}/{path}")
-    return Facts(place, manifest["store"], manifest["moment"], manifest["rows"], files, manifest["default_domain"])
+    return Facts(place, manifest["store"], manifest["moment"], manifest["rows"], files, manifest["default_domain"],
+                 tuple(manifest.get("findings", ())))
 
 
 def _octets(path: Path) -> int:

@@ -28,6 +28,7 @@ from store.accounts.base import NO_USER_ID
 from store.accounts.builtin import User
 from store.message import envelopes
 from store.message.cacherecord import CachedMessage
+from store.partition.partition import Partition
 from store.partition.serials import META_KEY
 from store.rebuild.salvage import readable
 from store.settings import Settings
@@ -56,7 +57,10 @@ _HEX_DIGITS = 64            # of a digest
 FILE_ROWS = 1 << 16         # message files in a range of digests, about
 _ROW_OCTETS = 100           # of messages.db for each of them, about
 
+_CACHED = 256               # cache records in memory at a time
+
 Row = dict[str, object]
+Cached = Callable[[list[int]], list[bytes | None]]      # the cache records of serials that ascend, as they are stored
 
 
 @frozen
@@ -153,20 +157,9 @@ def _records(part: Range, tables: PartitionTables, entry: MailboxEntry, when: in
 
 def references(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each record of each mailbox."""
-    task = Task("references", part.store, part.partition, "", ())
-    uses: dict[int, str | None] = {}
-
-    def given() -> Iterator[tuple[MailboxEntry, bool, Sequence[str], Rows]]:
-        for tables, entry, when, state in _mailboxes(part):
-            uses[entry.id] = entry.special_use
-            for records in _records(part, tables, entry, when):
-                yield entry, bool(when), state.keywords, records
-
-    form = fact_schema("references")
-    for batch in of_entries(task, given()):
-        ids = batch["mailbox"].dictionary_encode()
-        special = pa.array([uses[mailbox] for mailbox in ids.dictionary.to_pylist()], pa.string()).take(ids.indices)
-        yield pa.RecordBatch.from_arrays([*batch.columns, special], schema=form)
+    return of_entries(Task("references", part.store, part.partition, "", ()), (
+        (entry, bool(when), state.keywords, records) for tables, entry, when, state in _mailboxes(part)
+        for records in _records(part, tables, entry, when)))
 
 
 def mailboxes(part: Range) -> Iterator[pa.RecordBatch]:
@@ -226,31 +219,42 @@ def message_rows(part: Range) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
 
 def messages(part: Range) -> Iterator[pa.RecordBatch]:
     """A row for each message file."""
-    form = fact_schema("messages")
-    for digests, figures in message_rows(part):
-        names = arrays.digests(np.frombuffer(b"".join(digests), "V32"))
-        texts = names.to_pylist()
-        folders = [f"{name[0]}/{name[1:3]}" for name in texts]
-        count = len(texts)
-        columns = {
-            "store": pa.repeat(part.store, count), "partition": pa.repeat(part.partition, count), "digest": names,
-            "folder": pa.array(folders), "octets": arrays.numbers(figures["size"]),
-            "modified": pa.nulls(count, form.field("modified").type), "staged": pa.repeat(False, count),
-            "path": pa.array([f"messages/{folder}/{name}" for folder, name in zip(folders, texts, strict=True)]),
-            "damage": pa.repeat("", count), "sender": pa.array(_senders(part, digests, figures), pa.string()),
-            "unused": arrays.times(np.where(figures["references"] == 0, figures["released"], 0), 0)}
-        yield pa.RecordBatch.from_arrays([columns[name] for name in form.names], schema=form)
-
-
-def _senders(part: Range, digests: Sequence[bytes], figures: NDArray[Any]) -> list[str | None]:
-    """Who wrote each of these messages, as their cache records say."""
     cache = opened_partition(part.folder).cache
+    for digests, figures in message_rows(part):
+        yield _of_messages(part.store, part.partition, digests, figures, lambda serials: cache.pick(
+            [serial.to_bytes(8, "big") for serial in serials]))
+
+
+def messages_of(partition: Partition, store: str) -> Iterator[pa.RecordBatch]:
+    """A row for each message file of a partition that is open."""
+    for digests, figures in partition.refs.all_figures(BATCH_ROWS):
+        yield _of_messages(store, partition.name, digests, figures, partition.serials.stored_cached)
+
+
+def _of_messages(store: str, partition: str, digests: Sequence[bytes], figures: NDArray[Any], cached: Cached
+                 ) -> pa.RecordBatch:
+    form, count = fact_schema("messages"), len(digests)
+    names = arrays.digests(np.frombuffer(b"".join(digests), "V32"))
+    texts = names.to_pylist()
+    folders = [f"{name[0]}/{name[1:3]}" for name in texts]
+    columns = {
+        "store": pa.repeat(store, count), "partition": pa.repeat(partition, count), "digest": names,
+        "folder": pa.array(folders), "octets": arrays.numbers(figures["size"]),
+        "modified": pa.nulls(count, form.field("modified").type), "staged": pa.repeat(False, count),
+        "path": pa.array([f"messages/{folder}/{name}" for folder, name in zip(folders, texts, strict=True)]),
+        "damage": pa.repeat("", count), "sender": pa.array(_senders(cached, digests, figures), pa.string()),
+        "unused": arrays.times(np.where(figures["references"] == 0, figures["released"], 0), 0)}
+    return pa.RecordBatch.from_arrays([columns[name] for name in form.names], schema=form)
+
+
+def _senders(cached: Cached, digests: Sequence[bytes], figures: NDArray[Any]) -> list[str | None]:
+    """Who wrote each of these messages, as their cache records say."""
     order = np.argsort(figures["serial"], kind="stable").tolist()
     serials = figures["serial"].tolist()
     found: list[str | None] = [None] * len(digests)
-    for at in range(0, len(order), 256):
-        some = order[at:at + 256]
-        for place, value in zip(some, cache.pick([serials[place].to_bytes(8, "big") for place in some]), strict=True):
+    for at in range(0, len(order), _CACHED):
+        some = order[at:at + _CACHED]
+        for place, value in zip(some, cached([serials[place] for place in some]), strict=True):
             found[place] = _sender(digests[place], value)
     return found
 

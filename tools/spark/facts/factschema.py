@@ -48,8 +48,6 @@ FACTS: dict[str, tuple[Column, ...]] = {
     "messages": (*TABLES["messages"],
                  Column("sender", TEXT, "address of the first author (RFC 5322 §3.6.2), in lower case, or null"),
                  Column("unused", TIME, "when the last reference went; null when there is one")),
-    "references": (*TABLES["references"],
-                   Column("special_use", TEXT, "special use of the mailbox (RFC 6154), or null")),
     "quotas": (*TABLES["quotas"],
                Column("used_octets", NUMBER, "octets that are charged to the root on this partition"),
                Column("used_messages", NUMBER, "messages that are charged to it")),

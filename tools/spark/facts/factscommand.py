@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -18,6 +17,7 @@ from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json
 from tools.exits import Failure, status
 from tools.spark.facts import factsexport
+from tools.spark.facts.destinations import Destination
 from tools.spark.facts.factfolders import destination, is_uri
 from tools.spark.facts.snapshottables import prepared
 from tools.spark.sparkcommands import session
@@ -32,7 +32,7 @@ def export(invocation: Invocation) -> int:
         with temporary("facts") if is_uri(place) else nullcontext() as work:
             to = destination(place, work or Path(), spark)
             factsexport.read_manifest(to)           # before a snapshot is made for nothing
-            done = _exported(invocation, to)
+            done = export_to(invocation, to, arguments.name, arguments.processes, arguments.snapshot)
     if arguments.json:
         print_json(attrs.asdict(done))
     else:
@@ -44,14 +44,17 @@ def export(invocation: Invocation) -> int:
     return 1 if done.findings else 0
 
 
-def _exported(invocation: Invocation, to: Any) -> factsexport.Exported:
+def export_to(invocation: Invocation, to: Destination, name: str | None = None, processes: int | None = None,
+              snapshot: str | None = None) -> factsexport.Exported:
+    """Export the facts of the store under a name, or that of its host and folder; as they are now, or of a snapshot.
+    Raises Failure."""
     root, settings = invocation.config.root, invocation.config.settings("store", Settings)
-    name = invocation.arguments.name or factsexport.store_name(root)
-    processes = invocation.arguments.processes or max(1, (os.cpu_count() or 1) // 2)
     try:
-        with _snapshot(invocation, settings) as snapshot, prepared(snapshot) as folders:
-            return factsexport.export(snapshot, folders, root, to, name=name, domain=settings.default_domain,
-                                      processes=processes)
+        with (_snapshot(root, settings, snapshot) if snapshot is not None else snapshot_for_now(invocation)
+              ) as taken, prepared(taken) as folders:
+            return factsexport.export(taken, folders, root, to, name=name or factsexport.store_name(root),
+                                      domain=settings.default_domain,
+                                      processes=processes or max(1, (os.cpu_count() or 1) // 2))
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
     except (OSError, DatabaseFailure) as error:
@@ -59,18 +62,19 @@ def _exported(invocation: Invocation, to: Any) -> factsexport.Exported:
 
 
 @contextmanager
-def _snapshot(invocation: Invocation, settings: Settings) -> Iterator[Snapshot]:
-    """The snapshot that is meant, or one that is made for the time being: it is on record, so that a start, or
-    housekeeping, removes what a killed export leaves. The store is open only while it is made: who is killed in an open
-    store takes all others with it."""
-    wanted = invocation.arguments.snapshot
-    if wanted is not None:
-        found = next((each for each in taking.listed(taking.folder(invocation.config.root, settings))
-                      if each.name == wanted), None)
-        if found is None:
-            raise Failure(f"there is no snapshot {wanted}", 1)
-        yield found
-        return
+def _snapshot(root: Path, settings: Settings, wanted: str) -> Iterator[Snapshot]:
+    """The snapshot of that name."""
+    found = next((each for each in taking.listed(taking.folder(root, settings)) if each.name == wanted), None)
+    if found is None:
+        raise Failure(f"there is no snapshot {wanted}", 1)
+    yield found
+
+
+@contextmanager
+def snapshot_for_now(invocation: Invocation) -> Iterator[Snapshot]:
+    """A snapshot that is made for the time being: it is on record, so that a start, or housekeeping, removes what a
+    killed command leaves. The store is open only while it is made: who is killed in an open store takes all others with
+    it. Raises Failure, StoreError, OSError."""
     with ExitStack() as on_record:
         with invocation.store() as store, store.begun("snapshot create", {}, stops=True):
             made = taking.create(store)

@@ -28,6 +28,7 @@ import pyarrow.parquet as parquet
 from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
+from mboxlist.privatefiles import Folder
 from store.snapshots.taking import Snapshot
 from store.values import Finding
 from tools.exits import Failure
@@ -126,6 +127,12 @@ def _ranges(snapshot: Snapshot, folders: Folders, root: Path, name: str) -> Iter
             yield evolve(here, kind="messages", beginning=beginning)
 
 
+def message_ranges(folders: Folders, name: str) -> list[Range]:
+    """The ranges of message files of all partitions."""
+    return [Range("messages", name, folders.mailboxes, partition, folder, beginning=beginning)
+            for partition, folder in sorted(folders.partitions.items()) for beginning in beginnings(folder)]
+
+
 def key_of(part: Range) -> str:
     """What a range is called in the manifest."""
     return f"{part.kind}/{part.partition}/{part.name}"
@@ -174,14 +181,15 @@ def write(folder: Path, item: _Item) -> Written:
         if first is None:
             continue
         path = f"{table}/{quote(part.partition, safe='') or 'all'}/{part.name}.{name or part.moment}.parquet"
-        privatefiles.make_folder((folder / path).parent, parents=True, exist_ok=True)
+        above, last = os.path.split(path)
         rows = 0
-        with privatefiles.replacing(folder / path, f".{os.getpid()}.new") as file, parquet.ParquetWriter(
-                file, fact_schema(table), compression="zstd") as writer:
-            for batch in chain([first], found):
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        made[path] = table, rows, (folder / path).stat().st_size
+        with Folder.at(folder, make=True) as top, top.make(above) as place:
+            with privatefiles.replacing(last, f".{os.getpid()}.new", at=place.handle) as file, parquet.ParquetWriter(
+                    file, fact_schema(table), compression="zstd") as writer:
+                for batch in chain([first], found):
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+            made[path] = table, rows, place.status(last).st_size
     return Written(key_of(part), state, made, True, tuple(part.damaged.values()))
 
 
@@ -217,7 +225,11 @@ def manifest_of(octets: bytes) -> dict[str, Any]:
         found = json.loads(octets)
         if found["format"] != FORMAT:
             raise ValueError
-        found["ranges"], found["store"], found["moment"]
-    except (ValueError, KeyError, TypeError):
+        found["store"], found["moment"]
+        if found["version"] == VERSION and not all(
+                _is_ours(path) and ".." not in path.split("/")
+                for _, files in found["ranges"].values() for path, *_ in files):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Failure(f"{MANIFEST} is damaged, or is not of onecopy") from None
     return {**found, "ranges": found["ranges"] if found["version"] == VERSION else {}}

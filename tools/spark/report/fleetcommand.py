@@ -14,9 +14,10 @@ from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
+from tools.spark import engines
 from tools.spark.engines import LOCAL, SPARK, Choice
 from tools.spark.facts.factfolders import is_uri, opened
-from tools.spark.report import bysize, fleetjob, fleetlocal
+from tools.spark.report import fleetjob, fleetlocal
 from tools.spark.report.fleetjob import back_ends
 from tools.spark.report.fleetviews import OLD_DAYS
 from tools.spark.sparkcommands import print_csv, session
@@ -26,25 +27,32 @@ from tools.spark.sparksession import plain, progress
 def report(invocation: Invocation) -> int:
     """Make the report of a fleet, of exports of facts."""
     arguments = invocation.arguments
-    for word in ("fix", "notify", "expire", "expire_rules", "charging", "stores"):
-        if getattr(arguments, word):
-            raise Failure(f"--{word.replace('_', '-')} is about a store, and --fleet reads facts")
+    if wrong := not_for_facts(arguments):
+        raise Failure(f"--{wrong} is about a store, and --fleet reads facts")
     settings = invocation.config.settings("store", Settings)
-    if arguments.default_quota is not None:
-        raise Failure("--default-quota is about a store, and --fleet reads facts")
     before = None if arguments.since is None else earlier(arguments.since)
     terms = fleetjob.Terms(settings, datetime.now(UTC), arguments.idle, arguments.rows)
     if _engine(arguments) == LOCAL:
-        made = fleetlocal.fleet(opened(arguments.fleet), terms, _written_here(arguments.parquet, terms))
+        facts = opened(arguments.fleet)
+        made = fleetlocal.fleet(facts, terms, _written_here(arguments.parquet, terms))
     else:
         with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
-            made = fleetjob.fleet(spark, opened(arguments.fleet, spark), terms, _written(arguments.parquet, terms))
+            facts = opened(arguments.fleet, spark)
+            made = fleetjob.fleet(spark, facts, terms, _written(arguments.parquet, terms))
     fleetjob.full_on(made, before)
-    made["problems"] = fleetjob.differences(made)
+    made["problems"] = [*fleetjob.unread(facts), *fleetjob.differences(made)]
     _print(arguments, made)
     for line in made["problems"]:
         print(f"onecopy: {line}", file=sys.stderr)
     return 1 if made["problems"] else 0
+
+
+def not_for_facts(arguments: Any) -> str:
+    """The option that was given and is about a store alone; "" for none."""
+    words = ("fix", "notify", "expire", "expire_rules", "charging", "stores", "default_quota")
+    given = [word for word in words if getattr(arguments, word) or word == "default_quota" and getattr(
+        arguments, word) is not None]               # 0 is none
+    return given[0].replace("_", "-") if given else ""
 
 
 def _engine(arguments: Any) -> str:
@@ -55,7 +63,7 @@ def _engine(arguments: Any) -> str:
             raise Failure("--engine local reads folders, and Spark reads URIs")
         return str(arguments.engine)
     choice = Choice(SPARK, "engine: Spark, which reads URIs") if any(map(is_uri, arguments.fleet)) else (
-        bysize.of_fleet(sum(one.rows["references"] for one in opened(arguments.fleet)), arguments.master))
+        engines.of_fleet(sum(one.rows["references"] for one in opened(arguments.fleet)), arguments.master))
     print(choice.why, file=sys.stderr if arguments.json or arguments.csv else sys.stdout)
     return choice.engine
 
@@ -104,6 +112,9 @@ def _print(arguments: Any, made: Mapping[str, Any]) -> None:
         rows = made[arguments.by if arguments.by != "roots" else "over_quota"]
         if rows:
             print_csv(rows, rows[0].keys())
+        if len(rows) == arguments.rows:
+            print(f"onecopy: these are the first {len(rows):,} rows (see --rows); --parquet DIR has all users and "
+                  "mailboxes", file=sys.stderr)
     else:
         _print_tables(made)
 

@@ -17,6 +17,7 @@ from tools.spark.facts.factfolders import Facts, frame_of
 from tools.spark.facts.factschema import FACTS
 from tools.spark.report import totals
 from tools.spark.report.fleetviews import DOMAIN, LARGER, SIZES, VIEWS, WAITS, classes
+from tools.spark.report.lists import kinds_of
 from tools.spark.report.reportjob import SHUFFLE
 
 VERSION = 1
@@ -34,6 +35,7 @@ TITLES = {
     "purge": "What a purge delay of so many days would free",
     "pairs": "Back ends that have the same contents",
     "moves": "Domains that would cost less on another back end"}
+_TOLD = 10                  # of what could not be read, for each back end
 _KEPT = ("fleet_folders", "fleet_shares", "fleet_contents", "fleet_users", "fleet_copies", "fleet_pairs")
 _BY_SOME_KEYS = "spark.sql.requireAllClusterKeysForCoPartition"      # false: what is sent by digest stays for joins
 PARTITION = 250_000         # records that one task of a shuffle gets, about; of more than FEW
@@ -106,24 +108,15 @@ def _views(spark: Any, terms: Terms) -> list[Any]:
 def heading(facts: Sequence[Facts], terms: Terms) -> dict[str, Any]:
     """What a report begins with."""
     return {"version": VERSION, "fleet": True, "created": _stamp(terms.now), "idle_days": terms.idle,
-            "rows": terms.rows, "back_ends": [{"store": one.store, "moment": one.moment, "rows": one.rows}
-                                              for one in sorted(facts, key=lambda one: one.store)]}
+            "rows": terms.rows, "back_ends": [
+                {"store": one.store, "moment": one.moment, "rows": one.rows, "findings": len(one.findings)}
+                for one in sorted(facts, key=lambda one: one.store)]}
 
 
 def back_ends(made: Mapping[str, Any]) -> str:
     """How many back ends a report is of, in words."""
     count = len(made["back_ends"])
     return "1 back end" if count == 1 else f"{count:,} back ends"
-
-
-def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Kinds of folder, summed over the ages of their messages."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in ages:
-        sums = found.setdefault(row["kind"], {"kind": row["kind"], "messages": 0, "logical": 0, "unread": 0})
-        for name in ("messages", "logical", "unread"):
-            sums[name] += row[name]
-    return sorted(found.values(), key=lambda row: (-row["logical"], row["kind"]))
 
 
 def _quoted(text: str) -> str:
@@ -205,6 +198,18 @@ def differences(made: Mapping[str, Any]) -> list[str]:
     off = totals["fair_share"] + totals["waiting"] - totals["file_octets"]
     return [f"fair shares and what waits for the purge are {off:+} octets beside the {totals['file_octets']} octets of "
             "message files"] if off else []
+
+
+def unread(facts: Sequence[Facts]) -> list[str]:
+    """What of back ends could not be read when their facts were exported, so that it is in no figure: a line for each,
+    up to so many."""
+    lines = []
+    for one in facts:
+        lines += [f"{one.store}: {finding['where']}: {finding['what']} (repair there: onecopy {finding['repair']})"
+                  for finding in one.findings[:_TOLD]]
+        if len(one.findings) > _TOLD:
+            lines.append(f"{one.store}: {len(one.findings) - _TOLD} more could not be read: see facts.json")
+    return lines
 
 
 def full_on(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:

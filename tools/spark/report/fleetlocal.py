@@ -19,9 +19,11 @@ import pyarrow.dataset as datasets
 from mboxlist.names import PUBLIC
 from tools.spark.facts.factfolders import Facts, table_of
 from tools.spark.facts.factschema import fact_schema
-from tools.spark.report.fleetjob import Terms, heading, kinds_of
-from tools.spark.report.fleetviews import AGES, LARGER, LONGER, OLD_DAYS, RUBBISH, SIZES, WAITS
-from tools.spark.report.groups import Sums, numbers, of_group, places, starts
+from tools.spark.report.fleetjob import Terms, heading
+from tools.spark.report.fleetviews import AGES, LARGER, LONGER, OLD_DAYS, RUBBISH, SIZES
+from tools.spark.report.groups import Sums, class_of, numbers, of_group, places
+from tools.spark.report.groups import begins as begins_of
+from tools.spark.report.lists import kinds_of, purge
 
 Row = dict[str, Any]
 
@@ -59,7 +61,7 @@ def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table],
              "stores": sorted(_by(users, "store"), key=lambda row: str(row["store"])),
              "partitions": _partitions(facts, summed.partitions), "mailboxes": mailboxes[:most],
              "messages": summed.messages, "senders": _ordered(summed.senders, "file_octets", "sender")[:most],
-             "ages": _classes(summed.ages), "sizes": _classes(summed.sizes), "purge": _purge(summed.waiting),
+             "ages": _classes(summed.ages), "sizes": _classes(summed.sizes), "purge": purge(summed.waiting.rows()),
              "moves": _moves(summed)[:most], "pairs": _ordered(summed.pairs, "octets", "store", "other_store")[:most]}
     partitions = summed.partitions.rows()
     made["totals"] = {
@@ -114,7 +116,7 @@ class _Summed:
         self.senders = Sums(("sender",), {"files": "sum", "file_octets": "sum", "messages": "sum", "logical": "sum"})
         self.partitions = Sums(("store", "partition"), {
             "files": "sum", "file_octets": "sum", "waiting": "sum", "waiting_files": "sum", "rubbish": "sum"})
-        self.waiting = Sums(("days",), {"size": "sum", "files": "sum"})
+        self.waiting = Sums(("days",), {"freed": "sum", "files": "sum"})
         self.pairs = Sums(("store", "other_store"), {"contents": "sum", "octets": "sum"})
         self.homes = Sums(("store", "domain"), {"freed": "sum", "octets": "sum"})
         self.met = Sums(("store", "domain", "to_store"), {"there": "sum"})
@@ -166,7 +168,7 @@ class _Summed:
         self.mail.add(counted)
         days = numbers(records["days"], 0)
         self.ages.add(pa.table({
-            "age": _class_of(days, AGES, LONGER), "kind": records["kind"], "messages": ones,
+            "age": class_of(days, AGES, LONGER), "kind": records["kind"], "messages": ones,
             "logical": records["octets"], "unread": pc.invert(records["seen"]).cast(pa.int64()), "least": days}))
 
     def _contents(self, messages: pa.Table, uses: pa.Table) -> pa.Table:
@@ -187,7 +189,7 @@ class _Summed:
             "waiting_files": (holders == 0).astype(np.int64),
             "rubbish": size * ((n > 0) & (numbers(contents["rubbish"], 0) == n)),
             "store": contents["store"], "partition": contents["partition"],
-            "sender": pc.fill_null(contents["sender"], "-"), "size_class": _class_of(size, SIZES, LARGER)})
+            "sender": pc.fill_null(contents["sender"], "-"), "size_class": class_of(size, SIZES, LARGER)})
         self.partitions.add(made)
         self.sizes.add(made)
         self.senders.add(made.filter(pa.array(holders > 0)))
@@ -201,7 +203,7 @@ class _Summed:
         """The octets that do not divide go one by one to the first in order of domain and user."""
         shares = uses.join(contents.select([*_FILE, "size", "holders"]), _FILE, join_type="inner").sort_by(
             [(name, "ascending") for name in _USE])
-        rank = places(starts(shares, _FILE))
+        rank = places(begins_of(shares, _FILE))
         size, holders, logical = (numbers(shares[name], 0) for name in ("size", "holders", "logical"))
         each = np.maximum(holders, 1)
         self.shares.add(pa.table({
@@ -213,7 +215,7 @@ class _Summed:
         last = expunged.group_by(_FILE).aggregate([("expunged", "max")]).rename_columns([*_FILE, "expunged"])
         found = contents.filter(pc.equal(contents["holders"], 0)).join(last, _FILE)
         when = pc.coalesce(found["unused"], found["expunged"])
-        known = pa.table({"days": self._days(when, -1), "size": found["size"],
+        known = pa.table({"days": self._days(when, -1), "freed": found["size"],
                           "files": np.ones(len(found), np.int64)})
         self.waiting.add(known.filter(pc.is_valid(when)))
 
@@ -221,7 +223,7 @@ class _Summed:
         """Contents by back end, once however many partitions have them; and what lies on several back ends."""
         copies = contents.group_by(["store", "digest"]).aggregate([("size", "max"), ("domains", "sum")]).rename_columns(
             ["store", "digest", "size", "domains"]).sort_by([("digest", "ascending"), ("store", "ascending")])
-        begins = starts(copies, ["digest"])
+        begins = begins_of(copies, ["digest"])
         size = numbers(copies["size"], 0)
         several = of_group(begins, np.ones(len(copies)), np.add) > 1
         first = begins & several
@@ -247,12 +249,6 @@ class _Summed:
 _EPOCH = date(1970, 1, 1).toordinal()
 _MESSAGE = {"digest": "digest", "store": "store", "partition": "partition", "size": "size", "records": "n",
             "holders": "holders", "sender": "sender"}
-
-
-def _class_of(values: Any, bounds: Sequence[tuple[int, str]], rest: str) -> pa.Array:
-    """The name of the class in which each value is."""
-    names = [name for _, name in bounds] + [rest]
-    return pa.array(names).take(pa.array(np.searchsorted([most for most, _ in bounds], values)))
 
 
 # Lists
@@ -369,12 +365,6 @@ def _classes(found: Sums) -> list[Row]:
     """The rows of a list of classes, the least first."""
     rows = sorted(found.rows(), key=lambda row: (row["least"], row.get("kind", "")))
     return [{name: value for name, value in row.items() if name != "least"} for row in rows]
-
-
-def _purge(waiting: Sums) -> list[Row]:
-    rows = waiting.rows()
-    return [{"days": delay, **{name: sum(row[column] for row in rows if row["days"] >= delay)
-                               for name, column in (("freed", "size"), ("files", "files"))}} for delay in WAITS]
 
 
 def _moves(summed: _Summed) -> list[Row]:

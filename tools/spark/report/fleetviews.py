@@ -21,6 +21,18 @@ RUBBISH = ("Junk", "Trash")
 WAITS = (1, 3, 7, 14, 30)   # days
 
 
+#: An expression: the kind of folder of a record (special use: RFC 6154).
+KIND = """CASE WHEN special_use IS NOT NULL THEN replace(special_use, '\\\\', '')
+                    WHEN owner = '' THEN 'public' WHEN name LIKE '%/INBOX' THEN 'INBOX' ELSE 'others' END"""
+
+
+def kind_of(special_use: str | None, owner: str | None, name: str | None) -> str:
+    """The kind of a folder, as KIND has it."""
+    if special_use is not None:
+        return special_use.replace("\\", "")
+    return "public" if owner == "" else "INBOX" if name is not None and name.endswith("/INBOX") else "others"
+
+
 def classes(value: str, bounds: Sequence[tuple[int, str]], rest: str) -> str:
     """An expression: the name of the class in which a value is."""
     return "CASE " + " ".join(f"WHEN {value} <= {most} THEN '{name}'" for most, name in bounds) + f" ELSE '{rest}' END"
@@ -34,12 +46,11 @@ _HOLDERS = "PARTITION BY digest, place, site ORDER BY domain, user"
 VIEWS = {
     "fleet_sites": "SELECT DISTINCT site, store FROM fleet_places",
     # A record is dated by when it came into the mailbox, or else by its internal date.
-    "fleet_records": """
+    "fleet_records": f"""
         SELECT p.site, p.place, unhex(r.digest) AS digest, r.mailbox, r.name, r.octets, r.seen,
-               CASE WHEN r.special_use IS NOT NULL THEN replace(r.special_use, '\\\\', '')
-                    WHEN r.owner = '' THEN 'public' WHEN r.name LIKE '%/INBOX' THEN 'INBOX' ELSE 'others' END AS kind,
+               {KIND} AS kind,
                if(r.owner = '', 'public/', r.owner) AS user, greatest(r.internal_date, r.saved) AS newest,
-               greatest(0, datediff({now}, coalesce(r.saved, r.internal_date))) AS days
+               greatest(0, datediff({{now}}, coalesce(r.saved, r.internal_date))) AS days
         FROM facts_references r JOIN fleet_places p USING (store, partition) WHERE NOT r.removed""",
     "fleet_files": """
         SELECT p.site, p.place, unhex(m.digest) AS digest, m.octets AS size, m.sender, m.unused

@@ -9,8 +9,10 @@ import pyarrow.compute as pc
 from attrs import define, field
 from numpy.typing import NDArray
 
+Numbers = NDArray[Any]
 
-def starts(lines: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:
+
+def begins(lines: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:
     """Whether one of these columns is another than in the line before."""
     found = np.zeros(len(lines), np.bool_)
     found[:1] = True
@@ -20,17 +22,26 @@ def starts(lines: pa.Table, names: Sequence[str]) -> NDArray[np.bool_]:
     return found
 
 
-def places(begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+def starts(*columns: Numbers) -> NDArray[np.bool_]:
+    """Whether one of these columns of numbers is another than in the line before."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def places(first: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The place of each line in its group, from 1."""
-    every = np.arange(len(begins))
-    return every - np.maximum.accumulate(np.where(begins, every, 0)) + 1
+    every = np.arange(len(first))
+    return every - np.maximum.accumulate(np.where(first, every, 0)) + 1
 
 
-def of_group(begins: NDArray[np.bool_], values: NDArray[Any], what: np.ufunc) -> NDArray[np.int64]:
+def of_group(first: NDArray[np.bool_], values: NDArray[Any], what: np.ufunc) -> NDArray[np.int64]:
     """For each line the sum, or the like, of its group."""
-    if not len(begins):
+    if not len(first):
         return np.zeros(0, np.int64)
-    made: NDArray[np.int64] = what.reduceat(values.astype(np.int64), np.flatnonzero(begins))[np.cumsum(begins) - 1]
+    made: NDArray[np.int64] = what.reduceat(values.astype(np.int64), np.flatnonzero(first))[np.cumsum(first) - 1]
     return made
 
 
@@ -38,6 +49,27 @@ def numbers(column: Any, absent: int) -> NDArray[np.int64]:
     """A column of numbers, `absent` for null."""
     found: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), absent).to_numpy()
     return found
+
+
+def class_of(values: Numbers, bounds: Sequence[tuple[int, str]], rest: str) -> pa.Array:
+    """The name of the class in which each value is."""
+    names = [name for _, name in bounds] + [rest]
+    return pa.array(names).take(pa.array(np.searchsorted([most for most, _ in bounds], values)))
+
+
+@define(eq=False)
+class Numbered:
+    """Texts that have numbers, in the order in which they came; null is one, too."""
+
+    names: list[str | None] = field(factory=list)
+    _numbers: dict[str | None, int] = field(factory=dict)
+
+    def number(self, name: str | None) -> int:
+        """The number of a text."""
+        if (found := self._numbers.get(name)) is None:
+            found = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return found
 
 
 @define(eq=False)
@@ -65,5 +97,5 @@ class Sums:
 
     def rows(self) -> list[dict[str, Any]]:
         """The sums as dictionaries."""
-        found: list[dict[str, Any]] = self.table.to_pylist()
+        found: list[dict[str, Any]] = [] if self._table is None else self._table.to_pylist()
         return found

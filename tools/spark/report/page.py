@@ -93,7 +93,7 @@ def charts(made: Mapping[str, Any]) -> list[Chart]:
     found = [_sharing(made["totals"]), _fullness(made["users"]),
              _by_name("Largest users", "user", [user for user in made["users"] if user["user"] != PUBLIC]),
              _by_name("Domains", "domain", made["domains"]),
-             _partitions(made["partitions"]), _activity(made)]
+             _partitions(made["partitions"]), _activity(made), *charts_of_lists(made)]
     if made["since"] is not None:
         found.insert(3, _growing(made))
     return [chart for chart in found if chart is not None]
@@ -187,6 +187,43 @@ def _activity(made: Mapping[str, Any]) -> Chart | None:
     return Chart("When users last got mail: within", sentence, columns("When users last got mail", sentence, [
         (label, count, "waits" if label in ("longer", "never") else "fair") for label, count in counts.items()]),
         ("within", "users"), [(label, number(count)) for label, count in counts.items()])
+
+
+def charts_of_lists(made: Mapping[str, Any]) -> list[Chart | None]:
+    """Those of the lists that are of all records and message files, as far as these are known."""
+    return [
+        bars_of("Kinds of folder", made["kinds"], "kind", "logical", None),
+        bars_of("Senders", made["senders"] or (), "sender", "file_octets", None),
+        _columns("Age of messages", _by_age(made["ages"])),
+        _columns("Size of message files", [(row["size_class"], row["files"]) for row in made["sizes"]]),
+        bars_of("What a purge delay of so many days would free", made["purge"] or (), "days", "freed", None)]
+
+
+def bars_of(name: str, rows: Sequence[Row], key: str, figure: str, behind: str | None) -> Chart | None:
+    """The first rows of a list by a figure, and another one behind it."""
+    top = [row for row in rows if row[figure]][:TOP]
+    if not top:
+        return None
+    sentence = f"{top[0][key]}: {octets(top[0][figure])}."
+    drawing = bars(name, sentence, [Bar(str(row[key]), octets(row[figure]), (
+        ("fair", row[figure]), *((("light", row[behind]),) if behind else ()))) for row in top], over=bool(behind))
+    return Chart(name, sentence, drawing, (key, figure), [(str(row[key]), number(row[figure])) for row in top])
+
+
+def _columns(name: str, rows: Sequence[tuple[str, int]]) -> Chart | None:
+    if not rows:
+        return None
+    label, most = max(rows, key=lambda row: row[1])
+    sentence = f"Most are of {label}: {number(most)}."
+    return Chart(name, sentence, columns(name, sentence, [(label, count, "fair") for label, count in rows]),
+                 ("class", "number"), [(label, number(count)) for label, count in rows])
+
+
+def _by_age(rows: Sequence[Row]) -> list[tuple[str, int]]:
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row["age"]] = found.get(row["age"], 0) + row["messages"]
+    return list(found.items())
 
 
 # Tables

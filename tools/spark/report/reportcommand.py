@@ -1,22 +1,34 @@
 """onecopy quota report"""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
+import pyarrow as pa
+
 from mboxlist import privatefiles
 from store.errors import StoreError
 from store.expiry.rulebook import Source
+from store.filelock import temporary
 from store.settings import Settings
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table, size
 from tools.exits import Failure
+from tools.spark import engines
 from tools.spark.engines import LOCAL
-from tools.spark.report import bysize, drift, fleetcommand, reportlocal, totals
-from tools.spark.report.reportjob import Read, read
-from tools.spark.report.totals import Terms, earlier, save
+from tools.spark.facts.destinations import FolderDestination
+from tools.spark.facts.factrows import Range, messages_of
+from tools.spark.facts.factscommand import export_to, snapshot_for_now
+from tools.spark.facts.factsexport import message_ranges
+from tools.spark.facts.snapshottables import prepared
+from tools.spark.report import drift, fleetcommand, reportlocal, totals
+from tools.spark.report.fleetviews import OLD_DAYS
+from tools.spark.report.lists import Against
+from tools.spark.report.reportjob import Read, TooManyMailboxes, read
+from tools.spark.report.totals import LISTS, Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
 from tools.spark.sparkcommands import print_csv, session, stores
 from tools.spark.sparksession import plain, progress
@@ -31,6 +43,10 @@ COLUMNS = {
     "stores": ("messages", "logical", "unique", "shared", "fair_share"),
     "roots": ("root", "messages", "octets", "charged", "limit", "message_limit", "per_cent", "refused_since",
               "drift_octets", "drift_messages"),
+    "ages": ("age", "kind", "messages", "logical", "unread"), "kinds": ("kind", "messages", "logical", "unread"),
+    "sizes": ("size_class", "files", "file_octets", "messages", "logical"),
+    "messages": ("partition", "size", "records", "holders", "sender", "digest"),
+    "senders": ("sender", "files", "file_octets", "messages", "logical"), "purge": ("days", "freed", "files"),
 }
 SHOWN = 50                  # rows of the table; --json and --csv have all
 
@@ -62,7 +78,12 @@ def report(invocation: Invocation) -> int:
     rules = _rules(arguments)
     is_live = _is_live(invocation)
     before = _earlier(arguments)
-    found = _read(invocation, where, terms, rules)
+    try:
+        found = _read(invocation, where, terms, rules, is_live=is_live)
+    except TooManyMailboxes:
+        if not is_live or fleetcommand.not_for_facts(arguments):
+            raise
+        return _as_fleet(invocation)
     made = totals.report(found.held, found, terms)
     notes: list[str] = []
     done: dict[str, Any] = {}
@@ -97,6 +118,17 @@ def _is_live(invocation: Invocation) -> bool:
     return True
 
 
+def _as_fleet(invocation: Invocation) -> int:
+    """The report of a store that has too many mailboxes for a row of each in one process: that of a fleet of one, whose
+    lists have their first rows. What grows goes from its facts to the files of --parquet."""
+    print("onecopy: so many mailboxes are reported as a fleet is: each list has its first rows, --parquet DIR all",
+          file=sys.stderr)
+    with temporary("facts") as folder:
+        export_to(invocation, FolderDestination(folder))
+        invocation.arguments.fleet = [str(folder)]
+        return fleetcommand.report(invocation)
+
+
 def _earlier(arguments: Any) -> dict[str, Any] | None:
     """The report that growth is since. Raises Failure."""
     if arguments.since is not None:
@@ -106,12 +138,37 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
     return None
 
 
-def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
+def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source], *, is_live: bool
+          ) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
+    against = Against(terms.now, invocation.arguments.rows)
+    domain = terms.settings.default_domain
     if _engine(invocation.arguments, where) == LOCAL:
-        return reportlocal.read(where, terms.settings.default_domain, left)
-    with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
-        return read(spark, where, terms.settings.default_domain, left)
+        return reportlocal.read(where, domain, left, against, _known(invocation, where[0]) if is_live else None)
+    with _known_ranges(invocation, where[0]) if is_live else nullcontext() as known, session(
+            invocation, "quota report") as spark, progress(spark, "quota report"), plain():
+        return read(spark, where, domain, left, against, known)
+
+
+def _known(invocation: Invocation, name: str) -> list[pa.RecordBatch] | None:
+    """What the databases know of message files; None where they cannot be opened."""
+    try:
+        with invocation.store() as store:
+            return [batch.select(["store", "partition", "digest", "sender", "unused"])
+                    for partition in store.partitions.values() for batch in messages_of(partition, name)]
+    except (Failure, StoreError):
+        return None
+
+
+@contextmanager
+def _known_ranges(invocation: Invocation, name: str) -> Iterator[list[Range] | None]:
+    """Where executors read it: of a snapshot, since an open store is for processes that are not killed."""
+    with ExitStack() as stack:
+        known = None
+        with suppress(Failure, StoreError):
+            made = stack.enter_context(snapshot_for_now(invocation))
+            known = message_ranges(stack.enter_context(prepared(made)), name)
+        yield known
 
 
 def _engine(arguments: Any, where: Sequence[str]) -> str:
@@ -119,7 +176,7 @@ def _engine(arguments: Any, where: Sequence[str]) -> str:
     error where the rest is for programs."""
     if arguments.engine is not None:
         return str(arguments.engine)
-    choice = bysize.choose(where, arguments.master)
+    choice = engines.of_report(where, arguments.master)
     print(choice.why, file=sys.stderr if arguments.json or arguments.csv else sys.stdout)
     return choice.engine
 
@@ -173,18 +230,19 @@ def _print(arguments: Any, made: dict[str, Any]) -> None:
     if arguments.json:
         print_json(made)
     elif arguments.csv:
-        if rows := made[arguments.by]:
+        if rows := made[arguments.by] or ():
             print_csv(rows, rows[0].keys())
     else:
         _print_table(arguments.by, made)
 
 
 def _print_table(level: str, made: dict[str, Any]) -> None:
-    rows, totals = made[level], made["totals"]
-    stores = ("store",) if len(made["stores"]) > 1 or level == "stores" else ()
+    rows, totals = made[level] or (), made["totals"]
+    stores = ("store",) if level not in LISTS and len(made["stores"]) > 1 or level == "stores" else ()
     growth = {"users": ("growth",), "partitions": ("growth", "full_on"), "roots": ("growth", "full_on")}.get(
         level, ()) if made["since"] is not None else ()
-    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth), sizes=("limit", "growth", "waiting", "volume"))
+    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth), sizes=(
+        "limit", "growth", "waiting", "volume", "freed", "size"))
     if len(rows) > SHOWN:
         print(f"... and {len(rows) - SHOWN} more (--json and --csv have all)")
     print()
@@ -194,6 +252,7 @@ def _print_table(level: str, made: dict[str, Any]) -> None:
         "fair shares": size(totals["fair_share"]),
         "waits for the purge": f"{size(totals['waiting'])} in {totals['waiting_files']} files",
         "message files": size(totals["file_octets"]),
+        f"in Junk and Trash alone, older than {OLD_DAYS} days": size(totals["rubbish"]),
         "over quota": totals["over"], "at the warning": totals["warned"], "in grace": totals["in_grace"],
         "idle": totals["idle"], "read nothing": totals["reads_nothing"], "counters that drifted": totals["drifted"]}
     for name in ("fixed", "notified"):

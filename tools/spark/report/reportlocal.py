@@ -1,78 +1,99 @@
 """What `reportjob` reads, by one process: for stores that Spark takes longer to start than to read.
 
-The figures have the definitions of the queries there, column by column and to the octet. All records are in memory at
-once, some 1,500 octets each.
+The figures have the definitions of the queries there, column by column and to the octet. In memory are the records, of
+80 octets each, with mailboxes and message files; a range of digests at a time is sorted and summed up (`RANGE_ROWS`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from attrs import define, field
 
 from mboxlist.names import PUBLIC
-from tools.spark.report.groups import numbers, of_group, places, starts
-from tools.spark.report.reportjob import ALL_LOOKED_FOR, COLUMNS, LOOKED_FOR, LOST_FILES, Read
+from store.tables.index import Rows
+from tools.spark.report.fleetviews import kind_of
+from tools.spark.report.groups import Numbered, Numbers, numbers, of_group, places, starts
+from tools.spark.report.lists import Against, Lists
+from tools.spark.report.reportjob import ALL_LOOKED_FOR, COLUMNS, LOOKED_FOR, LOST_FILES, Read, bounded
 from tools.spark.report.what_if import Left
-from tools.spark.source.reading import Task, Wanted, tasks
-from tools.spark.source.rows import batches
-from tools.spark.source.schema import schema
+from tools.spark.source import arrays
+from tools.spark.source.reading import Wanted, tasks
+from tools.spark.source.rows import MailboxOfRows, batches, records
+from tools.spark.source.schema import TIME, schema
 
+RANGE_ROWS = 1 << 19            # records and message files of a range of digests, about
+_PREFIXES = 1 << 16             # beginnings of digests by which ranges are cut
 _PARTITION = ["store", "partition"]
-_FILE = [*_PARTITION, "digest"]
 _BOX = [*_PARTITION, "domain", "user", "name"]
+FILE, KNOWN = -1, -2          # lines that are no records: of a message file, and of what the databases know of one
+_NEVER, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+# A record: its mailbox and kind of folder, octets, those that its file should have (`sure`: it has no fields of its
+# own); when it came, and the latest time of it, as Unix times. A message file has its octets; `seen`: only staged.
+# Of what the databases know `octets` is the number of the sender, and `when` since when nobody refers to it.
+LINE = np.dtype([("digest", "V32"), ("box", "<i4"), ("kind", "<i4"), ("octets", "<i8"), ("guess", "<i8"),
+                  ("newest", "<i8"), ("when", "<i8"), ("sure", "?"), ("seen", "?")])
+_SUMS = ("messages", "logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
+         "domain_freed", "files", "file_octets", "staged_octets", "staged_files", "missing", "missing_octets")
+_TIMES = ("newest", "newest_read")
+
+Place = tuple[str, str]                 # store and partition
 
 
-def read(stores: Sequence[str], default_domain: str, left: Left | None = None) -> Read:
-    """Read the stores, also as rules of expiry would have `left` them."""
-    files, unread = _message_files(_table(stores, "messages"))
+def read(stores: Sequence[str], default_domain: str, left: Left | None = None, against: Against | None = None,
+         known: Iterable[pa.RecordBatch] | None = None) -> Read:
+    """Read the stores, also as rules of expiry would have `left` them. With `against` the lists are made, too, of
+    senders and what waits if that is `known`: rows of `messages` as facts have them. Raises TooManyMailboxes."""
     mailboxes = _table(stores, "mailboxes")
-    paths = mailboxes["path"]
-    boxes = _boxes(mailboxes.filter(pc.and_(pc.and_(pc.is_null(mailboxes["removed"]), pc.ends_with(
-        paths, "/store.idx")), pc.invert(pc.starts_with(paths, "users/deleted/")))), default_domain)
-    unread += mailboxes.filter(pc.invert(pc.ends_with(paths, "store.idx"))).select([*_PARTITION, "path"]).to_pylist()
-    held, lost = _held(_table(stores, "references"), files, boxes, default_domain)
-    after = None if left is None else _held(_table(stores, "references", left), files, boxes, default_domain)[0]
-    own = files.filter(pc.equal(files["staged"], 0)).group_by(_PARTITION).aggregate([
-        ([], "count_all"), ("octets", "sum")]).rename_columns([*_PARTITION, "files", "octets"])
-    return Read(held, after, own, _newest(_table(stores, "quotas")), pa.Table.from_pylist(
-        unread, pa.schema([(name, pa.string()) for name in (*_PARTITION, "path")])), lost)
+    bounded(len(mailboxes))
+    messages = _table(stores, "messages")
+    unread = [*messages.filter(pc.match_substring(messages["damage"], "cannot be")).select(
+        [*_PARTITION, "path"]).to_pylist(), *mailboxes.filter(pc.invert(pc.ends_with(
+            mailboxes["path"], "store.idx"))).select([*_PARTITION, "path"]).to_pylist()]
+    kinds, senders = Numbered(), Numbered()
+    lists = None if against is None else Lists(against, kinds, None if known is None else senders)
+    others = _message_files(messages)
+    for place, lines in _known(known or (), senders):
+        others.setdefault(place, []).append(lines)
+    found = _summed(_records(stores, default_domain, None, kinds), others, lists)
+    after = None if left is None else _summed(_records(stores, default_domain, left, kinds), others, None)
+    boxes = _boxes(mailboxes, default_domain)
+    return Read(
+        _held(found, boxes), None if after is None else _held(after, boxes), _own_files(found),
+        _newest(_table(stores, "quotas")),
+        pa.Table.from_pylist(unread, pa.schema([(name, pa.string()) for name in (*_PARTITION, "path")])), _lost(found),
+        None if lists is None else lists.made())
 
 
-def _table(stores: Sequence[str], table: str, work: Callable[[Task], Iterator[pa.RecordBatch]] = batches) -> pa.Table:
+def _table(stores: Sequence[str], table: str) -> pa.Table:
     columns = tuple(filter(None, COLUMNS[table].split(",")))
     return pa.Table.from_batches([batch for task in tasks(stores, table, Wanted(columns=columns))
-                                  for batch in work(task)], schema(table, columns))
-
-
-def _message_files(messages: pa.Table) -> tuple[pa.Table, list[dict[str, str]]]:
-    """Octets of each message file, and whether it is only staged; and what could not be read."""
-    whole = pc.equal(messages["damage"], "")
-    files = messages.filter(pc.and_(whole, pc.and_(pc.is_valid(messages["digest"]), pc.is_valid(messages["octets"]))))
-    files = files.set_column(files.schema.get_field_index("staged"), "staged", files["staged"].cast(pa.int8()))
-    unread = messages.filter(pc.and_(pc.invert(whole), pc.match_substring(messages["damage"], "cannot be")))
-    return files.group_by(_FILE).aggregate([("octets", "max"), ("staged", "min")]).rename_columns(
-        [*_FILE, "octets", "staged"]), unread.select([*_PARTITION, "path"]).to_pylist()
+                                  for batch in batches(task)], schema(table, columns))
 
 
 def _boxes(mailboxes: pa.Table, default_domain: str) -> pa.Table:
-    headless = pc.is_null(mailboxes["id"]).cast(pa.int64())
-    return _with_user(mailboxes, default_domain).append_column("headless", headless).group_by(_BOX).aggregate([
+    paths = mailboxes["path"]
+    there = mailboxes.filter(pc.and_(pc.and_(pc.is_null(mailboxes["removed"]), pc.ends_with(
+        paths, "/store.idx")), pc.invert(pc.starts_with(paths, "users/deleted/"))))
+    names = [_who(owner, domain, name, default_domain) for owner, domain, name in zip(
+        *(there[name].to_pylist() for name in ("owner", "domain", "name")), strict=True)]
+    table = there.select([*_PARTITION, "quota_root", "records", "last_login", "last_read"]).append_column(
+        "headless", pc.is_null(there["id"]).cast(pa.int64()))
+    for at, name in enumerate(("domain", "user", "name")):
+        table = table.append_column(name, pa.array([who[at] for who in names], pa.string()))
+    return table.group_by(_BOX).aggregate([
         ("quota_root", "max"), ("records", "sum"), ("headless", "sum"), ("last_login", "max"), ("last_read", "max")
         ]).rename_columns([*_BOX, "quota_root", "records", "headless", "last_login", "last_read"])
 
 
-def _with_user(table: pa.Table, default_domain: str) -> pa.Table:
-    """The table with `user`, and with `domain` and `name` as the report has them."""
-    public = pc.fill_null(pc.equal(table["owner"], ""), False)
-    domain = pc.fill_null(table["domain"], "")
-    columns = {"user": pc.if_else(public, PUBLIC, pc.fill_null(table["owner"], "?")),
-               "domain": pc.if_else(public, PUBLIC, pc.if_else(pc.equal(domain, ""), default_domain, domain)),
-               "name": pc.fill_null(table["name"], "?")}
-    kept = table.drop_columns(["owner", "domain", "name"])
-    for name, column in columns.items():
-        kept = kept.append_column(name, column)
-    return kept
+def _who(owner: str | None, domain: str | None, name: str | None, default_domain: str) -> tuple[str, str, str]:
+    """Domain, user and name as the report has them."""
+    if owner == "":
+        return PUBLIC, PUBLIC, name or "?"
+    return domain or default_domain, "?" if owner is None else owner, "?" if name is None else name
 
 
 def _newest(quotas: pa.Table) -> pa.Table:
@@ -81,73 +102,274 @@ def _newest(quotas: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(list(found.values()), quotas.schema)
 
 
-# Shares
+# Lines
 
-def _held(references: pa.Table, files: pa.Table, boxes: pa.Table, default_domain: str) -> tuple[pa.Table, pa.Table]:
-    """A row for each mailbox, those without messages among them, and for what waits on each partition; and what is
-    lost."""
-    lines = _uses(references, default_domain).join(files, _FILE, join_type="full outer")
-    lines = lines.filter(pc.or_kleene(pc.is_valid(lines["user"]), pc.equal(lines["staged"], 0)))
-    lines = _with_shares(lines.sort_by([(name, "ascending") for name in (*_FILE, "domain", "user", "name")]))
-    sums = [name for name in lines.column_names if name not in (*_FILE, *_BOX, "newest", "newest_read", "size")]
-    held = lines.group_by(_BOX).aggregate([*((name, "sum") for name in sums), ("newest", "max"), ("newest_read", "max")
-        ]).rename_columns([*_BOX, *sums, "newest", "newest_read"]).join(boxes, _BOX, join_type="full outer")
-    return held, _lost(lines)
+@define(eq=False)
+class _Records:
+    """The records of a partition, and the mailboxes that have them: domain, user and name, each with its number."""
 
+    lines: list[Numbers] = field(factory=list)
+    boxes: dict[tuple[str, str, str], int] = field(factory=dict)
 
-def _lost(lines: pa.Table) -> pa.Table:
-    """Message files that are missing, so many of each mailbox as are looked for again."""
-    found = lines.filter(pc.equal(lines["missing"], 1)).select(LOST_FILES.names).sort_by(
-        [(name, "ascending") for name in (*_BOX, "digest")])
-    return found.filter(pa.array(places(starts(found, _BOX)) <= LOOKED_FOR))[:ALL_LOOKED_FOR].cast(LOST_FILES)
-
-
-def _uses(references: pa.Table, default_domain: str) -> pa.Table:
-    """What the records say of each file and mailbox. `guess` is what the file should have when it is not there."""
-    table = _with_user(references.filter(pc.invert(references["removed"])), default_domain)
-    octets = pc.add(table["octets"], table["skip"])
-    received, saved = table["internal_date"], table["saved"]
-    later = pc.fill_null(pc.greater(saved, received), False)
-    table = table.append_column("newest", pc.if_else(later, saved, pc.coalesce(received, saved)))
-    table = table.append_column("newest_read", pc.if_else(table["seen"], table["newest"], None))
-    table = table.append_column("guess", octets).append_column(
-        "sure", pc.if_else(pc.equal(table["head"], 0), octets, pa.scalar(None, pa.int64())))
-    found = table.group_by([*_FILE, "domain", "user", "name"]).aggregate([
-        ([], "count_all"), ("octets", "sum"), ("newest", "max"), ("newest_read", "max"), ("sure", "min"),
-        ("guess", "min")])
-    return found.select([*_FILE, "domain", "user", "name"]).append_column("messages", found["count_all"]).append_column(
-        "logical", found["octets_sum"]).append_column("newest", found["newest_max"]).append_column(
-        "newest_read", found["newest_read_max"]).append_column(
-        "guess", pc.coalesce(found["sure_min"], found["guess_min"]))
+    def add(self, mailbox: MailboxOfRows, rows: Rows, default_domain: str, kind: int) -> None:
+        """Those of a mailbox."""
+        who = _who(mailbox.owner, mailbox.domain, mailbox.name, default_domain)
+        lines = np.zeros(len(rows), LINE)
+        lines["box"], lines["kind"] = self.boxes.setdefault(who, len(self.boxes)), kind
+        lines["digest"], lines["octets"] = rows["digest"], rows["size"]
+        lines["guess"] = rows["size"] + rows["header_length"]
+        lines["sure"], lines["seen"] = rows["head"] == 0, rows["flags"] & 1
+        received = np.where(arrays.can_be_written(rows["received"]), rows["received"], _NEVER)
+        saved = np.where(rows["saved"] > 0, rows["saved"].astype(np.int64), _NEVER)
+        lines["newest"], lines["when"] = np.maximum(received, saved), np.where(saved == _NEVER, received, saved)
+        self.lines.append(lines)
 
 
-def _with_shares(lines: pa.Table) -> pa.Table:
-    """Each file and mailbox with what it adds to the figures of the mailbox. The lines of a file follow each other, in
-    the order of domain, user and name; a file that nobody holds has one line, without a user."""
-    file_begins = starts(lines, _FILE)
-    domain_begins = file_begins | starts(lines, ["domain"])
-    user_begins = domain_begins | starts(lines, ["user"])
+def _records(stores: Sequence[str], default_domain: str, left: Left | None, kinds: Numbered) -> dict[Place, _Records]:
+    """The records of all mailboxes that are there, by partition."""
+    found: dict[Place, _Records] = {}
+    for task in tasks(stores, "references"):
+        here = found.setdefault((task.store, task.partition), _Records())
+        for mailbox, rows in records(task, None if left is None else left.of):
+            if not mailbox.removed:
+                here.add(mailbox, rows, default_domain, kinds.number(kind_of(
+                    mailbox.special_use, mailbox.owner, mailbox.name)))
+    return found
+
+
+def _message_files(messages: pa.Table) -> dict[Place, list[Numbers]]:
+    """A line for each message file, by partition."""
+    whole = pc.and_(pc.equal(messages["damage"], ""), pc.and_(
+        pc.is_valid(messages["digest"]), pc.is_valid(messages["octets"])))
+    found: dict[Place, list[Numbers]] = {}
+    for place, some in _by_place(messages.filter(whole)):
+        lines = _of_files(some, FILE)
+        lines["octets"], lines["seen"] = numbers(some["octets"], 0), some["staged"].to_numpy()
+        found.setdefault(place, []).append(lines)
+    return found
+
+
+def _known(given: Iterable[pa.RecordBatch], senders: Numbered) -> Iterator[tuple[Place, Numbers]]:
+    """A line for each message file that the databases know."""
+    for batch in given:
+        for place, some in _by_place(pa.Table.from_batches([batch])):
+            lines = _of_files(some, KNOWN)
+            coded = some["sender"].combine_chunks().dictionary_encode()
+            codes = np.array([senders.number(sender) for sender in coded.dictionary.to_pylist()] + [-1])
+            lines["octets"] = codes[numbers(coded.indices, -1)]
+            lines["when"] = numbers(some["unused"].cast(pa.int64()), _NEVER)
+            yield place, lines
+
+
+def _by_place(table: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+    for place in table.select(_PARTITION).group_by(_PARTITION).aggregate([]).to_pylist():
+        yield (place["store"], place["partition"]), table.filter(pc.and_(*(
+            pc.equal(table[name], place[name]) for name in _PARTITION)))
+
+
+def _of_files(table: pa.Table, what: int) -> Numbers:
+    lines = np.zeros(len(table), LINE)
+    lines["box"] = what
+    lines["digest"] = np.frombuffer(bytes.fromhex("".join(table["digest"].to_pylist())), "V32")
+    return lines
+
+
+def _ranges(lines: list[Numbers]) -> Iterator[Numbers]:
+    """All lines, a range of digests at a time."""
+    every = np.concatenate(lines) if lines else np.zeros(0, LINE)
+    count = -(-len(every) // RANGE_ROWS)
+    octets = every.view(np.uint8).reshape(len(every), LINE.itemsize)
+    part = (octets[:, 0].astype(np.int64) << 8 | octets[:, 1]) * count // _PREFIXES
+    for number in range(count):
+        yield every[part == number] if count > 1 else every
+
+
+def in_order(lines: Numbers, ranks: Numbers) -> tuple[Numbers, Numbers]:
+    """These lines in the order of digest and mailbox, and for each the number of its file. Where digests begin alike
+    they are compared whole."""
+    quarters = np.ascontiguousarray(lines["digest"]).view(">u8").reshape(-1, 4).astype(np.uint64)
+    order = np.argsort(quarters[:, 0], kind="stable")
+    begins, alike = _others(quarters[order])
+    if alike:
+        order = np.lexsort(quarters.T[::-1])
+        begins, _ = _others(quarters[order])
+    file = np.cumsum(begins) - 1
+    box = lines["box"][order]
+    within = np.argsort(file * (len(ranks) + 2) + np.where(box < 0, box, ranks[box]) + 2, kind="stable")
+    return lines[order[within]], file[within]
+
+
+def _others(quarters: Numbers) -> tuple[Numbers, bool]:
+    """Where another digest begins, and whether two that follow each other differ in their ends alone."""
+    begins = np.ones(len(quarters), np.bool_)
+    begins[1:] = (quarters[1:] != quarters[:-1]).any(axis=1)
+    return begins, bool((begins[1:] & (quarters[1:, 0] == quarters[:-1, 0])).any())
+
+
+# Sums
+
+@define(eq=False)
+class _Summed:
+    """What is summed up of a partition: of each mailbox, in the order of domain, user and name; of what waits; and of
+    the message files themselves. `lost` are the digests of missing files, each with its mailbox and octets."""
+
+    boxes: list[tuple[str, str, str]]
+    sums: dict[str, Numbers]
+    lost: list[tuple[int, bytes, int]] = field(factory=list)
+    waiting_files: int = 0
+    waiting: int = 0
+    files: int = 0
+    octets: int = 0
+
+
+def _summed(found: Mapping[Place, _Records], others: Mapping[Place, list[Numbers]], lists: Lists | None
+            ) -> dict[Place, _Summed]:
+    """The sums of all partitions."""
+    made = {}
+    for place in sorted({*found, *others}):
+        here = found.get(place, _Records())
+        boxes = sorted(here.boxes)
+        ranks = np.zeros(len(boxes) + 1, np.int64)
+        ranks[[here.boxes[box] for box in boxes]] = np.arange(len(boxes))
+        sums = {name: np.zeros(len(boxes), np.int64) for name in _SUMS} | {
+            name: np.full(len(boxes), _NEVER) for name in _TIMES}
+        made[place] = _Summed(boxes, sums)
+        users, domains = (np.cumsum([box[:size] != before[:size] for before, box in pairwise([("", "", ""), *boxes])])
+                          for size in (2, 1))
+        for lines in _ranges([*here.lines, *others.get(place, ())]):
+            _add(made[place], *in_order(lines, ranks), ranks=ranks, users=users, domains=domains, place=place,
+                 lists=lists)
+    return made
+
+
+def _add(summed: _Summed, lines: Numbers, file: Numbers, *, ranks: Numbers, users: Numbers, domains: Numbers,
+         place: Place, lists: Lists | None) -> None:
+    """All of a range of digests: each file with all who hold it."""
+    count = int(file[-1]) + 1
+    octets, staged = _as_stored(lines, file, count)
+    is_record = lines["box"] >= 0
+    held = lines[is_record]
+    rubbish = np.zeros(len(held), np.int64) if lists is None else lists.rubbish(held)
+    uses = _uses(held, file[is_record], ranks[held["box"]], rubbish)
+    shares = _shares(uses, octets, staged, users, domains)
+    for name in _SUMS:
+        np.add.at(summed.sums[name], uses["box"], shares[name])
+    for name in _TIMES:
+        np.maximum.at(summed.sums[name], uses["box"], uses[name])
+    lost = np.flatnonzero(shares["missing"])
+    summed.lost += zip(uses["box"][lost].tolist(), held["digest"][uses["at"][lost]].tolist(),
+                       shares["size"][lost].tolist(), strict=True)
+    is_held = np.zeros(count, np.bool_)
+    is_held[uses["file"]] = True
+    waits = (octets >= 0) & ~is_held & ~staged
+    summed.waiting_files += int(waits.sum())
+    summed.waiting += int(octets[waits].sum())
+    placed = (octets >= 0) & ~staged
+    summed.files += int(placed.sum())
+    summed.octets += int(octets[placed].sum())
+    if lists is not None:
+        lists.add_records(held)
+        lists.add_files(place, _contents(lines, file, uses, shares["holders"], octets, (octets >= 0) & (
+            is_held | ~staged)))
+
+
+def _as_stored(lines: Numbers, file: Numbers, count: int) -> tuple[Numbers, Numbers]:
+    """Octets of each file, -1 of one that is not there, and whether it is only staged."""
+    there = lines["box"] == FILE
+    octets, staged = np.full(count, -1), np.ones(count, np.bool_)
+    np.maximum.at(octets, file[there], lines["octets"][there])
+    np.logical_and.at(staged, file[there], lines["seen"][there])
+    return octets, staged
+
+
+def _uses(lines: Numbers, file: Numbers, rank: Numbers, rubbish: Numbers) -> dict[str, Numbers]:
+    """What the records say of each file and mailbox. `guess` is what the file should have when it is not there, and
+    `at` the first of the records."""
+    at = np.flatnonzero(starts(file, rank))
+    sure = np.minimum.reduceat(np.where(lines["sure"], lines["guess"], _MOST), at)
+    return {
+        "at": at, "file": file[at], "box": rank[at], "messages": np.diff(at, append=len(lines)),
+        "logical": np.add.reduceat(lines["octets"], at), "newest": np.maximum.reduceat(lines["newest"], at),
+        "newest_read": np.maximum.reduceat(np.where(lines["seen"], lines["newest"], _NEVER), at),
+        "guess": np.where(sure == _MOST, np.minimum.reduceat(lines["guess"], at), sure),
+        "rubbish": np.add.reduceat(rubbish, at)}
+
+
+def _shares(uses: Mapping[str, Numbers], octets: Numbers, staged: Numbers, users: Numbers, domains: Numbers
+            ) -> dict[str, Numbers]:
+    """What each file and mailbox adds to the figures of the mailbox. The lines of a file follow each other, in the
+    order of domain, user and name."""
+    file, rank = uses["file"], uses["box"]
+    file_begins = starts(file)
+    domain_begins, user_begins = starts(file, domains[rank]), starts(file, users[rank])
     line, domain_line, box = (places(begins) for begins in (file_begins, domain_begins, user_begins))
-    holders, domains = of_group(file_begins, user_begins, np.add), of_group(file_begins, domain_begins, np.add)
+    holders, domain_count = of_group(file_begins, user_begins, np.add), of_group(file_begins, domain_begins, np.add)
     ends, boxes = of_group(file_begins, line, np.maximum), of_group(user_begins, box, np.maximum)
-    ranks = np.cumsum(user_begins)
-    holder = ranks - of_group(file_begins, ranks, np.minimum) + 1
-    octets, guess = numbers(lines["octets"], -1), numbers(lines["guess"], np.iinfo(np.int64).max)
-    missing = octets < 0
-    size = np.where(missing, of_group(file_begins, guess, np.minimum), octets)
-    share = size // holders + (holder <= size % holders)
-    logical, staged = numbers(lines["logical"], 0), numbers(lines["staged"], 0) > 0
-    first = line == 1
-    columns = {
-        "messages": numbers(lines["messages"], 0), "logical": logical,
-        "fair_share": share // boxes + (box <= share % boxes),
+    order = np.cumsum(user_begins)
+    holder = order - of_group(file_begins, order, np.minimum) + 1
+    missing = octets[file] < 0
+    size = np.where(missing, of_group(file_begins, uses["guess"], np.minimum), octets[file])
+    share = size // np.maximum(holders, 1) + (holder <= size % np.maximum(holders, 1))
+    logical, first = uses["logical"], line == 1
+    return {
+        "messages": uses["messages"], "logical": logical,
+        "fair_share": share // np.maximum(boxes, 1) + (box <= share % np.maximum(boxes, 1)),
         "unique": logical * (ends == 1), "freed": size * (ends == 1),
         "user_unique": logical * (holders == 1), "user_freed": size * ((holders == 1) & (box == 1)),
-        "domain_unique": logical * (domains == 1), "domain_freed": size * ((domains == 1) & (domain_line == 1)),
-        "files": first, "file_octets": size * first, "staged_octets": size * (first & staged),
-        "staged_files": first & staged, "missing": first & missing, "missing_octets": size * (first & missing),
-        "size": size}
-    made = lines.select([*_FILE, "domain", "user", "name", "newest", "newest_read"])
-    for name, column in columns.items():
-        made = made.append_column(name, pa.array(column.astype(np.int64)))
-    return made
+        "domain_unique": logical * (domain_count == 1),
+        "domain_freed": size * ((domain_count == 1) & (domain_line == 1)),
+        "files": first, "file_octets": size * first, "staged_octets": size * (first & ~missing & staged[file]),
+        "staged_files": first & ~missing & staged[file], "missing": first & missing,
+        "missing_octets": size * (first & missing), "size": size, "holders": holders}
+
+
+def _contents(lines: Numbers, file: Numbers, uses: Mapping[str, Numbers], holders: Numbers, octets: Numbers,
+              wanted: Numbers) -> dict[str, Numbers]:
+    """The files that are wanted: what each has, who holds it, and what is known of it."""
+    made = {name: np.zeros(len(octets), np.int64) for name in ("messages", "logical", "rubbish")}
+    for name, sums in made.items():
+        np.add.at(sums, uses["file"], uses[name])
+    made |= {"size": octets, "holders": np.zeros(len(octets), np.int64), "sender": np.full(len(octets), -1),
+             "unused": np.full(len(octets), _NEVER)}
+    made["holders"][uses["file"]] = holders
+    known = lines["box"] == KNOWN
+    made["sender"][file[known]], made["unused"][file[known]] = lines["octets"][known], lines["when"][known]
+    return {"digest": lines["digest"][starts(file)][wanted], **{name: column[wanted] for name, column in made.items()}}
+
+
+# Tables
+
+def _held(found: Mapping[Place, _Summed], boxes: pa.Table) -> pa.Table:
+    """A row for each mailbox, those without messages among them, and for what waits on each partition."""
+    rows = [pa.table({
+        **{name: pa.repeat(pa.scalar(value, pa.string()), len(one.boxes)) for name, value in zip(
+            _PARTITION, place, strict=True)},
+        **{name: pa.array([box[at] for box in one.boxes], pa.string()) for at, name in enumerate(_BOX[2:])},
+        **{name: pa.array(one.sums[name]) for name in _SUMS},
+        **{name: arrays.times(one.sums[name]) for name in _TIMES}}) for place, one in found.items()]
+    form = pa.schema([*((name, pa.string()) for name in _BOX), *((name, pa.int64()) for name in _SUMS), *(
+        (name, TIME) for name in _TIMES)])
+    held = pa.concat_tables([form.empty_table(), *rows]).join(boxes, _BOX, join_type="full outer")
+    waiting = [{**dict(zip(_PARTITION, place, strict=True)), "files": one.waiting_files, "file_octets": one.waiting}
+               for place, one in found.items() if one.waiting_files]
+    return pa.concat_tables([held, pa.Table.from_pylist(waiting, held.schema)])
+
+
+def _own_files(found: Mapping[Place, _Summed]) -> pa.Table:
+    return pa.Table.from_pylist([
+        {**dict(zip(_PARTITION, place, strict=True)), "files": one.files, "octets": one.octets}
+        for place, one in found.items() if one.files], pa.schema([
+            *((name, pa.string()) for name in _PARTITION), ("files", pa.int64()), ("octets", pa.int64())]))
+
+
+def _lost(found: Mapping[Place, _Summed]) -> pa.Table:
+    """Message files that are missing, so many of each mailbox as are looked for again."""
+    rows: list[dict[str, object]] = []
+    for place, one in found.items():
+        looked_for: Counter[int] = Counter()
+        for box, digest, size in sorted(one.lost):
+            looked_for[box] += 1
+            if looked_for[box] <= LOOKED_FOR:
+                rows.append({**dict(zip(_BOX, (*place, *one.boxes[box]), strict=True)), "digest": digest.hex(),
+                             "size": size})
+    return pa.Table.from_pylist(rows[:ALL_LOOKED_FOR], LOST_FILES)

@@ -23,12 +23,14 @@ from mboxlist.names import PUBLIC, SEPARATOR
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.exits import Failure
+from tools.spark.report.lists import NO_LISTS, kinds_of
 from tools.spark.report.reportjob import Read, gone
 
 Row = dict[str, Any]
 
 VERSION = 1
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
+LISTS = ("ages", "kinds", "sizes", "messages", "senders", "purge")      # of all records and message files: see `lists`
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 _IDS = ("store", "partition", "domain", "user", "name")
 # What is summed up of the rows of mailboxes: unique and freed are others on each level.
@@ -71,6 +73,9 @@ def report(held: pa.Table, read: Read, terms: Terms, live: Live | None = None) -
     _limit(made, {(row["store"], row["root"]): row for row in made["roots"]})
     _sort(made)
     made["totals"] = _totals(made, terms)
+    lists = {**NO_LISTS, **(read.lists or {})}
+    made["totals"]["rubbish"] = lists.pop("rubbish")
+    made |= lists | {"kinds": kinds_of(lists["ages"])}
     return {"version": VERSION, "created": stamp(terms.now), "live": live is not None,
             "charging": terms.settings.quota_charge, "default_quota": terms.settings.default_quota or None,
             "idle_days": terms.idle, **made}
@@ -364,8 +369,8 @@ def earlier(path: Path) -> Row:
 def save(made: Mapping[str, Any], folder: Path) -> None:
     """Write the lists of a report as Parquet, a file each in a folder each: DIR/users/20261122T034557Z.parquet."""
     name = made["created"].replace("-", "").replace(":", "") + ".parquet"
-    for level in LEVELS:
-        rows = [{"created": made["created"], **row} for row in made[level]]
+    for level in (*LEVELS, *LISTS):
+        rows = [{"created": made["created"], **row} for row in made[level] or ()]
         if not rows:
             continue
         privatefiles.make_folder(folder / level, parents=True, exist_ok=True)
@@ -375,7 +380,7 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",
                     "newest", "newest_read", "last_login", "last_read", "refused_since",
-                    "full_on"})
+                    "full_on", "age", "size_class", "digest", "sender"})
 _TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 

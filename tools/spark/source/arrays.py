@@ -30,10 +30,16 @@ def numbers(values: Array) -> pa.Array:
 def times(seconds: Array, absent: int | None = None) -> pa.Array:
     """Unix times in seconds; null for `absent`, and for what is in no year that can be written."""
     seconds = seconds.astype(np.int64)
-    lost = (seconds < _EARLIEST) | (seconds > _LATEST)
+    lost = ~can_be_written(seconds)
     if absent is not None:
         lost |= seconds == absent
     return pa.array(np.where(lost, 0, seconds) * 1_000_000, pa.int64(), mask=lost).cast(TIME)
+
+
+def can_be_written(seconds: Array) -> Array:
+    """Whether these Unix times are in years that can be written."""
+    told: Array = (seconds >= _EARLIEST) & (seconds <= _LATEST)
+    return told
 
 
 def digests(own_digests: Array) -> pa.Array:

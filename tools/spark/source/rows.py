@@ -112,7 +112,7 @@ def _misnamed(digest: str | None, folder: str) -> str:
 # Mailboxes of rows
 
 @frozen
-class _Mailbox:
+class MailboxOfRows:
     """What tells which mailbox rows are of: from the head of its file, or else from where that is."""
 
     id: int | None
@@ -120,6 +120,7 @@ class _Mailbox:
     owner: str | None
     removed: bool
     keywords: Sequence[str] = ()
+    special_use: str | None = None
 
     @property
     def domain(self) -> str | None:
@@ -127,17 +128,17 @@ class _Mailbox:
         return None if self.owner is None else domain_of(self.owner)
 
 
-def _mailbox(task: Task, found: Found, head: Head | None) -> _Mailbox:
+def _mailbox(task: Task, found: Found, head: Head | None) -> MailboxOfRows:
     if head is not None:
-        return _Mailbox(head.id, head.name, head.owner, bool(head.removed), head.keywords)
+        return MailboxOfRows(head.id, head.name, head.owner, bool(head.removed), head.keywords, head.special_use)
     name: MailboxName | None = None
     if not found.problem:
         name = name_at(Path(task.folder) / "users", Path(found.path))
     removed = found.below.startswith(f"users/{DELETED}/")
-    return _Mailbox(None, None if name is None else str(name), None if name is None else name.owner, removed)
+    return MailboxOfRows(None, None if name is None else str(name), None if name is None else name.owner, removed)
 
 
-def _is_wanted(task: Task, mailbox: _Mailbox) -> bool:
+def _is_wanted(task: Task, mailbox: MailboxOfRows) -> bool:
     return task.wanted.owners is None or mailbox.owner in task.wanted.owners
 
 
@@ -242,11 +243,11 @@ class _Records:
     """Records of some mailboxes that wait to be a batch."""
 
     task: Task
-    mailboxes: list[_Mailbox] = field(factory=list)
+    mailboxes: list[MailboxOfRows] = field(factory=list)
     rows: list[Rows] = field(factory=list)
     count: int = 0
 
-    def add(self, mailbox: _Mailbox, rows: Rows) -> None:
+    def add(self, mailbox: MailboxOfRows, rows: Rows) -> None:
         """Records of one mailbox."""
         self.mailboxes.append(mailbox)
         self.rows.append(rows)
@@ -267,7 +268,7 @@ class _Given:
     """What the columns of a batch are made of: `counts` of the rows are the first mailbox's, and so on."""
 
     task: Task
-    mailboxes: list[_Mailbox]
+    mailboxes: list[MailboxOfRows]
     rows: Rows
     counts: arrays.Array
 
@@ -288,6 +289,7 @@ _COLUMNS: dict[str, Callable[[_Given], pa.Array]] = {
     "owner": lambda given: given.of_mailbox([each.owner for each in given.mailboxes], TEXT),
     "domain": lambda given: given.of_mailbox([each.domain for each in given.mailboxes], TEXT),
     "removed": lambda given: given.of_mailbox([each.removed for each in given.mailboxes], TRUTH),
+    "special_use": lambda given: given.of_mailbox([each.special_use for each in given.mailboxes], TEXT),
     "digest": lambda given: arrays.digests(given.rows["digest"]),
     "internal_date": lambda given: arrays.times(given.rows["received"]),
     "saved": lambda given: arrays.times(given.rows["saved"], 0),
@@ -311,11 +313,12 @@ def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Row
                ) -> Iterator[pa.RecordBatch]:
     """A row for each record of each mailbox; of a damaged file those that are left. `left_of`: only of those that it
     leaves of a mailbox, of which it gets the name, the special use, and all records."""
-    yield from _of_records(task, _records(task, left_of))
+    yield from _of_records(task, records(task, left_of))
 
 
-def _records(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows] | None
-             ) -> Iterator[tuple[_Mailbox, Rows]]:
+def records(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows] | None = None
+            ) -> Iterator[tuple[MailboxOfRows, Rows]]:
+    """The records of each mailbox that has some, as they are in its file; of `left_of` see `references`."""
     for found in reading.idx_files(task):
         left = reading.salvaged(found)
         if left is None or not len(left.rows):
@@ -330,11 +333,12 @@ def _records(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows]
 def of_entries(task: Task, given: Iterable[tuple[MailboxEntry, bool, Sequence[str], Rows]]
                ) -> Iterator[pa.RecordBatch]:
     """A row for each of these records of mailboxes; with the mailbox come whether it was deleted, and its keywords."""
-    return _of_records(task, ((_Mailbox(entry.id, str(entry.name), entry.name.owner, removed, keywords), records)
+    return _of_records(task, ((MailboxOfRows(entry.id, str(entry.name), entry.name.owner, removed, keywords,
+                                        entry.special_use), records)
                               for entry, removed, keywords, records in given))
 
 
-def _of_records(task: Task, given: Iterable[tuple[_Mailbox, Rows]]) -> Iterator[pa.RecordBatch]:
+def _of_records(task: Task, given: Iterable[tuple[MailboxOfRows, Rows]]) -> Iterator[pa.RecordBatch]:
     waiting = _Records(task)
     for mailbox, records in given:
         at = 0

@@ -105,6 +105,7 @@ REFERENCES = (
     Column("draft", TRUTH, "\\Draft is among the flags"),
     Column("removed", TRUTH, "the mailbox was deleted, and waits for the purge"),
     Column("serial", NUMBER, "arrival serial of the message file on its partition"),
+    Column("special_use", TEXT, "special use of the mailbox (RFC 6154), or null"),
 )
 
 QUOTAS = (

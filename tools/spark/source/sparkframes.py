@@ -17,6 +17,9 @@ def frame(session: Any, table: str, tasks: Sequence[Any], work: Callable[[Any], 
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    if not tasks:                               # Spark would make one of nothing
+        return session.createDataFrame([], from_arrow_schema(form))
+
     class Tasks(DataSourceReader):
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(task) for task in tasks]

@@ -76,13 +76,12 @@ RFC_7677_3 = ("SCRAM-SHA-256", "pencil", "W22ZaJ0SNY7soEsUEjb6gQ==", "%hvYDpWUa2
 
 
 @pytest.fixture(params=[RFC_5802_5, RFC_7677_3], ids=["RFC 5802", "RFC 7677"])
-def example(request, monkeypatch):
+def example(request, faults):
     """The client, and what is said; our nonce is that of the example."""
     mechanism, password, salt, nonce, said = request.param
     keys = Keys.from_password(mechanism, password, base64.b64decode(salt), 4096)
-    monkeypatch.setattr(scram, "encoded",
-                        lambda octets, real=scram.encoded: nonce if octets == b"nonce" else real(octets))
-    monkeypatch.setattr(mechanisms.os, "urandom", lambda size: b"nonce")
+    faults.around(scram, "encoded", lambda real, octets: nonce if octets == b"nonce" else real(octets))
+    faults.around(mechanisms.os, "urandom", lambda *_: b"nonce")
     return Client(mechanism, FindKeys=(keys, ALICE)), said
 
 
