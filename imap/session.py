@@ -153,12 +153,13 @@ class Session(Selection):
                 self.forget_message()
 
     async def _carry_out(self, frame: Frame) -> None:
-        head = Head(frame)
+        read = self.arriving is not None and frame[1:] == _ONE_MESSAGE      # where the message began
+        head: Head = self.arriving.head if read else Head(frame)
         if self.state not in head.entry.states:
             raise BadCommand(head.tag, SyntaxProblem(why_not(head.entry, self.state)))
         try:
-            if self.arriving is not None and frame[1:] == _ONE_MESSAGE:
-                command = self.arriving.command         # it has been read where the message began
+            if read:
+                command = self.arriving.command
             else:
                 command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:

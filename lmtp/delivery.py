@@ -51,14 +51,10 @@ class Delivery:
     _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
     _first: Partition | None = field(default=None, init=False)      # that of the first recipient
-    _recipients: Recipients = field(init=False)
+    _recipients: Recipients | None = field(default=None, init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
     _addresses: list[str] = field(factory=list, init=False)                     # and what it named
-
-    @_recipients.default
-    def _of_the_sender(self) -> Recipients:
-        return Recipients(self.store, self.settings, self.mail.sender)
 
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
@@ -66,14 +62,17 @@ class Delivery:
             return self._noted(rcpt, replies.TOO_MANY_RECIPIENTS, "lmtp.recipient_limit")
         if not (self.mail.utf8 or rcpt.recipient.text.isascii()):
             return self._noted(rcpt, replies.NOT_ASCII, "an address outside ASCII, without SMTPUTF8")
+        recipients = self._recipients
+        if recipients is None:
+            recipients = self._recipients = Recipients(self.store, self.settings, self.mail.sender)
         try:
             ignore_quota = self.guaranteed or rcpt.ignore_quota
-            entry = await self._recipients.find(rcpt.recipient, ignore_quota=ignore_quota)
+            entry = await recipients.find(rcpt.recipient, ignore_quota=ignore_quota)
             assert entry is not None                # INBOX is made
             if rcpt.limits is not None:
                 await offload.run(self.store, "names", self._set_limits, entry, *rcpt.limits)
             if entry.id not in self._targets:
-                partition = await self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
+                partition = await recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
                 self._first = self._first or partition
                 header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
                 self._targets[entry.id] = Target(
@@ -138,16 +137,14 @@ class Delivery:
             outcome = by_mailbox[mailbox]
             found.append(taken if isinstance(outcome, Delivered) else refusal(outcome) if isinstance(
                 outcome, StoreError) else replies.known(self._id))
-        after_commit(noting.message, self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses,
+        envelope = noting.Envelope(self._id, self.peer, self.mail.sender)
+        after_commit(noting.message, self.store.delivery_log, envelope, staged, self._accepted, self._addresses,
                      found, by_mailbox)
         return found
 
-    @property
-    def _envelope(self) -> noting.Envelope:
-        return noting.Envelope(self._id, self.peer, self.mail.sender)
-
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
-        noting.refused(self.store.delivery_log, self._envelope, tuple(self._addresses), reply, reason)
+        envelope = noting.Envelope(self._id, self.peer, self.mail.sender)
+        noting.refused(self.store.delivery_log, envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
 
     def unanswered(self) -> None:

@@ -353,7 +353,8 @@ class Session:
         for answer in answers:
             self._stream.write(answer.octets)
         self._errors = self._commands = 0
-        self._reset()
+        self._delivery = self._none             # as `_reset`: nothing is left of it
+        self._state = State.READY
 
     async def _rset(self, command: Rset) -> None:
         self._reset()

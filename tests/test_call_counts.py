@@ -47,9 +47,9 @@ COUNTS = {
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
-    "APPEND": 297,
-    "LMTP": 195,
-    "LMTP to one in IDLE": 280,
+    "APPEND": 282,
+    "LMTP": 181,
+    "LMTP to one in IDLE": 270,
     "RETR": 67,
 }
 MODULES = {
@@ -59,7 +59,7 @@ WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 47,
     "SELECT": 88,
-    "APPEND": 302,
+    "APPEND": 287,
 }
 
 

@@ -39,7 +39,7 @@ def passwords_file(root: Path) -> Path:
 
 def make_users(store: Store, path: Path) -> None:
     """Give an empty store its users, with random passwords that are written down for the next start."""
-    if path.exists() or next(store.directory.all(), None) is not None:
+    if next(store.directory.all(), None) is not None:
         return
     passwords = {user: secrets.token_urlsafe(9) for user in USERS}
     with privatefiles.open_file(path, "xb") as stream:
@@ -96,13 +96,14 @@ def run(words: list[str]) -> int:
     if not is_store(config.root):
         init(config.root)
     path = passwords_file(config.root)
-    store = open_configured(config, "tools/serve")
-    try:
-        make_users(store, path)
-    except (OSError, StoreError) as error:
-        raise Failure(f"cannot make the users: {error}", 1) from error
-    finally:
-        store.close()
+    if not path.exists():
+        store = open_configured(config, "tools/serve")
+        try:
+            make_users(store, path)
+        except (OSError, StoreError) as error:
+            raise Failure(f"cannot make the users: {error}", 1) from error
+        finally:
+            store.close()
 
     def ready() -> None:
         print(instructions(config.values, read_passwords(path), os.getpid()), flush=True)

@@ -57,7 +57,8 @@ class Arriving:
     """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
-    command: Append                         # as far as its first message
+    command: Append                         # as far as its first message,
+    head: Head
     partition: Partition | None = None      # on which it was when the last one began
     messages: list[Staged] = field(factory=list)
     octets: int = 0                         # of all of them
@@ -170,7 +171,7 @@ def _first(session: Session, wanted: Message) -> Arriving:
         command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
-    return Arriving(session.target(command.mailbox), command)
+    return Arriving(session.target(command.mailbox), command, head)
 
 
 async def append(session: Session, command: Append) -> Reply:
@@ -195,11 +196,13 @@ async def append(session: Session, command: Append) -> Reply:
             dates = [one.date for one in command.messages]
             uids = await session.patiently(durable.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
+        arriving.messages.clear()               # they are used up
     except StoreError as refusal:
         _note(session, arriving, refusal)
         return session.refusal(refusal, as_target=True)
     finally:
-        after_commit(arriving.abort)
+        if arriving.messages:
+            after_commit(arriving.abort)
     reply = session.done("APPEND completed")
     if not authorization.may(session.store, session.user, entry, "r"):         # RFC 4315 §3
         return reply

@@ -126,7 +126,7 @@ class Framer:
         """The next line of the connection, without its line end."""
         if not (line.endswith(b"}") or self._parts or self._refused or len(line) > self.limits.line):
             return Frame((line,))           # nearly every command
-        announced = literal_at_end(line) if line.endswith(b"}") else None
+        announced = literal_at(line, line.rfind(b"{")) if line.endswith(b"}") else None
         if self._refused is not None:
             return self._swallowing(self._refused, announced)
         if self._wanted is not None:

@@ -21,6 +21,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
+FLUSHED = b"log.%010d:%010d\n"       # what NEWEST has in it: a file of the log, and octets of it
 UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
 OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG, MEMORY)
 LOADING = ".loading"            # behind the name of a table that is being made
@@ -102,36 +103,20 @@ def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
     found = there or (log_size(folder)[0], 0)
     if found <= newest(folder):
         return False
-    with contextlib.suppress(OSError), Flushed(folder) as record:
-        record.write(found)
+    with contextlib.suppress(OSError):
+        record = open_flushed(folder)
+        try:
+            os.pwrite(record, FLUSHED % found, 0)
+        finally:
+            os.close(record)
     return True
 
 
-class Flushed:
-    """How far the log has been flushed, written after each flush. It is not synced itself: after a loss of power it may
-    be an older one. What is behind it nobody was answered for, or it was only in the last moments."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / NEWEST
-        self._file = -1
-
-    def write(self, there: tuple[int, int]) -> None:
-        """All in place and in one sector: nobody reads half of it. Raises OSError."""
-        if self._file < 0:
-            self._file = privatefiles.open_handle(self._path, os.O_WRONLY | os.O_CREAT)
-        os.pwrite(self._file, b"log.%010d:%010d\n" % there, 0)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def __enter__(self) -> "Flushed":
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
+def open_flushed(folder: Path) -> int:
+    """A descriptor of the record of how far the log has been flushed (FLUSHED), written after each flush. It is not
+    synced itself: after a loss of power it may be an older one. What is behind it nobody was answered for, or it was
+    only in the last moments. Raises OSError."""
+    return privatefiles.open_handle(folder / NEWEST, os.O_WRONLY | os.O_CREAT)
 
 
 def begin(folder: Path) -> None:

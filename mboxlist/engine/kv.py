@@ -40,7 +40,7 @@ from mboxlist.engine.damagemarks import (
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import LogEnd, Marks
-from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, Unsynced, drop_unbegun, read_from_disk
+from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, drop_unbegun, read_from_disk, unflushed
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
 
@@ -97,7 +97,6 @@ class Env:
         self._write_freeze = write_freeze
         self.folder = folder
         self.tables: list[Table] = []
-        self._failed = False                # to sync the log
         self._recover = recover
         self._marks = Marks(marks)
         self._raised = None if recover else (0, 0)      # where the log ended then; None: nobody is to raise it yet
@@ -114,7 +113,7 @@ class Env:
             regions.begin(folder, form)
             regions.configure(folder)
         self._env = self._made(cache, locks)
-        self._log = LogFlush(folder, lambda: self._env.log_stat())     # `_joined` may make another
+        self.log = LogFlush(folder, self._env.log_stat, self._fail)
         self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
             if untouched:
@@ -170,6 +169,7 @@ class Env:
             pass
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))     # not closed: see `_damaged`
         self._env = self._made(cache, locks)
+        self.log.statistics = self._env.log_stat
         return False
 
     def _damaged(self, error: object, kind: type[Damaged] = Damaged) -> Damaged:
@@ -282,7 +282,7 @@ class Env:
         After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
         environment is `broken`. When there was no room to write, it can be tried again.
         """
-        if self._failed:
+        if self.log.has_failed:
             raise Unflushed(errno.EIO, f"a sync of the log in {self.folder} has failed")
         try:
             end = self.log_end()
@@ -293,52 +293,37 @@ class Env:
                 self._fail()
             raise Unflushed(errno.ENOSPC if full else errno.EIO, str(error)) from error
         try:
-            self._log.sync_names()                  # a new log file: its name must be on disk as well
+            self.log.sync_names(end[0])             # a new log file: its name must be on disk as well
         except OSError as error:
-            raise _unflushed(error) from error
-        self._log.note(end)
+            raise unflushed(error) from error
+        self.log.note(end)
 
     def flush_new(self) -> bool:
         """`flush`, if the log has grown since the last one of this process; whether it has. Raises Unflushed."""
-        grown = self._log.grown
+        grown = self.log.grown
         if grown:
             self.flush()
         return grown
 
     def mark_end(self) -> None:
         """Have the marks know how far the log is on disk, if this process knows more than when it did so last."""
-        end = self._log.known
+        end = self.log.known
         if end != self._marked and (there := LogEnd.of(self.folder, end)) is not None:
             self._marks.write_end(there)
             self._marked = end
-
-    def unsynced(self) -> Unsynced | None:
-        """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
-
-        None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
-        full before it begins the next one. Raises OSError.
-        """
-        return None if self._failed else self._log.unsynced()
-
-    def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
-        """The sync has ended. Raises Unflushed when it has failed; see `flush`."""
-        if failure is not None:
-            self._fail()
-            raise _unflushed(failure) from failure
-        self._log.synced(what)
 
     def write_log_ahead(self, *, alone: bool) -> None:
         """Have each file of the log written beforehand from now on, see `LogAhead`. Where nobody else is in the
         environment (`alone`), and no transaction is under way, the rest of this one, too; when that is not on disk the
         environment is `broken`."""
-        if self._log.ahead is None:
-            self._log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"])
+        if self.log.ahead is None:
+            self.log.ahead = LogAhead(self.folder, self.log_end, self._env.log_stat()["lg_size"])
         try:
             if alone:
-                self._log.ahead.fill()
+                self.log.ahead.fill()
         except OSError:
             self._fail()
-        self._log.ahead.begin()
+        self.log.ahead.begin()
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
@@ -389,7 +374,7 @@ class Env:
             self._fail()
 
     def _fail(self) -> None:
-        self._failed = True
+        self.log.has_failed = True
         read_from_disk(self.folder)
         self.broken()
 
@@ -408,7 +393,7 @@ class Env:
 
     def log_end(self) -> tuple[int, int]:
         """Where the next record of the log will be: file and octet."""
-        return self._log.end()
+        return self.log.end()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -429,8 +414,8 @@ class Env:
         for table in self.tables:
             table.close()
         self.tables.clear()
-        self._log.close()
-        number, octets = self.log_end() if clean and self._log.ahead is None else (0, 0)
+        self.log.close()
+        number, octets = self.log_end() if clean and self.log.ahead is None else (0, 0)
         self._env.close()
         if clean:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
@@ -477,7 +462,3 @@ class AtRest(Env):
         for table in self.tables:
             table.close()
         self.tables.clear()
-
-
-def _unflushed(error: OSError) -> Unflushed:
-    return Unflushed(error.errno or errno.EIO, error.strerror or str(error), error.filename)

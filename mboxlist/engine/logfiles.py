@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
 from berkeleydb import db
 
 from mboxlist import privatefiles
-from mboxlist.engine.damagemarks import Flushed, is_begun, log_files, logs
+from mboxlist.engine.damagemarks import FLUSHED, is_begun, log_files, logs, open_flushed
 from mboxlist.engine.disk import replace_file, sync_file, sync_folder
+from mboxlist.engine.transact import Unflushed
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 ZEROS = bytes(16 << 10)     # that is written beforehand at a time: whenever a part of it is written the kernel counts
@@ -25,23 +25,22 @@ TRIES = 9                   # of giving it the next name, while Berkeley DB make
 LEFT = 4                    # log files that must fit on the volume beside one that is written beforehand
 
 
-@frozen
-class Unsynced:
-    """A file of the log, open, with records that may not be on disk; those up to the place `end` have been written, and
-    some after it: others may be in memory only, of transactions that are under way, also in other processes."""
-
-    handle: int
-    end: tuple[int, int]
+Unsynced = tuple[int, tuple[int, int]]
+"""A file of the log, open, with records that may not be on disk; those up to that place have been written, and some
+after it: others may be in memory only, of transactions that are under way, also in other processes."""
 
 
 class LogFlush:
-    """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log."""
+    """How far the log is on disk, as far as this process knows. `statistics` are Berkeley DB's of the log; `failed` is
+    called when a sync has failed, after which none counts."""
 
-    def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]]) -> None:
-        self._folder, self._path = folder, str(folder)      # a Path costs more than the look
-        self._statistics = statistics
-        self._record = Flushed(folder)
-        self._names = 0                 # when the folder had changed last as its names were synced
+    def __init__(self, folder: Path, statistics: Callable[[], Mapping[str, Any]], failed: Callable[[], None]) -> None:
+        self._folder = folder
+        self.statistics = statistics
+        self._failed = failed
+        self.has_failed = False
+        self._record = -1               # of how far it is on disk: an open file
+        self._named = 0                 # the newest file whose name is on disk, and those of all before it
         self.known = 0, 0               # up to where it is on disk
         # Of `unsynced`: the file that it has open, number and descriptor; where the log ended, in memory, when it had
         # been written so many times; and up to where it has been written since.
@@ -51,7 +50,7 @@ class LogFlush:
 
     def end(self) -> tuple[int, int]:
         """Where the next record will be: file and octet."""
-        found = self._statistics()
+        found = self.statistics()
         return int(found["cur_file"]), int(found["cur_offset"])
 
     @property
@@ -59,47 +58,59 @@ class LogFlush:
         """Whether there is more than what is known to be on disk."""
         return self.end() != self.known
 
-    def sync_names(self) -> None:
-        """Return when the names of new files are on disk. Raises OSError."""
-        newest = self._folder.stat().st_mtime_ns
-        if newest != self._names:
+    def sync_names(self, newest: int) -> None:
+        """Return when the names of the files up to that one, which is there, are on disk. Raises OSError."""
+        if newest > self._named:
             sync_folder(self._folder)
-            self._names = newest
+            self._named = newest
 
     def note(self, end: tuple[int, int]) -> None:
         """All up to there is on disk. Nothing about the record of it turns that into a refusal."""
         if end[0] != self.known[0] and self.ahead is not None:
             self.ahead.begin()
         self.known = end
-        try:
-            self._record.write(end)
+        try:                            # in place and in one sector: nobody reads half of it
+            if self._record < 0:
+                self._record = open_flushed(self._folder)
+            os.pwrite(self._record, FLUSHED % end, 0)
         except OSError:
             pass
 
     def unsynced(self) -> Unsynced | None:
-        """See `Env.unsynced`. Raises OSError."""
-        if os.stat(self._path).st_mtime_ns != self._names:
+        """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
+
+        None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
+        full before it begins the next one. Raises OSError.
+        """
+        if self.has_failed:
             return None
-        found = self._statistics()
+        found = self.statistics()
         file, writes = int(found["cur_file"]), int(found["wcount"])
+        if file > self._named:
+            return None
         if writes != self._writes:      # each write takes along all that was in memory then
             self._at_least = self._end
             self._end, self._writes = (file, int(found["cur_offset"])), writes
         if file != self._newest[0]:
             self._let_go()
             self._newest = file, privatefiles.open_handle(self._folder / log_name(file), os.O_WRONLY)
-        return Unsynced(self._newest[1], self._at_least)
+        return self._newest[1], self._at_least
 
-    def synced(self, what: Unsynced) -> None:
-        """The sync has ended well."""
-        if what.end > self.known:
-            self.note(what.end)
+    def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises Unflushed when it has failed; see `Env.flush`."""
+        if failure is not None:
+            self._failed()
+            raise unflushed(failure) from failure
+        if what[1] > self.known:
+            self.note(what[1])
 
     def close(self) -> None:
         """Let go of the files."""
         if self.ahead is not None:
             self.ahead.end()
-        self._record.close()
+        if self._record >= 0:
+            os.close(self._record)
+            self._record = -1
         self._let_go()
 
     def _let_go(self) -> None:
@@ -258,6 +269,11 @@ def _are_zeros(handle: int, at: int, end: int) -> bool:
         return os.lseek(handle, at, os.SEEK_HOLE) >= end and os.pread(handle, end - at, at) == bytes(end - at)
     except OSError:                         # it ends before that
         return False
+
+
+def unflushed(error: OSError) -> Unflushed:
+    """What was met when the log was to be put on disk, as those hear it who wait for that."""
+    return Unflushed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
 
 
 def log_name(number: int) -> str:

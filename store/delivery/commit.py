@@ -97,6 +97,8 @@ _Arrival = tuple[int, int, bytes]
 
 def is_known(partition: Partition, staged: Staged) -> bool:
     """Whether the partition seems to have the content already, so that its file need not be synced again."""
+    if partition.refs.messages.glance(staged.digest) is None:       # nearly always
+        return False
     record = partition.refs.glance(staged.digest)
     return record is not None and record.references > 0 and partition.files.is_whole(
         staged.digest, record.serial, record.size)
@@ -152,9 +154,10 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
         nonlocal asked
         asked = -1
         outcomes: list[Outcome | None] = [None] * len(targets)
-        known = txn.refs.glance(staged.digest)
-        if known is not None:
-            known = _usable(txn, known, staged)
+        known: MessageRecord | None = None
+        if txn.refs.messages.glance(staged.digest) is not None and (
+                found := txn.refs.glance(staged.digest)) is not None:
+            known = _usable(txn, found, staged)
         if known is None and not staged.on_disk:
             raise NotOnDisk
         if staged.on_disk or (known and known.serial) != (seen and seen.serial):    # its file may have come now
@@ -196,13 +199,13 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
         return outcomes, bool(made) and known is None
 
     try:
-        found, new = partition.transact(work, seconds=seconds)
+        done, new = partition.transact(work, seconds=seconds)
     except StoreError as refusal:
         if refusal.problem is Problem.BUSY and asked >= 0:
             raise Locked(asked) from refusal
         raise
     staged.committed |= new
-    given: Any = found
+    given: Any = done
     outcomes: list[Outcome] = given         # none is None: each target has one, or the transaction has failed
     return outcomes
 
@@ -359,7 +362,9 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: 
                ) -> None:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other. It is
     `new` unless the file is `known`."""
-    stored = txn.refs.find_to_change(staged.digest, txn.handle)
+    stored = None
+    if (data := txn.refs.messages.get_to_change(staged.digest, txn.handle)) is not None:
+        stored = txn.refs.record(staged.digest, data)
     record = None if stored is None else _usable(txn, stored, staged)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")

@@ -8,6 +8,7 @@ a second; with "none" nothing is waited for.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -253,7 +254,20 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
         partition = store.partition(name)
         if partition.files is not staged.files:
             copy = await _copy(store, staged, partition)
-        outcomes = await _committed(store, durability, partition, copy, targets, received)
+        copy.concealed = takes_long_way(store, copy, targets)
+        outcomes = None
+        if not copy.concealed and is_known(partition, copy):
+            with suppress(NotOnDisk):       # a purge was quicker
+                outcomes = await _commit(store, partition, copy, targets, received)
+        if outcomes is None:
+            if not copy.on_disk:            # else this is another try
+                if store.settings.sync == NOTHING:
+                    await spill(store, copy)
+                    copy.on_disk = True
+                else:
+                    await durability.staged(copy, partition)
+            copy.close()
+            outcomes = await _commit(store, partition, copy, targets, received)
         refused = False
         for target, outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, StoreError):
@@ -304,29 +318,6 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
     return outcome
 
 
-async def _committed(store: Store, durability: Durability, partition: Partition, staged: Staged,
-                     targets: Sequence[Target], received: InternalDate) -> list[Outcome]:
-    """The outcomes, of a transaction that is not flushed yet; what is new to the partition is on disk before it."""
-    staged.concealed = takes_long_way(store, staged, targets)
-    if not staged.concealed and is_known(partition, staged):
-        try:
-            return await _commit(store, partition, staged, targets, received)
-        except NotOnDisk:
-            pass
-    if not staged.on_disk:                  # else this is another try
-        if store.settings.sync == NOTHING:
-            await spill(store, staged)
-            staged.on_disk = True
-        else:
-            await durability.staged(staged, partition)
-    staged.close()
-    try:
-        return await _commit(store, partition, staged, targets, received)
-    except LostFile as lost:
-        await _forget_expunged(store, partition, lost)
-    return await _commit(store, partition, staged, targets, received)
-
-
 def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]
              ) -> Awaitable[None]:
     """Ends when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
@@ -344,9 +335,13 @@ async def _place(store: Store, messages: Sequence[Staged]) -> None:
 
 async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
                   received: InternalDate) -> list[Outcome]:
-    """At once, unless another transaction holds a lock for longer than usual, or brought the same content."""
+    """The outcomes, of a transaction that is not flushed yet; what is new to the partition is on disk before it. At
+    once, unless another transaction holds a lock for longer than usual, or brought the same content."""
     try:
         return await change(store, partial(commit, partition, staged, targets, received, seconds=AT_ONCE))
+    except LostFile as lost:
+        await _forget_expunged(store, partition, lost)
+        return await _commit(store, partition, staged, targets, received)
     except StoreError as refusal:
         if refusal.problem is not Problem.BUSY:
             raise

@@ -285,7 +285,7 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
 
 def _flush(store: Store, environment: str) -> int:
     """Have on disk what was acknowledged without it (setting `sync`), and on record how far the log goes: of what the
-    kernel syncs that is known only when more has been written (`Env.unsynced`)."""
+    kernel syncs that is known only when more has been written (`LogFlush.unsynced`)."""
     env = environments(store)[environment]
     flushed = env.flush_new()
     env.mark_end()

@@ -233,10 +233,8 @@ def _tree(store: Store, old: MailboxName, new: MailboxName, txn: Txn = None) -> 
     tree = [*([top] if top else []), *store.mailboxes.below(old.owner, old.path, txn)]
     if not tree:
         raise StoreError(Problem.NO_MAILBOX)
-    taken = {new} if store.mailboxes.find(new, txn) is not None else set[MailboxName]()
-    taken.update(entry.name for entry in store.mailboxes.below(new.owner, new.path, txn))
-    taken -= {entry.name for entry in tree}
-    if new in taken or any(_moved(entry.name, old, new) in taken for entry in tree):
+    taken = {entry.name for entry in store.mailboxes.below(new.owner, new.path, txn)} - {entry.name for entry in tree}
+    if store.mailboxes.find(new, txn) is not None or any(_moved(entry.name, old, new) in taken for entry in tree):
         raise StoreError(Problem.MAILBOX_EXISTS)
     return tree
 

@@ -66,13 +66,13 @@ class CachedMessage:
     is copied than there is.
     """
 
-    __slots__ = ("_data", "_ends", "digest")
+    __slots__ = ("_ends", "data", "digest")
 
     def __init__(self, digest: bytes, data: bytes, ends: tuple[int, int, int, int, int]) -> None:
-        """`from_bytes` and `of` make one; `digest` names the message file. `ends`: of the envelope, the structure, the
-        body, the references and the fields, which stand in this order."""
+        """`from_bytes` and `of` make one; `data` is its stored form, `digest` names the message file. `ends`: of the
+        envelope, the structure, the body, the references and the fields, which stand in this order."""
         self.digest = digest
-        self._data = data
+        self.data = data
         self._ends = ends
 
     @classmethod
@@ -101,50 +101,46 @@ class CachedMessage:
             raise ValueError("a cache record is cut short")
         return cls(digest, data, (envelope, structure, body, references, fields))
 
-    def to_bytes(self) -> bytes:
-        """The record as it is stored."""
-        return self._data
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, CachedMessage) and self._data == other._data
+        return isinstance(other, CachedMessage) and self.data == other.data
 
     def __hash__(self) -> int:
-        return hash(self._data)
+        return hash(self.data)
 
     @property
     def trace(self) -> int:
         """Octets of the trace header in the message file."""
-        return int.from_bytes(self._data[32:36], "little")
+        return int.from_bytes(self.data[32:36], "little")
 
     @property
     def envelope(self) -> bytes:
         """ENVELOPE."""
-        return self._data[_HEAD_SIZE:self._ends[0]]
+        return self.data[_HEAD_SIZE:self._ends[0]]
 
     @property
     def bodystructure(self) -> bytes:
         """BODYSTRUCTURE."""
-        return self._data[self._ends[0]:self._ends[1]]
+        return self.data[self._ends[0]:self._ends[1]]
 
     @property
     def body(self) -> bytes:
         """BODY."""
-        return self._data[self._ends[1]:self._ends[2]]
+        return self.data[self._ends[1]:self._ends[2]]
 
     @property
     def references(self) -> bytes:
         """The References field (RFC 5322 §3.6.4), for THREAD."""
-        return self._data[self._ends[2]:self._ends[3]]
+        return self.data[self._ends[2]:self._ends[3]]
 
     @property
     def fields(self) -> bytes:
         """Of the header, see `fields.listed`; b"": the file must be read."""
-        return self._data[self._ends[3]:self._ends[4]]
+        return self.data[self._ends[3]:self._ends[4]]
 
     @property
     def table(self) -> bytes:
         """The parts, see `parts`."""
-        return self._data[self._ends[4]:]
+        return self.data[self._ends[4]:]
 
     @property
     def parts(self) -> dict[Path, PartSpan]:
@@ -180,7 +176,7 @@ class CachedBatch:
     @classmethod
     def of_records(cls, records: Sequence[CachedMessage]) -> "CachedBatch":
         """Those of records that have been read."""
-        return cls([one._data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5))
+        return cls([one.data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5))
 
     def envelopes(self) -> list[bytes]:
         """ENVELOPE of each."""

@@ -92,8 +92,7 @@ class Contents:
         staged = Staged(self.partition.files, self.partition.serials.next_serial(), head, limit, cached=cached)
         try:
             for octets in data:
-                staged.write(octets)
-                if staged.full:
+                if staged.write(octets):
                     staged.spill()
             staged.finish()
             if digest and staged.digest != digest:

@@ -24,6 +24,7 @@ from store.errors import StoreError
 from store.net.running import Done
 from store.net.threads import ReactorThreads
 from store.offload import Threads
+from store.partition.messagefiles import SPILL
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store
@@ -222,15 +223,15 @@ class _LogFlush:
     def _begin(self) -> None:
         self._under_way = True
         batch, self._waiting = self._waiting, []
-        env, kernel, log_file = self._partition.env, self._kernel, None
+        log_flush, kernel, log_file = self._partition.env.log, self._kernel, None
         if kernel is not None:
             try:
-                log_file = env.unsynced()
+                log_file = log_flush.unsynced()
             except OSError:             # without a descriptor it takes `flush`
                 pass
         try:
             if kernel is not None and log_file is not None:
-                kernel.sync(log_file.handle, partial(self._synced, batch, log_file))
+                kernel.sync(log_file[0], partial(self._synced, batch, log_file))
             else:
                 self._threads.run("sync", self._partition.flush).addCallbacks(
                     lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
@@ -239,7 +240,7 @@ class _LogFlush:
 
     def _synced(self, batch: Batch, log_file: Unsynced, failure: OSError | None) -> None:
         try:
-            self._partition.env.synced(log_file, failure)
+            self._partition.env.log.synced(log_file, failure)
         except Exception as error:
             self._ended(batch, error)
         else:
@@ -270,7 +271,7 @@ class SharedSyncs(Durability):
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
-        if self._kernel is not None and staged.named and not staged.full:
+        if self._kernel is not None and staged.named and staged.held <= SPILL:
             done = Done()
             try:
                 self._kernel.sync(staged.unsynced(), partial(_file_synced, staged, done))
@@ -314,12 +315,14 @@ class SharedSyncs(Durability):
 
 
 def _file_synced(staged: Staged, done: Done, failure: OSError | None) -> None:
+    if failure is None:
+        staged.on_disk = True
+        done.end()
+        return
     try:
         staged.synced(failure)
     except StoreError as error:
         done.end(error)
-    else:
-        done.end()
 
 
 def _unflushed(failure: Exception) -> Unflushed:

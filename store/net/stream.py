@@ -186,7 +186,7 @@ class Stream(Waits):
         """
         if self.behind:
             self._send()
-        if self._lost:
+        if self.lost:
             raise ConnectionLost
         if self._full:
             self._room = Deferred()
@@ -228,7 +228,7 @@ class Stream(Waits):
 
         Empty without one, and before the handshake is over (`established`).
         """
-        if not self.secure or self._handshaking or self._lost or not hasattr(self._factory.tls, "certificate_names"):
+        if not self.secure or self._handshaking or self.lost or not hasattr(self._factory.tls, "certificate_names"):
             return ()
         return cast(Tls, self._factory.tls).certificate_names(self._transport.getHandle())
 
@@ -239,7 +239,7 @@ class Stream(Waits):
 
     def channel_binding(self, kind: str) -> bytes | None:
         """The data of a channel binding by its registered name; None if there is none here."""
-        if not self.can_bind or self._handshaking or self._lost:
+        if not self.can_bind or self._handshaking or self.lost:
             return None
         return cast(Tls, self._factory.tls).channel_binding(self._transport.getHandle(), kind)
 
@@ -250,7 +250,7 @@ class Stream(Waits):
             self._closing = True
             if not self.secure and not self._full:      # or else it may linger, and is counted until it has ended
                 after_commit(self._depart)
-            if not self._lost:
+            if not self.lost:
                 self._transport.unregisterProducer()
                 self._transport.loseConnection()
                 self._set_deadline(self._clock.seconds() + (HANDSHAKE if self._handshaking else LINGER))
@@ -259,7 +259,7 @@ class Stream(Waits):
         """End the connection at once."""
         self._output.clear()
         self._closing = True
-        if not self._lost:
+        if not self.lost:
             self._transport.abortConnection()
 
     # What the reactor calls
@@ -314,7 +314,7 @@ class Stream(Waits):
         """Only we could have ended our side, and do not."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        self._lost = True
+        self.lost = True
         self._depart()
         if self._handshaking and not isinstance(reason.value, (ConnectionDone, TwistedConnectionLost)):
             log.info("%s: no TLS with %s: %s", self.id, self.peer, reason.getErrorMessage())
@@ -359,7 +359,7 @@ class Stream(Waits):
 
     def _begin_waiting(self, deadline: float, idle: bool) -> None:
         """What comes before `await INPUT`."""
-        if self._lost or self._ended:
+        if self.lost or self._ended:
             raise ConnectionLost
         if idle and self.stopping:
             raise Stopping
@@ -386,7 +386,7 @@ class Stream(Waits):
         del self._input[:count]
         if self._paused and len(self._input) < READ_AHEAD // 2:
             self._paused = False
-            if not self._lost:
+            if not self.lost:
                 self._transport.resumeProducing()
 
     def _send(self) -> None:
@@ -394,7 +394,7 @@ class Stream(Waits):
             data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
             self._output.clear()
             self.sent += len(data)
-            if self._lost or self._closing:
+            if self.lost or self._closing:
                 return
             transport = self._transport
             if self._plain and not transport.dataBuffer and not transport._tempDataBuffer:

@@ -26,18 +26,13 @@ class Waits(Counted):
         self._timer: Any = None
         self._timer_due = 0.0
         self._turn = 0.0                                # when it last went on after a wait
-        self._lost = False
+        self.lost = False       # the connection has ended: nobody waits for an answer any more
         self._closing = False
         self.farewell = ""                              # what to say at a stop that is meant for this one alone
 
     def _send(self) -> None:
         """See `Stream`."""
         raise NotImplementedError
-
-    @property
-    def lost(self) -> bool:
-        """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
-        return self._lost
 
     @property
     def closing(self) -> bool:
@@ -47,7 +42,7 @@ class Waits(Counted):
     async def until(self, event: "Deferred[None]", timeout: float) -> bool:
         """Wait for something that is no input; whether it has come in time. Raises ConnectionLost, Stopping at once."""
         self._send()
-        if self._lost:
+        if self.lost:
             raise ConnectionLost
         if self.stopping:
             raise Stopping
@@ -76,7 +71,7 @@ class Waits(Counted):
             self._clock.callLater(0, turn.callback, None)
             await turn
             self._turn = self._clock.seconds()
-            if self._lost:
+            if self.lost:
                 raise ConnectionLost
 
     def stop(self) -> None:

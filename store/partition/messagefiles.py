@@ -54,7 +54,7 @@ class MessageFiles:
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._placed: deque[int] = deque()
-        self._receiving: set[weakref.ref[Receiving]] = set()
+        self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
         self._names = -1                # an open descriptor of `staging/`
@@ -328,17 +328,13 @@ class MessageFiles:
                 except OSError as error:        # readers find it where it is
                     log.error("%s has no place: %s: %s", path, self.path(digest), error.strerror)
 
-    def received(self, staged: Receiving) -> None:
-        """As long as that object lives its file is not left over."""
-        self._receiving.add(weakref.ref(staged, self._receiving.discard))
-
     def left(self, age: float) -> list[int]:
         """Serials of the files in `staging/` that nothing in this process takes care of; not written to for `age`
         seconds."""
         before = time.time() - age
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
                    and entry.is_file(follow_symlinks=False) and _modified(entry) <= before]
-        receiving = [staged.serial for alive in tuple(self._receiving) if (staged := alive()) is not None]
+        receiving = [staged.serial for alive in tuple(self.receiving) if (staged := alive()) is not None]
         return sorted({*serials} - {*self._placed, *self._ready, *receiving})
 
     def discard(self, serial: int) -> None:

@@ -210,7 +210,8 @@ class Partition:
 
     def stage(self, trace: bytes = b"") -> Staged:
         """A message to be received. Raises StoreError DISK_FULL when too little is free."""
-        self.check_room()
+        if self.read_only or time.monotonic() >= self._roomy_until:
+            self.check_room()
         ready = self.files.take_ready()
         serial = self.serials.next_serial() if ready is None else ready
         return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
@@ -355,7 +356,8 @@ class Partition:
         unwritten = self.unwritten.changed
         for change in changes:
             mailbox = change.mailbox
-            self.views.remember(mailbox, change.before, change.chunks)
+            if mailbox in self.views.history:
+                self.views.remember(mailbox, change.before, change.chunks)
             if mailbox in txn.handed:
                 self.views.hand(mailbox, *txn.handed[mailbox])
             changed.append(mailbox)

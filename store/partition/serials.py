@@ -122,7 +122,7 @@ class Serials:
 
     def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
         """Keep the cache record of an arrival."""
-        self._cache.put(serial.to_bytes(8, "big"), cached.to_bytes(), txn)
+        self._cache.put(serial.to_bytes(8, "big"), cached.data, txn)
 
     def forget_cached(self, serial: int, txn: Txn) -> None:
         """The message file has been purged."""

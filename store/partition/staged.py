@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import weakref
 
 from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
@@ -45,13 +46,13 @@ class Staged:
         self._undigested: list[bytes] = []
         self._scanner = Scanner() if cached is None else None
         self._waiting = [trace]
-        self._held = len(trace)
+        self.held = len(trace)          # octets in memory; more than SPILL of them a thread is to write
         self._file = -1
         self._failed: OSError | None = None             # of a `spill` or `sync`
         self.cached: CachedMessage      # its cache record, from `finish` on
         if cached is not None:
             self.cached = cached
-        files.received(self)
+        files.receiving.add(weakref.ref(self, files.receiving.discard))
 
     @property
     def sender(self) -> bytes:
@@ -70,15 +71,10 @@ class Staged:
             self._scanner.feed(data)
         self._waiting.append(data)
         self._undigested.append(data)
-        self._held += len(data)
-        if self._held > _OVERFULL:
+        self.held += len(data)
+        if self.held > _OVERFULL:
             self.spill()
-        return self._held > SPILL
-
-    @property
-    def full(self) -> bool:
-        """Whether so much is held that it is a thread that is to write it."""
-        return self._held > SPILL
+        return self.held > SPILL
 
     def spill(self) -> None:
         """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
@@ -86,7 +82,7 @@ class Staged:
             raise disk_problem(self._failed) from self._failed
         if self._undigested:
             self._digest_held()
-        data, self._waiting, self._held = b"".join(self._waiting), [], 0
+        data, self._waiting, self.held = b"".join(self._waiting), [], 0
         try:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
@@ -138,7 +134,7 @@ class Staged:
     def unsynced(self) -> int:
         """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
         DISK_FULL, UNAVAILABLE."""
-        if self._held or self._file < 0 or self._failed is not None:
+        if self.held or self._file < 0 or self._failed is not None:
             self.spill()
         if self.concealed:
             self.files.will_need(self.digest)       # as this file is in memory

@@ -128,7 +128,10 @@ class WriteTxn:
         if data is None:
             raise StoreError(Problem.NO_MAILBOX)
         uid, modseq, root, after = arrived(data, partition.epoch, octets, system)
-        self.charge_root(root, octets, 1, enforce=enforce, delivery=delivery)
+        if partition.domains.limited:
+            self.charge_root(root, octets, 1, enforce=enforce, delivery=delivery)
+        else:
+            partition.quotas.charge(root, octets, 1, self.handle, enforce=enforce, delivery=delivery)
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
         self._figures = after

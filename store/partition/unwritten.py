@@ -67,9 +67,9 @@ class Unwritten:
             if left:
                 self.names[mailbox] = left
 
-    def failed(self, mailbox: int, reason: str) -> None:
+    def failed(self, mailbox: int, reason: str, level: int = logging.ERROR) -> None:
         """It comes again in the next round, after all others. The reason is logged once."""
         if self.failing.get(mailbox) != reason:
-            log.error("store.idx of mailbox %d cannot be written: %s", mailbox, reason)
+            log.log(level, "store.idx of mailbox %d cannot be written: %s", mailbox, reason)
             self.failing[mailbox] = reason
         self.changed.add(mailbox)

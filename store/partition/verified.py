@@ -51,7 +51,7 @@ def starts(head: bytes) -> Iterator[int]:
 def summed(before: bytes, after: bytes) -> bytes:
     """A trace header: two parts, of which the first ends with "=" and the other is ";", CRLF, a tab, the date and CRLF,
     and the sum between them, eight hexadecimal digits."""
-    return b"%b%b%b" % (before, _sum(before, after), after)
+    return b"%b%08x%b" % (before, zlib.crc32(after, zlib.crc32(before)), after)         # `_sum`, for every delivery
 
 
 def is_intact(trace: bytes) -> bool:

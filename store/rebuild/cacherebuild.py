@@ -136,7 +136,7 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
                     detail = error.detail or str(error) if isinstance(error, StoreError) else str(error)
                     yield Finding(f"its file cannot be used: {detail}", f"message {digest.hex()}", RESTORE)
                 continue
-            if cached is None or cached.to_bytes() != new.to_bytes():
+            if cached is None or cached.data != new.data:
                 wrong.append((digest, record, new))
                 yield Correction(_fault(cached, digest), f"message {digest.hex()}")
         if wrong and change:
@@ -191,7 +191,7 @@ def _wrong(partition: Partition, wanted: "KnownFile", txn: WriteTxn | None = Non
         return (f"its file has {right.size} octets, {right.trace} of them a trace header; known were "
                 f"{record.size}, {record.trace}")
     cached = partition.serials.cached([record.serial], None if txn is None else txn.handle)[0]
-    return _fault(cached, digest) if cached is None or cached.to_bytes() != octets else None
+    return _fault(cached, digest) if cached is None or cached.data != octets else None
 
 
 def _exchange(txn: WriteTxn, files: "Sequence[KnownFile]", change: bool) -> list[Correction]:

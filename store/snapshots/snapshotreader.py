@@ -125,7 +125,7 @@ class SnapshotPartition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {digest.hex()}")
         with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             made = render(parse(file.read, file.size), digest, record.trace)
-        if len(made.to_bytes()) <= RENDERED_OCTETS:
+        if len(made.data) <= RENDERED_OCTETS:
             if len(self._rendered) >= RENDERED_RECORDS:
                 self._rendered.clear()
             self._rendered[digest] = made

@@ -88,7 +88,7 @@ class References:
         """A record as it is stored, with what its file says if nobody has looked at that."""
         return record if record.trace != UNSEEN_TRACE else self._look(digest, record)
 
-    def _record(self, digest: bytes, data: bytes) -> MessageRecord:
+    def record(self, digest: bytes, data: bytes) -> MessageRecord:
         return self.complete(digest, MessageRecord.from_bytes(data))
 
     def _stored(self, digest: bytes, data: bytes) -> bytes:
@@ -100,7 +100,7 @@ class References:
         data = self.messages.get(digest, txn)
         if data is None:
             return None
-        return MessageRecord.from_bytes(data) if raw else self._record(digest, data)
+        return MessageRecord.from_bytes(data) if raw else self.record(digest, data)
 
     def has(self, beginning: bytes, txn: "Txn" = None) -> bool:
         """Whether there is a message file on record whose digest begins so."""
@@ -130,14 +130,14 @@ class References:
     def glance(self, digest: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `btree.Table.glance`)."""
         data = self.messages.glance(digest)
-        return self._record(digest, data) if data is not None else None
+        return self.record(digest, data) if data is not None else None
 
     def find_to_change(self, digest: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
         """`find`, locked to the end of the transaction."""
         data = self.messages.get_to_change(digest, txn)
         if data is None:
             return None
-        return MessageRecord.from_bytes(data) if raw else self._record(digest, data)
+        return MessageRecord.from_bytes(data) if raw else self.record(digest, data)
 
     def stored_to_change(self, digests: Sequence[bytes], txn: "Txn") -> list[bytes | None]:
         """The records of many files, in order of digest, as they are stored, locked to the end of the transaction."""
@@ -283,7 +283,7 @@ class References:
         """Every message file on record, in order of digest, or those from `start` up to, not including, `end`;
         within a transaction they stay as they are. `raw`: as they are stored."""
         for digest, data in self.messages.scan(start, end, txn, hold=txn is not None):
-            yield digest, MessageRecord.from_bytes(data) if raw else self._record(digest, data)
+            yield digest, MessageRecord.from_bytes(data) if raw else self.record(digest, data)
 
 
 def serial_of(stored: bytes) -> int:

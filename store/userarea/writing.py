@@ -326,8 +326,9 @@ class _Round:
         try:
             if not give_name(self._partition, item.temporary, item.path, item.mailbox,
                              lambda there: self._may_go(there, item.head)):
-                self._partition.outdated.add(MailboxId(item.mailbox))       # housekeeping takes in what is newer
-                self._unwritten.failed(item.mailbox, "the one that is there is newer than the mailbox, and stays")
+                self._partition.outdated.add(MailboxId(item.mailbox))   # housekeeping takes in what is newer, and tells
+                self._unwritten.failed(item.mailbox, "the one that is there is newer than the mailbox, and stays",
+                                       logging.DEBUG)
                 return False
             if self._sync and self._single:
                 sync_folder(item.path.parent)

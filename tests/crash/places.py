@@ -95,8 +95,7 @@ def deliver(store: Store, body: bytes, *names: MailboxName, trace: bytes = b"", 
     staged = store.stage(entries[0], trace)
     try:
         for at in range(0, len(body), 40_000):
-            staged.write(body[at:at + 40_000])
-            if staged.full:
+            if staged.write(body[at:at + 40_000]):
                 offload.now(durable.spill(store, staged))
     except BaseException:
         staged.abort()

@@ -183,7 +183,13 @@ def commands(ports: dict[str, int]) -> Iterator[tuple[str, Send]]:
         message = MESSAGE % (n, 1_000_000 + n)
         imap_command(append % (len(message), message))
 
+    def append_when_asked(n: int) -> None:
+        message = MESSAGE % (n, 3_000_000 + n)
+        imap_client.ask(b"x APPEND INBOX {%d}\r\n" % len(message), b"+")
+        imap_client.ask(message + b"\r\n", b"x OK")
+
     yield "APPEND", append_one
+    yield "APPEND, asked for the message", append_when_asked
     lmtp_client = Client(ports["lmtp"])
     lmtp_client.ask(b"LHLO example.org\r\n", b"250 ")
 

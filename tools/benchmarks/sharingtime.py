@@ -75,10 +75,9 @@ def measure(ports: dict[str, int], tries: int, size: int) -> list[dict[str, Any]
     """A row for each way in which messages come."""
     rows = []
     for number, (way, together) in enumerate((("APPEND", 1), ("MULTIAPPEND", TOGETHER), ("LMTP", 1))):
-        count = tries // together
-        texts = contents(count * together, size, number)
+        texts = contents(tries * together, size, number)
         groups = [texts[at:at + together] for at in range(0, len(texts), together)]
-        known, new = groups[:count // 2], groups[count // 2:]
+        known, new = groups[:tries // 2], groups[tries // 2:]
         relay = Relay(ports["lmtp"], temporaryserver.USER % STRANGER)
         for each in known:
             for text in each:

@@ -141,8 +141,7 @@ def _receive(staged: Staged, *, raw: bool) -> None:
     try:
         for chunk in _octets(source) if raw else with_crlf(_octets(source)):
             empty = empty and not chunk.strip(b"\r\n")
-            staged.write(chunk)
-            if staged.full:
+            if staged.write(chunk):
                 staged.spill()
         if empty:
             raise Failure("no message: there is nothing on standard input")

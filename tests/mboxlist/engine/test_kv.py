@@ -44,19 +44,18 @@ def test_what_is_committed_survives_its_process_and_what_is_not_does_not(tmp_pat
 def test_a_commit_leaves_nothing_but_a_sync_of_the_newest_file(tmp_path):
     env = opened(tmp_path / "env")
     table = env.table("t.db")
-    assert env.unsynced() is None                               # the file's name may not be on disk: a whole flush
+    assert env.log.unsynced() is None                               # the file's name may not be on disk: a whole flush
     env.flush()
-    env.flush()                                                 # the first one has made a file beside the log
     transact(env, lambda txn: table.put(b"a", b"to be found in the log", txn))
-    found = env.unsynced()
-    assert os.readlink(f"/proc/self/fd/{found.handle}") == str(tmp_path / "env" / "log.0000000001")
+    found = env.log.unsynced()
+    assert os.readlink(f"/proc/self/fd/{found[0]}") == str(tmp_path / "env" / "log.0000000001")
     assert b"to be found in the log" in (tmp_path / "env" / "log.0000000001").read_bytes()
-    env.synced(found)
+    env.log.synced(found)
     while env.log_end()[0] == 1:                                # the next file has a name of its own
         transact(env, lambda txn: table.put(b"a", os.urandom(100_000), txn))
-    assert env.unsynced() is None
+    assert env.log.unsynced() is None
     env.flush()
-    assert os.readlink(f"/proc/self/fd/{env.unsynced().handle}") == str(tmp_path / "env" / "log.0000000002")
+    assert os.readlink(f"/proc/self/fd/{env.log.unsynced()[0]}") == str(tmp_path / "env" / "log.0000000002")
     env.close()
 
 
@@ -72,7 +71,7 @@ def test_what_is_in_memory_only_is_not_said_to_be_in_the_log(tmp_path):
         committed = env.log_end()[1]
         under_way = env.begin()
         table.put(b"x%d" % number, b"in memory" * 50, under_way)
-        env.synced(env.unsynced())
+        env.log.synced(env.log.unsynced())
         under_way.commit()
         killed = tmp_path / f"killed{number}"
         shutil.copytree(tmp_path / "env", killed)
@@ -90,10 +89,10 @@ def test_a_sync_that_failed_breaks_the_environment(tmp_path):
     env = opened(tmp_path / "env", lambda: seen.append("broken"))
     env.flush()
     env.flush()
-    found = env.unsynced()
+    found = env.log.unsynced()
     with pytest.raises(OSError, match="lost"):
-        env.synced(found, OSError(errno.EIO, "lost"))
-    assert seen == ["broken"] and env.unsynced() is None
+        env.log.synced(found, OSError(errno.EIO, "lost"))
+    assert seen == ["broken"] and env.log.unsynced() is None
     with pytest.raises(OSError, match="has failed"):
         env.flush()
 

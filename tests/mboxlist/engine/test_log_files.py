@@ -235,8 +235,8 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Fa
 
     log_files(tmp_path)[-1].unlink()
     faults.before(LogAhead, "_write", meanwhile)
-    assert ahead._log.ahead is not None
-    ahead._log.ahead.make_next()
+    assert ahead.log.ahead is not None
+    ahead.log.ahead.make_next()
     assert ahead.log_end()[0] >= 4
     assert log_files(tmp_path)[-1].name == log_name(ahead.log_end()[0] + 1)
     assert killed(ahead, tmp_path / "killed") == rows

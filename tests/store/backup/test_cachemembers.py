@@ -82,7 +82,7 @@ def test_what_is_wrong_is_rendered_again(archive, tmp_path, monkeypatch, wrong):
         packed = []
         for at, data in enumerate(values):
             if wrong == "another":                          # the record of a message that has another length
-                data = changed(CachedMessage.from_bytes(data), table=LONGER).to_bytes()
+                data = changed(CachedMessage.from_bytes(data), table=LONGER).data
             elif wrong == "version":
                 data = data[:36] + struct.pack("<H", 3) + data[38:]
             elif wrong == "trace":
@@ -105,7 +105,7 @@ def test_only_sound_records_are_carried_and_none_that_is_large(monkeypatch):
     good = CachedMessage.of(b"\x01" * 32, 5, b"e", b"s", b"b", b"table")
     bad = changed(good, digest=b"\x02" * 32)
     large = changed(good, digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST_RECORD_OCTETS))
-    values = [good.to_bytes(), bad.to_bytes(), large.to_bytes(), None]
+    values = [good.data, bad.data, large.data, None]
     packed = cachemembers.pack(values, [b"\x01" * 32, b"\x04" * 32, b"\x03" * 32, b"\x05" * 32], np.array([5, 5, 5, 5]))
     assert packed == struct.pack("<I", len(values[0])) + values[0]
     monkeypatch.setattr(cachemembers, "MEMBER_OCTETS", 10)

@@ -93,7 +93,7 @@ def test_what_is_secured_before_takes_no_file_and_no_memory(store):
     files = [stage(store, BODY % number) for number in range(MANY)]
     partition = store.partitions["primary"]
     offload.now(durable.secure(store, partition, files))
-    assert all(one.on_disk and one._file < 0 and not one._held for one in files)
+    assert all(one.on_disk and one._file < 0 and not one.held for one in files)
     messages = [(one, Target(inbox(store), appended=True), None) for one in files]
     offload.now(durable.deliver_all(store, messages))
     assert contents(store) == [BODY % number for number in range(MANY)]

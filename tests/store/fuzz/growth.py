@@ -17,7 +17,7 @@ def message(octets):
     for at in range(0, len(octets), 10_000):
         scanner.feed(octets[at:at + 10_000])
     record = render(scanner.finish(), bytes(32), 0)
-    assert CachedMessage.from_bytes(record.to_bytes()).parts
+    assert CachedMessage.from_bytes(record.data).parts
     fields = envelopes.split(record.envelope)
     for number in range(envelopes.FROM, envelopes.BCC + 1):
         envelopes.shown(envelopes.people(fields[number]))

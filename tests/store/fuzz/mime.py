@@ -70,7 +70,7 @@ def examine(message, choices):
         assert scanned(message, size) == tree, "it depends on the pieces"
     parts = examine_tree(tree, message)
     record = render(tree, MID, 0)
-    stored = record.to_bytes()
+    stored = record.data
     assert CachedMessage.from_bytes(stored) == record
     assert len(stored) <= 2000 + 40 * len(message), (len(stored), len(message))
     envelope, structure = examine_record(record)

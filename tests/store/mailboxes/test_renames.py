@@ -164,13 +164,15 @@ def test_no_other_name_of_that_user_changes_meanwhile(store, before, monkeypatch
     namespace.create_mailbox(store, name("Old"))
 
 
-@pytest.mark.parametrize("taken", ["New", "New/07", "New/03/deep/er"])
+@pytest.mark.parametrize("taken", ["New", "New/07", "New/03/deep/er", "Old"])
 def test_what_is_in_the_way_is_found_before_anything_is_renamed(store, before, taken, monkeypatch):
-    namespace.create_mailbox(store, name(taken))
+    """Also the mailbox itself."""
+    if taken != "Old":
+        namespace.create_mailbox(store, name(taken))
     there = ids(store)
     some_at_a_time(monkeypatch, lambda done: pytest.fail("some were renamed"))
     with pytest.raises(StoreError) as raised:
-        namespace.rename_mailbox(store, name("Old"), name("New"))
+        namespace.rename_mailbox(store, name("Old"), name("Old" if taken == "Old" else "New"))
     assert raised.value.problem is Problem.MAILBOX_EXISTS
     assert ids(store) == there and not list(store.mailboxes.renames.all())
 

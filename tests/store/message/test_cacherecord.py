@@ -187,12 +187,12 @@ def test_whatever_comes_the_wire_form_can_be_read(message):
             assert people is None or (people and all(len(person) == 4 for person in people))
         check_body(read(found.body))
         read(found.bodystructure)
-        assert CachedMessage.from_bytes(found.to_bytes()) == found
+        assert CachedMessage.from_bytes(found.data) == found
 
 
 def test_record():
     found = cached(TWO, trace=77)
-    data = found.to_bytes()
+    data = found.data
     assert data[:36] == MID + (77).to_bytes(4, "little")        # what other records are checked against comes first
     again = CachedMessage.from_bytes(data)
     assert again == found
@@ -236,13 +236,13 @@ def test_no_listed_fields_of_many_messages_when_one_record_has_none():
 @pytest.mark.parametrize("octets", [0, 10, 53])
 def test_a_record_that_is_cut_short(octets):
     with pytest.raises(ValueError, match="cut short"):
-        CachedMessage.from_bytes(cached(TWO).to_bytes()[:octets])
+        CachedMessage.from_bytes(cached(TWO).data[:octets])
     with pytest.raises(ValueError, match="cut short"):
-        CachedMessage.from_bytes(cached(TWO).to_bytes()[:200])
+        CachedMessage.from_bytes(cached(TWO).data[:200])
 
 
 def test_a_record_of_another_version(monkeypatch):
-    data = cached(b"").to_bytes()
+    data = cached(b"").data
     monkeypatch.setattr(cacherecord, "VERSION", cacherecord.VERSION + 1)
     with pytest.raises(ValueError, match=f"version {cacherecord.VERSION - 1}"):
         CachedMessage.from_bytes(data)

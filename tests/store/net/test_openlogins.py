@@ -352,13 +352,13 @@ def test_groups_reach_a_session_that_idles(place):
     authorization.set_acl(store, MailboxName("bob", "INBOX"), "group:staff", "")
 
 
-def test_all_are_looked_at_when_settings_change(place, monkeypatch):
+def test_all_are_looked_at_when_settings_change(place, monkeypatch, faults):
     """Some in each turn of the event loop, as when the rules of a domain have changed."""
     monkeypatch.setattr("store.net.openlogins.SPREAD", 2)
     wires = [place.connect("imap", user=user) for user in ("alice", "bob", "alice", "bob", "alice")]
     logins = OpenLogins.of(place.store)
     heard = []
-    place.faults.around(OpenLogin, "hear", lambda _, login: heard.append(login))
+    faults.around(OpenLogin, "hear", lambda _, login: heard.append(login))
     for look in (logins.look_at_all, lambda: place.store.news.hear([changes.account("@example.org")])):
         heard.clear()
         look()

@@ -12,7 +12,6 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
-from mboxlist.engine.damagemarks import Flushed
 from mboxlist.engine.transact import Unflushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
@@ -189,7 +188,7 @@ def test_a_log_that_cannot_be_synced_ends_the_process(served: tuple[Store, InHan
     durability_of(store).log(partition).addErrback(lambda failure: failed.append(failure.value))  # type: ignore[attr-defined]
     kernel.begun[0][1].errback(OSError(errno.EIO, "lost"))
     assert broken == [True] and isinstance(failed[0], Unflushed) and failed[0].errno == errno.EIO
-    partition.env._failed = False                                       # so that the store can be closed
+    partition.env.log.has_failed = False             # so that the store can be closed
 
 
 def test_what_cannot_be_begun_fails_and_the_next_goes_on(served: tuple[Store, InHand], faults: Faults) -> None:
@@ -209,7 +208,7 @@ def test_a_record_of_the_flush_that_cannot_be_written_turns_no_answer(served: tu
                                                                       ) -> None:
     store, kernel = served
     partition = store.partitions["primary"]
-    faults.fail(Flushed, "write", OSError(errno.ENOSPC, "no room"))
+    faults.fail(os, "pwrite", OSError(errno.ENOSPC, "no room"))
     for at in range(3):
         change_flags(store, store.entry(INBOX), [1], FlagAction.ADD if at % 2 else FlagAction.REMOVE, Flags(Flag.SEEN))
         answer = ensureDeferred(durable.flushed(store, store.entry(INBOX)))

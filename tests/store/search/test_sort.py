@@ -301,7 +301,7 @@ def test_references_are_kept_to_a_limit():
     scanner.feed(b"References: " + ids + b"\r\n\r\n")
     record = render(scanner.finish(), bytes(32), 0)
     assert ids.endswith(record.references) and len(record.references) == cacherecord.REFERENCES
-    assert cacherecord.CachedMessage.from_bytes(record.to_bytes()) == record
+    assert cacherecord.CachedMessage.from_bytes(record.data) == record
 
 
 def test_day_of_the_header_is_in_its_own_zone(store):

@@ -134,6 +134,7 @@ def test_flags_keywords_and_expunges_of_the_newer_file_win(small: Store, caplog:
     assert changed[1] == changed[3] == changed[5] > state.highestmodseq > changed[4]
     [line] = [line for line in caplog.messages if "older than their store.idx" in line]
     assert line.startswith("1 mailboxes on partition primary")
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == [line]
     assert "1 messages came back from it, 1 were expunged by it, 2 have its flags" in line
 
 

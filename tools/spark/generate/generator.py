@@ -125,7 +125,7 @@ def _write_some(folder: str, shape: Shape, numbers: range) -> tuple[NDArray[Any]
         digest = hashlib.blake2b(mail.content, digest_size=MID_OCTETS).digest()
         scanner = Scanner()
         scanner.feed(mail.content)
-        records.append(render(scanner.finish(), digest, len(mail.trace)).to_bytes())
+        records.append(render(scanner.finish(), digest, len(mail.trace)).data)
         made[at] = digest, len(mail.trace) + len(mail.content), len(mail.trace)
         name = digest.hex()
         handle = privatefiles.open_handle(f"{folder}/{name[0]}/{name[1:3]}/{name}",

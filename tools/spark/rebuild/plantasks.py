@@ -91,7 +91,7 @@ def _message(task: reading.Task, path: str, digest: bytes, *, staged: bool) -> d
         return _no_message(task, path, [Finding(problem, path, RESTORE)], digest)
     cached, octets = found
     return {"partition": task.partition, "path": path, "digest": digest, "octets": octets, "trace": cached.trace,
-            "staged": staged, "cached": cached.to_bytes(), "findings": []}
+            "staged": staged, "cached": cached.data, "findings": []}
 
 
 def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: bytes | None = None) -> dict[str, Any]:
