@@ -38,7 +38,7 @@ from store.settings import Settings
 from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
 from store.tables.index import Rows
-from store.tables.state import Mailbox, MailboxState, is_here, root_if_here, state_key
+from store.tables.state import Mailbox, MailboxState, all_claimed, is_here, root_if_here, state_key
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -327,10 +327,14 @@ class Store:
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other
         (RFC 3501 §2.3.2)."""
-        state = self.status(entry)
-        if state.recent >= state.uidnext:
-            return state.uidnext, state.uidnext
-        return self.transact(entry, lambda txn: _claim(txn, entry.id))
+        def work(now: MailboxEntry, partition: Partition) -> tuple[int, int]:
+            data = partition.states.glance(state_key(now.id))
+            uidnext = None if data is None else all_claimed(data)
+            if uidnext is not None:
+                return uidnext, uidnext
+            return partition.transact(lambda txn: txn.claim_recent(now.id))
+
+        return self.at(entry, work)
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
         """The message of an index record, for reading; `entry` is that of the record's view.
@@ -357,9 +361,3 @@ class Store:
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
         return self.partition_of(entry).stage(trace)
-
-
-def _claim(txn: WriteTxn, mailbox: MailboxId) -> tuple[int, int]:
-    state = txn.state(mailbox)
-    txn.set_state(mailbox, None, evolve(state, recent=state.uidnext))
-    return state.recent, state.uidnext

@@ -49,6 +49,7 @@ COUNTS = {
     "STATUS": 113,
     "APPEND": 282,
     "LMTP": 181,
+    "LMTP to one in IDLE": 270,
     "RETR": 67,
 }
 MODULES = {
@@ -91,13 +92,14 @@ class Counted:
 def sends():
     """What sends each command for the n-th time, and gives the answer."""
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        store = make_store(Path(folder) / "store", ("alice", "bob", *LARGER.values()))
+        store = make_store(Path(folder) / "store", ("alice", "bob", "erin", *LARGER.values()))
         authentication.attach(store, LoginSettings(slow_first=0))
         for number in range(MESSAGES):
             deliver(store, MESSAGE % (number, number), "user/alice/INBOX")
         clock = Clock()
         client = Wire(imap.factory(store, ImapSettings(plaintext_login=True), clock), clock)
         relay = Wire(lmtp.factory(store, LmtpSettings(), clock), clock)
+        idler = Wire(imap.factory(store, ImapSettings(plaintext_login=True), clock), clock)
         maildrop = Wire(pop3.factory(store, Pop3Settings(plaintext_login=True), clock), clock)
 
         def ask(wire: Wire, *parts: bytes) -> bytes:
@@ -110,6 +112,13 @@ def sends():
             deliver(store, MESSAGE % (number, 5000 + number), "user/bob/INBOX")
         ask(maildrop, b"USER bob\r\nPASS secret\r\n")
         assert b"x OK" in ask(client, b"x LOGIN alice secret\r\nx SELECT INBOX\r\n")
+
+        assert b"+ " in ask(idler, b"x LOGIN erin secret\r\nx SELECT INBOX\r\nx IDLE\r\n")
+
+        def deliver_to_idler(n: int) -> bytes:
+            answer = ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<erin>\r\nDATA\r\n", message(n, 3) + b".\r\n")
+            assert b"EXISTS" in idler.received()
+            return answer
 
         larger = {}
         for size, user in LARGER.items():
@@ -145,6 +154,7 @@ def sends():
             "APPEND": appending(client, 1),
             "LMTP": lambda n: ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n",
                                   message(n, 2) + b".\r\n"),
+            "LMTP to one in IDLE": deliver_to_idler,
             "RETR": lambda n: ask(maildrop, b"RETR %d\r\n" % (n % 5 + 1)),
         } | {(size, command): send for size, wire in larger.items() for command, send in {
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)", wire),
@@ -152,7 +162,7 @@ def sends():
             "SELECT": imap_command(b"SELECT INBOX", wire),
             "APPEND": appending(wire, 10 + size),
         }.items()}
-        for wire in (client, relay, maildrop, *larger.values()):
+        for wire in (client, relay, idler, maildrop, *larger.values()):
             wire.hang_up()
         assert check(store) == []
         store.close()

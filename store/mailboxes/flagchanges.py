@@ -75,7 +75,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         there, old = rows["uid"][at], rows["flags"][at]
         differ = change.of_all(rows, at)
         if differ.any():
-            txn.rewrite(entry.id, rows, differ)
+            txn.rewrite(entry.id, rows, differ, in_parts=True)
         changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
         if changed_own or differ.any():
             new = rows["flags"][at]

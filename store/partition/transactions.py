@@ -35,7 +35,17 @@ from store.tables.index import (
     with_flags,
     with_trailer,
 )
-from store.tables.state import DELETED, SEEN, UNLISTED, MailboxState, arrived, flagged, must_be_here, state_key
+from store.tables.state import (
+    DELETED,
+    SEEN,
+    UNLISTED,
+    MailboxState,
+    arrived,
+    claimed,
+    flagged,
+    must_be_here,
+    state_key,
+)
 
 if TYPE_CHECKING:
     from mboxlist.table import MailboxList
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 8             # chunks that are got one by one
+UNCHANGED = 4       # records at the end of a chunk that are not worth a change of two parts
 UNITS = 5000        # of work, in a slice: a unit is about a microsecond
 CHUNK_UNITS = 16    # for each chunk that is read and written again,
 FLAG_UNITS = 1      # and for each message whose flags change,
@@ -166,6 +177,18 @@ class WriteTxn:
         self.steps.append((mailbox, Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])))
         return modseq
 
+    def claim_recent(self, mailbox: MailboxId) -> tuple[int, int]:
+        """See `Store.claim_recent`. What each delivery costs a client in IDLE: it works on what is stored. Raises
+        StoreError NO_MAILBOX, BUSY."""
+        partition, key = self.partition, state_key(mailbox)
+        data = partition.states.get_to_change(key, self.handle)
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        first, uidnext, after = claimed(data, partition.epoch)
+        if first < uidnext:
+            partition.states.put(key, after, self.handle)
+        return first, uidnext
+
     def append(self, mailbox: MailboxId, rows: Rows) -> None:
         """Add records, whose UIDs are all new and ascending."""
         numbers = (rows["uid"] - 1) // CHUNK
@@ -197,17 +220,27 @@ class WriteTxn:
             values = [value for _, value in islice(table.scan_to_change(start, end, self.handle), most)]
         return self.partition.writable(mailbox, values)
 
-    def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None
-                ) -> None:
-        """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names."""
+    def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None,
+                *, in_parts: bool = False) -> None:
+        """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names. With
+        `in_parts` the others are as they were, to the octet: what stands behind the last that changed is not logged."""
         numbers = (rows["uid"] - 1) // CHUNK
         touched = _distinct(numbers[changed])
         begins = np.searchsorted(numbers, touched, "left").tolist()
         ends = np.searchsorted(numbers, touched, "right").tolist()
         if kept is None:
             octets, size, put, handle = octets_of(rows), rows.itemsize, self.partition.index.put, self.handle
-            for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
-                put(chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size]), handle)
+            which = np.flatnonzero(changed)
+            firsts = which[which.searchsorted(begins)].tolist()
+            lasts = which[which.searchsorted(ends) - 1].tolist()
+            for number, begin, end, first, last in zip(touched.tolist(), begins, ends, firsts, lasts, strict=True):
+                key, value = chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size])
+                if in_parts and end - last > UNCHANGED:         # `put` would log these as well, up to the trailer
+                    start, stop = (first - begin) * size, (last + 1 - begin) * size
+                    self.partition.index.put_part(key, start, value[start:stop], handle)
+                    self.partition.index.put_part(key, len(value) - TRAILER, value[-TRAILER:], handle)
+                else:
+                    put(key, value, handle)
             self._chunks.setdefault(mailbox, set()).update(touched.tolist())
             return
         for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):

@@ -136,6 +136,27 @@ def flagged(data: bytes, epoch: int, unseen: int, deleted: int) -> tuple[int, by
     return highest + 1, after + data[_STATE.size:]
 
 
+def claimed(data: bytes, epoch: int) -> tuple[int, int, bytes]:
+    r"""The UIDs that no session has been told are \Recent, from the first up to but not including UIDNEXT, and the
+    stored figures when a session has been told of all. Raises StoreError NO_MAILBOX, BUSY."""
+    (validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged, removed,
+     moving) = _STATE.unpack_from(data)
+    if then != epoch:
+        return claimed(MailboxState.from_bytes(data, epoch).to_bytes(), epoch)
+    if removed or moving:
+        _require(removed, moving)
+    after = _STATE.pack(validity, uidnext, highest, changed, uidnext, messages, unseen, deleted, octets, epoch,
+                        log_since, logged, 0, 0)
+    return recent, uidnext, after + data[_STATE.size:]
+
+
+def all_claimed(data: bytes) -> int | None:
+    r"""UIDNEXT in stored figures of a mailbox that has not been removed, if sessions have been told of all \Recent
+    messages."""
+    _, uidnext, _, _, recent, _, _, _, _, _, _, _, removed, _ = _STATE.unpack_from(data)
+    return uidnext if recent >= uidnext and not removed else None
+
+
 def must_be_here(data: bytes, epoch: int) -> None:
     """Raises StoreError NO_MAILBOX, BUSY for the stored figures of a mailbox that nobody writes to."""
     if data[_REMOVED:_STATE.size] != _HERE:

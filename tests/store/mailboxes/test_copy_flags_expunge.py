@@ -190,7 +190,7 @@ def test_removing_a_user_leaves_nothing(store, boxes):
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == []
 
 
-def test_flags_of_one_message_cost_few_octets_of_log(store, boxes):
+def test_flags_of_few_messages_cost_few_octets_of_log(store, boxes):
     """A whole chunk of records would be some 6,000."""
     inbox, _ = boxes
     for number in range(60):
@@ -199,6 +199,10 @@ def test_flags_of_one_message_cost_few_octets_of_log(store, boxes):
     before = env.logged()
     change_flags(store, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))
     assert 0 < env.logged() - before < 500
+    for some in ([1], [2, 3]):
+        before = env.logged()
+        change_flags(store, inbox, some, FlagAction.ADD, Flags(Flag.SEEN, ("Work",)))
+        assert 0 < env.logged() - before < 1000
     before = env.logged()
     change_flags(store, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))           # nothing changes
     change_flags(store, inbox, [999], FlagAction.ADD, Flags(Flag.SEEN))         # nothing is there
