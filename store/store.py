@@ -329,7 +329,7 @@ class Store:
         (RFC 3501 §2.3.2)."""
         def work(now: MailboxEntry, partition: Partition) -> tuple[int, int]:
             data = partition.states.glance(state_key(now.id))
-            uidnext = None if data is None else all_claimed(data)
+            uidnext = None if data is None else all_claimed(data, partition.epoch)
             if uidnext is not None:
                 return uidnext, uidnext
             return partition.transact(lambda txn: txn.claim_recent(now.id))

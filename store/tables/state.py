@@ -150,11 +150,11 @@ def claimed(data: bytes, epoch: int) -> tuple[int, int, bytes]:
     return recent, uidnext, after + data[_STATE.size:]
 
 
-def all_claimed(data: bytes) -> int | None:
-    r"""UIDNEXT in stored figures of a mailbox that has not been removed, if sessions have been told of all \Recent
-    messages."""
-    _, uidnext, _, _, recent, _, _, _, _, _, _, _, removed, _ = _STATE.unpack_from(data)
-    return uidnext if recent >= uidnext and not removed else None
+def all_claimed(data: bytes, epoch: int) -> int | None:
+    r"""UIDNEXT in stored figures of this epoch, of a mailbox that has not been removed, if sessions have been told of
+    all \Recent messages. In another epoch UIDNEXT is not what is stored."""
+    _, uidnext, _, _, recent, _, _, _, _, then, _, _, removed, _ = _STATE.unpack_from(data)
+    return uidnext if recent >= uidnext and then == epoch and not removed else None
 
 
 def must_be_here(data: bytes, epoch: int) -> None:
