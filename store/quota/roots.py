@@ -170,13 +170,13 @@ def remove_quota_root(store: "Store", root: str) -> None:
 
     def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
         quotas = txn.partition.quotas
-        if moved := _arrange(store, owner, set(quotas.roots_below(owner, txn.handle)) - {root}, txn):
-            return moved
-        left = quotas.find(root, txn.handle)
-        if left.octets or left.messages:        # a mailbox that is being made, or deleted, at this moment
-            raise StoreError(Problem.BUSY, "A mailbox is being changed, try again")
-        quotas.forget(root, txn.handle)
-        return ()
+        moved = _arrange(store, owner, set(quotas.roots_below(owner, txn.handle)) - {root}, txn)
+        if len(moved) < ARRANGED:                   # the root goes with the last ones
+            left = quotas.find(root, txn.handle)
+            if left.octets or left.messages:        # a mailbox that is being made, or deleted, at this moment
+                raise StoreError(Problem.BUSY, "A mailbox is being changed, try again")
+            quotas.forget(root, txn.handle)
+        return moved
 
     for partition in store.partitions.values():
         _until_unchanged(store, partition, work)
