@@ -61,7 +61,7 @@ class Running:
         try:
             event = self._step(None)
         except StopIteration:
-            self.ended()
+            self._end()
             return
         except BaseException as error:
             self.failed(error)
@@ -74,13 +74,19 @@ class Running:
         try:
             event = self.coroutine.throw(reason)
         except StopIteration:
-            self.ended()
+            self._end()
             return
         except BaseException as error:
             self.failed(error)
             return
         if event is not _WAITS:
             self._wait(event)
+
+    def _end(self) -> None:
+        try:
+            self.ended()
+        except Exception as error:
+            self.failed(error)
 
     def _wait(self, event: Deferred[Any]) -> None:
         if isinstance(event, Done):

@@ -9,6 +9,7 @@ crash in between leaves it charged to the root of its old name, with sums that a
 """
 
 import logging
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -166,7 +167,7 @@ def remove_quota_root(store: "Store", root: str) -> None:
             partition.quotas.has(root) for partition in store.partitions.values()):
         raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox" if path else (
             f"{owner} is not a quota root that was made for a mailbox: the store's limits hold again after "
-            f"onecopy quota set {owner} --octets default --messages default"))
+            f"onecopy quota set {shlex.quote(owner)} --octets default --messages default"))
 
     def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
         quotas = txn.partition.quotas

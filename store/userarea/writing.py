@@ -49,6 +49,9 @@ def note(store: Store, entry: MailboxEntry) -> None:
     partition = _partition(store, entry)
     if partition is not None:
         partition.unwritten.note(entry)
+    if entry.name.is_inbox():                   # what `users/directory` has to tell depends on whether there is one
+        for each in store.writable.values():
+            each.unwritten.users.add(entry.name.owner)
 
 
 def _partition(store: Store, entry: MailboxEntry) -> Partition | None:
@@ -196,7 +199,7 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
         write_round(store, partition, hurry=True, until=until)
     for partition in partitions:
         try:
-            if partition.unwritten.changed:
+            if partition.unwritten.changed or partition.unwritten.users:
                 mark_behind(partition.folder)
         except OSError as error:
             log.error("some store.idx on partition %s are not up to date: %s", partition.name, error)

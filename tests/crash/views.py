@@ -72,7 +72,8 @@ def _octets(store: Store, entry: MailboxEntry, row: np.void) -> str:
 def differences(found: Picture, wanted: Picture, known: Collection[str]) -> list[str]:
     """Where a store that was opened again is not as it was; numbers may have skipped ahead.
 
-    UIDVALIDITY is compared for the mailboxes that are `known`.
+    UIDVALIDITY and HIGHESTMODSEQ are compared for the mailboxes that are `known`: of one that comes with a new
+    UIDVALIDITY nobody has a MODSEQ.
     """
     said = [f"{name} is {'missing' if name in wanted else 'there'}" for name in sorted(found.keys() ^ wanted.keys())]
     for name in sorted(found.keys() & wanted.keys()):
@@ -85,7 +86,7 @@ def differences(found: Picture, wanted: Picture, known: Collection[str]) -> list
             said.append(f"{name}: expunged are {here.expunged} instead of {there.expunged}")
         if here.uidnext < there.uidnext:
             said.append(f"{name}: UIDNEXT {here.uidnext} after {there.uidnext}")
-        if here.highestmodseq < there.highestmodseq:
+        if name in known and here.highestmodseq < there.highestmodseq:
             said.append(f"{name}: HIGHESTMODSEQ {here.highestmodseq} after {there.highestmodseq}")
     return said
 

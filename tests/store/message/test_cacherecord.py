@@ -209,7 +209,7 @@ def test_records_of_many_messages_give_what_each_gives():
     records = [cached(message) for message in (*messages, TWO)]
     digests = np.frombuffer(MID * len(records), "V32")
     lists = [Lister(names) for names in NAMES]
-    for batch in (CachedBatch.of([one.to_bytes() for one in records], digests), CachedBatch.of_records(records)):
+    for batch in (CachedBatch.of([one.data for one in records], digests), CachedBatch.of_records(records)):
         assert batch.envelopes() == [one.envelope for one in records]
         assert batch.bodystructures() == [one.bodystructure for one in records]
         assert batch.bodies() == [one.body for one in records]
@@ -221,7 +221,7 @@ def test_records_of_many_messages_give_what_each_gives():
     lambda good: None, lambda good: b"", lambda good: good[:53], lambda good: good[:200],
     lambda good: bytes(32) + good[32:], lambda good: good[:36] + b"\x01\x00" + good[38:]])
 def test_no_records_of_many_messages_when_one_is_damaged_or_of_another(damage):
-    good = cached(TWO).to_bytes()
+    good = cached(TWO).data
     digests = np.frombuffer(MID * 3, "V32")
     assert CachedBatch.of([good] * 3, digests) is not None
     assert CachedBatch.of([good, damage(good), good], digests) is None

@@ -160,7 +160,7 @@ def transactions_noted():
     found: list[tuple[Any, int]] = []
     with Faults() as planted:
         planted.before(MailboxList, "write", lambda mailboxes, entry, txn, **more: found.append((txn, NAMED)))
-        planted.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None: found.append(
+        planted.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None, **how: found.append(
             (txn, units(rows["uid"][changed], 1))))
         planted.before(WriteTxn, "append", lambda txn, mailbox, rows: found.append((txn, units(rows["uid"], 1))))
         yield found
