@@ -45,8 +45,8 @@ class Done(Deferred[None]):
 
 @define(eq=False)
 class Running:
-    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, `ended` is called
-    when it has come to its end."""
+    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, and what `ended`
+    did not, which is called when it has come to its end."""
 
     coroutine: Coroutine[Any, None, None]
     failed: Callable[[BaseException], None]
@@ -59,10 +59,11 @@ class Running:
     def go_on(self) -> None:
         """Run it until it waits again: at its beginning, and when it awaits INPUT and there is some."""
         try:
-            event = self._step(None)
-        except StopIteration:
-            self._end()
-            return
+            try:
+                event = self._step(None)
+            except StopIteration:
+                self.ended()
+                return
         except BaseException as error:
             self.failed(error)
             return
@@ -72,21 +73,16 @@ class Running:
     def fail(self, reason: BaseException) -> None:
         """Where it waits it gets `reason` instead."""
         try:
-            event = self.coroutine.throw(reason)
-        except StopIteration:
-            self._end()
-            return
+            try:
+                event = self.coroutine.throw(reason)
+            except StopIteration:
+                self.ended()
+                return
         except BaseException as error:
             self.failed(error)
             return
         if event is not _WAITS:
             self._wait(event)
-
-    def _end(self) -> None:
-        try:
-            self.ended()
-        except Exception as error:
-            self.failed(error)
 
     def _wait(self, event: Deferred[Any]) -> None:
         if isinstance(event, Done):
