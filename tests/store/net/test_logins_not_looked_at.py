@@ -91,6 +91,14 @@ def test_it_is_one_line(store, told, tmp_path, protocol, private, octets, kind, 
     assert "secret" not in line
 
 
+def test_a_response_that_is_too_long_is_one_line_beside_that_of_the_limit(store, told):
+    """It is also more than may be sent before login."""
+    connect(store, "imap", private=True).send(b"a AUTHENTICATE PLAIN\r\n" + b"A" * 66_000 + b"\r\n")
+    login, limit = told()
+    assert facts(login)[0] == ATTACK and "too long" in login
+    assert facts(limit)[0] == "limit" and "before login" in limit
+
+
 @pytest.mark.parametrize(("octets", "kind"), [
     (b"AUTH CRAM-MD5\r\n", ATTACK), (b"AUTH PLAIN !!!!\r\n", ATTACK), (b"AUTH PLAIN\r\n!!!!\r\n", ATTACK),
     (b"AUTH PLAIN " + b64encode(b"junk") + b"\r\n", ATTACK), (b"AUTH PLAIN\r\n*\r\n", NONE)])
