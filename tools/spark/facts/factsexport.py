@@ -5,8 +5,8 @@
 
 A file's name tells what it was made of, so none is ever written over: until the new manifest is there, the old one
 names files that are all there, and as they were. A range of which a file is not there, or has other octets than the
-manifest says, is written again, under other names. What no manifest names is no part of an export, and goes with the next
-one. What only the manifest before names stays for one export more, for who reads it now.
+manifest says, is written again, under other names. What no manifest names is no part of an export, and goes with the
+next one. What only the manifest before names stays for one export more, for who reads it now.
 
 Processes give way to all others (nice 19), and each holds some megabytes at a time.
 """
