@@ -2,17 +2,18 @@
 
 from store import offload
 from store.store import Store
+from tools.cli.later import Later
 from tools.http.gathering import Gathering
 from tools.http.webpages import Answer, Asked, Pages
-from tools.server.control.figures import gather
-from tools.server.control.metrics import exposition, stored
+from tools.server.metrics.figures import gather
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
 
 
 def metrics_text(store: Store) -> bytes:
     """What `onecopy stats --prometheus` prints. For a thread."""
-    return exposition(gather(store), stored(store)).encode()
+    return bytes(_exposition(gather(store)))
 
 
 def add_pages(pages: Pages, store: Store) -> None:
