@@ -12,7 +12,7 @@ from tools.front.hosts import Hosts, parse_hosts, resolve
 from tools.front.secret import secret
 from tools.front.session import Answering, Listener, refusal
 from tools.front.settings import Settings
-from tools.http.channel import HEAD_LIMIT
+from tools.http.httpchannel import HEAD_LIMIT
 from tools.http.session import Session, Site, closing
 from tools.http.webpages import Answer
 

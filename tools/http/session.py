@@ -15,7 +15,7 @@ from store.accounts import refusallines
 from store.accounts.networks import Networks
 from store.net.linestates import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
-from tools.http.channel import Channel, Request
+from tools.http.httpchannel import Channel, Request
 from tools.http.webpages import ALWAYS, NO_SCRIPT, Answer, Asked, Refused
 
 log = logging.getLogger(__name__)
