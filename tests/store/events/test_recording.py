@@ -1,4 +1,4 @@
-r"""What happens in the store is in the outbox, in the transaction that did it: events as RFC 5423 says what they are."""
+r"""What happens in the store is in the outbox, in its transaction: events, as RFC 5423 says what they are."""
 
 from collections.abc import Iterator
 from pathlib import Path
