@@ -170,7 +170,7 @@ class _OfMailbox:
             yield self._event(kind, gone["uid"])
         before, now = old[np.isin(old["uid"], new["uid"], assume_unique=True)], new[~fresh]
         yield from self._of_flags(now["uid"], before["flags"], now["flags"], before["keywords"], now["keywords"])
-        yield from self._of_arrivals(new[fresh])
+        yield from self._of_new_records(new[fresh])
 
     def of_own_flags(self) -> Iterator[Event]:
         """Flags that a reader of a shared mailbox has for itself."""
@@ -182,7 +182,7 @@ class _OfMailbox:
                                          new["flags"][at].astype(np.uint16), none, none):
                 yield Event(event.type, event.owner, event.name, {**event.parameters, "user": reader})
 
-    def _of_arrivals(self, rows: Rows) -> Iterator[Event]:
+    def _of_new_records(self, rows: Rows) -> Iterator[Event]:
         """One event for all that came in the same way with the same flags."""
         if not len(rows):
             return
