@@ -109,11 +109,11 @@ class Recording:
     _before: dict[tuple[MailboxId, int], bytes | None] = field(factory=dict)
     _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] = field(factory=dict)
 
-    def touch(self, mailbox: MailboxId, number: int, value: bytes | None) -> None:
+    def note(self, mailbox: MailboxId, number: int, value: bytes | None) -> None:
         """That chunk is written now; so far its value was this."""
         self._before.setdefault((mailbox, number), value)
 
-    def touch_own(self, mailbox: MailboxId, number: int, reader: str, old: NDArray[np.void], new: NDArray[np.void]
+    def note_own(self, mailbox: MailboxId, number: int, reader: str, old: NDArray[np.void], new: NDArray[np.void]
                   ) -> None:
         """A reader's own flags in that chunk are written now."""
         first, _ = self._own.get((mailbox, number, reader), (old, old))

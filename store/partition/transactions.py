@@ -147,7 +147,7 @@ class WriteTxn:
         key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
         value = chunks.get_to_change(key, self.handle)
         if self.recording is not None:
-            self.recording.touch(mailbox, (uid - 1) // CHUNK, value)
+            self.recording.note(mailbox, (uid - 1) // CHUNK, value)
         chunks.put(key, extend(value, record), self.handle)
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
@@ -175,7 +175,7 @@ class WriteTxn:
         if not (gone or come):
             return modseq
         if self.recording is not None:
-            self.recording.touch(mailbox, number, value)
+            self.recording.note(mailbox, number, value)
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
         value = with_flags(value, at, flags, modseq)
@@ -214,7 +214,7 @@ class WriteTxn:
         chunks = self.partition.index
         value = chunks.get_to_change(key, self.handle)
         if self.recording is not None:
-            self.recording.touch(mailbox, number, value)
+            self.recording.note(mailbox, number, value)
         chunks.put(key, extend(value, rows), self.handle)
 
     def load(self, mailbox: MailboxId, uids: NDArray[np.uint32] | None = None, *, most: int | None = None) -> Rows:
@@ -249,7 +249,7 @@ class WriteTxn:
             for number, begin, end, first, last in zip(touched.tolist(), begins, ends, firsts, lasts, strict=True):
                 key, value = chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size])
                 if self.recording is not None:
-                    self.recording.touch(mailbox, number, self.partition.index.get_to_change(key, handle))
+                    self.recording.note(mailbox, number, self.partition.index.get_to_change(key, handle))
                 if in_parts and end - last > UNCHANGED:         # `put` would log these as well, up to the trailer
                     start, stop = (first - begin) * size, (last + 1 - begin) * size
                     self.partition.index.put_part(key, start, value[start:stop], handle)
@@ -270,7 +270,7 @@ class WriteTxn:
         """Set a chunk; an empty one goes."""
         key = chunk_key(mailbox, number)
         if self.recording is not None:
-            self.recording.touch(mailbox, number, self.partition.index.get_to_change(key, self.handle))
+            self.recording.note(mailbox, number, self.partition.index.get_to_change(key, self.handle))
         if len(rows):
             self.partition.index.put(key, encode(rows), self.handle)
         else:
@@ -280,7 +280,7 @@ class WriteTxn:
     def put_own(self, mailbox: MailboxId, number: int, reader: str, own: NDArray[np.void]) -> None:
         """Set a reader's own flags of the UIDs of a chunk."""
         if self.recording is not None:
-            self.recording.touch_own(mailbox, number, reader, self.partition.readers.chunk(
+            self.recording.note_own(mailbox, number, reader, self.partition.readers.chunk(
                 mailbox, number, reader, self.handle), own)
         self.partition.readers.put_chunk(mailbox, number, reader, own, self.handle)
         self._touch(mailbox, number)
