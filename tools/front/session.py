@@ -20,7 +20,8 @@ from store.accounts import refusallines
 from store.accounts.base import Account
 from store.accounts.networks import Networks
 from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator, Behind, Caller
+from store.net.authentication import Authenticator
+from store.net.callers import Behind, Caller
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
