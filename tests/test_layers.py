@@ -67,6 +67,7 @@ store/net
 store/net/proxies
 tools/exits tools/serversettings
 tools/storeowner
+tools/http
 tools/server/tls tools/front
 tools/cli
 tools/transfer
