@@ -72,7 +72,7 @@ tools/server/tls tools/front
 tools/cli
 tools/transfer
 tools/server/process tools/server/metrics
-tools/server/control
+tools/server/control tools/http/api
 tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source

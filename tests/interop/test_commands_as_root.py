@@ -108,6 +108,9 @@ BESIDE = f"""
 0 explain access bob alice INBOX
 0 explain quota bob
 0 explain login bob
+0 token create --role auditor --json
+0 token list
+1 token revoke none
 0 logins
 0 man onecopy
 0 completion bash

@@ -23,6 +23,7 @@ from store.users.newuser import NewUser, add_users
 from store.values import Secret
 from tools.cli.storeaccess import init
 from tools.exits import Failure
+from tools.http.tokens import ADMINISTRATOR, Tokens
 
 SERVERS = ("imap", "pop3", "lmtp")
 ALL = (*SERVERS, "http")     # what it serves beside mail says nothing first
@@ -86,7 +87,12 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
             if time.monotonic() > deadline:
                 raise Failure(f"the server does not answer: {log}", 1)
             time.sleep(CHECK)
-    return target(state)
+    return {**target(state), "token": token(Path(state["root"]))}
+
+
+def token(root: Path) -> str:
+    """A new one of an administrator."""
+    return Tokens(root).create(ADMINISTRATOR)[1]
 
 
 @contextmanager

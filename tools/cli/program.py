@@ -27,6 +27,7 @@ from tools.cli.later import Later
 from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
 
+_elsewhere = Later("tools.cli.remote:run")
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
@@ -288,7 +289,10 @@ def main(words: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(YOUNG)
     atexit.register(gc.freeze)          # or Python looks through all there is for cycles, several times, as it ends
-    return guarded(lambda: run(parse(sys.argv[1:] if words is None else words)))
+    typed = sys.argv[1:] if words is None else words
+    if typed and typed[0].partition("=")[0] == "--server":
+        return guarded(lambda: int(_elsewhere(typed)))
+    return guarded(lambda: run(parse(typed)))
 
 
 if __name__ == "__main__":

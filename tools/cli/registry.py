@@ -120,6 +120,7 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    *(Registered(f"token {name}", "observing.token") for name in ("create", "list", "revoke")),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
@@ -141,6 +142,7 @@ GROUPS = {
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
     "config": "show, check and compare the configuration, and have a running server take it over",
+    "token": "make, list and revoke tokens of the API over HTTP",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
 

@@ -45,10 +45,11 @@ class Answer:
         return cls(status, json.dumps(value).encode() + b"\n", JSON, fields)
 
     @classmethod
-    def problem(cls, refused: Refused) -> "Answer":
-        """A refusal, as RFC 9457 has it."""
+    def problem(cls, refused: Refused, more: Mapping[str, Any] | None = None) -> "Answer":
+        """A refusal, as RFC 9457 has it, with further members."""
         title = HTTPStatus(refused.status).phrase
-        body = {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.public or title}
+        body = {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.public or title,
+                **(more or {})}
         return cls(refused.status, json.dumps(body).encode() + b"\n", PROBLEM, refused.fields)
 
 

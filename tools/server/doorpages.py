@@ -1,5 +1,7 @@
 """The pages of the HTTP door that the server itself has. They are gathered in threads: nothing holds the event loop."""
 
+from collections.abc import Callable
+
 from store import offload
 from store.store import Store
 from tools.cli.later import Later
@@ -7,8 +9,10 @@ from tools.http.gathering import Gathering
 from tools.http.webpages import Answer, Asked, Pages
 from tools.server.health import FAILING, Health, Part, as_json, overall
 from tools.server.metrics.figures import gather
+from tools.server.process.workerconfig import WorkerConfig
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_Api = Later("tools.http.api.apipages:Api")                     # it loads the program
 _exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
 
 
@@ -17,8 +21,11 @@ def metrics_text(store: Store) -> bytes:
     return bytes(_exposition(gather(store)))
 
 
-def add_pages(pages: Pages, store: Store, health: Health) -> None:
-    """Have these pages."""
+def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig) -> Callable[[], None]:
+    """Have these pages; what is to be called when the process stops."""
+    health = Health(store, worker_config.config, worker_config.processes)
+    api = _Api(store, worker_config.config)
+
     async def measure() -> bytes:
         return await offload.run(store, "pages", metrics_text, store)
 
@@ -44,7 +51,10 @@ def add_pages(pages: Pages, store: Store, health: Health) -> None:
         found = await parts.get()
         return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
 
+    api.add_pages(pages)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)
     pages.add("/health/ready", ready)
+    end: Callable[[], None] = api.runs.stop
+    return end

@@ -41,12 +41,11 @@ from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.doorpages import add_pages
-from tools.server.health import Health
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.reactor import install
-from tools.server.process.sockets import EXCHANGE
+from tools.server.process.sockets import EXCHANGE, HTTP
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
@@ -134,7 +133,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if worker_config.keeper and not opened.read_only:
         more = [*more, finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
-    add_pages(server.pages, opened, Health(opened, worker_config.config, worker_config.processes))
+    end_pages = add_pages(server.pages, opened, worker_config) if any(
+        each.server == HTTP for each in worker_config.sockets) else lambda: None
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
     failed: list[Exception] = []
@@ -162,6 +162,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         log.debug("stopping")
         housekeeping.stop()
         asked.stop()
+        end_pages()
         ending = threads.run("files", others.stop) if others is not None else None
         try:
             await server.stop(worker_config.config.settings("workers", Workers).stop_time)

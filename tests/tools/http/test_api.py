@@ -1,0 +1,172 @@
+"""tools/http/api: what may be asked for, by whom, and that what is asked for is what is typed."""
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.values import Secret
+from tests.support.processes.ports import free_port
+from tests.support.servers.server import Server
+from tools.cli import program, registry
+from tools.exits import Failure
+from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
+from tools.http.api.permissions import READING, allowed
+from tools.http.tokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Token, Tokens
+from tools.http.webpages import Refused
+
+HOSTILE = ("--root=/etc", "-h", "--", "'; rm -rf / #", "<script>alert(1)</script>", "a\r\nSet-Cookie: x=y", "../../etc",
+           "%00", "\u202egnp.exe", "{{7*7}}", "nobody@example.net")
+
+
+def token(role: str, scope: str = "") -> Token:
+    return Token("id", role, scope, 0, None, "")
+
+
+def may(role: str, name: str, **arguments: object) -> bool:
+    try:
+        allowed(token(role, "x" if role in (HELPDESK, USER) else ""), operations()[name.replace(" ", "/")], arguments)
+    except Refused as refused:
+        assert refused.status == 403
+        return False
+    return True
+
+
+def test_every_command_is_an_operation_or_named_as_none() -> None:
+    offered = {each.name for each in operations().values()}
+    assert offered | NOT_OFFERED == set(registry.BY_NAME) and not offered & NOT_OFFERED
+    assert READING.keys() <= offered
+
+
+def test_no_operation_takes_a_program() -> None:
+    """A token of an administrator is no shell of the server."""
+    names = {name for each in operations().values() for name in each.arguments}
+    assert names and not names & {"freeze", "tunnel", "doveadm", "bin", "spark", "master", "config"}
+
+
+def test_roles() -> None:
+    assert all(may(ADMINISTRATOR, each.name) for each in operations().values())
+    assert may(AUDITOR, "user list") and may(AUDITOR, "connections", user="x") and may(AUDITOR, "token list")
+    assert not may(AUDITOR, "connections", end=True) and not may(AUDITOR, "logins", clear=True)
+    assert not any(may(AUDITOR, name) for name in (
+        "user add", "user set", "user remove", "purge", "quota set", "undelete", "token revoke", "snapshot create"))
+    assert may(HELPDESK, "user set", user="x", password_stdin=True) and may(HELPDESK, "mailbox undelete")
+    assert not may(HELPDESK, "user set", user="x", groups=["staff"]) and not may(HELPDESK, "user list")
+    assert may(USER, "undelete") and not may(USER, "user set") and not may(USER, "explain login")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_value_is_never_taken_for_an_option(text: str) -> None:
+    operation = operations()["mailbox/create"]
+    given = {"user": text, "mailboxes": [text, "x"], "special_use": text}
+    if text == "--":
+        with pytest.raises(Refused):
+            operation.words(given)
+        return
+    _, *words = operation.words({name: value for name, value in given.items() if name != "special_use"})
+    parsed = program._grown(words, ["mailbox"]).top.parse_args(["mailbox", *words])
+    assert (parsed.user, parsed.mailboxes) == (text, [text, "x"])
+    assert operation.words(given)[2] == f"--special-use={text}"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=30))
+def test_any_text_is_one_word(text: str) -> None:
+    argument = Argument("user", "", "string", False, "")
+    try:
+        assert Operation("user show", "", {"user": argument}, frozenset()).words({"user": text}) == [
+            "user", "show", "--", text]
+    except Refused:
+        assert text == "--" or "\0" in text or any("\ud800" <= each <= "\udfff" for each in text)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("user", 1.5), ("user", None), ("user", ["a"]), ("user", {"a": 1}), ("user", "a\0b"), ("user", "\ud800"),
+    ("user", "x" * 9000), ("nothing", "x"), ("password_stdin", "yes"), ("root", "/etc"), ("alias", ["a"] * 2000)])
+def test_values_that_make_no_sense(name: str, value: object) -> None:
+    with pytest.raises(Refused) as refused:
+        operations()["user/set"].words({name: value})
+    assert refused.value.status == 400
+
+
+def test_two_arguments_of_one_name_are_told_apart() -> None:
+    assert operations()["user/add"].words({"users": ["a", "b"], "file": "/x", "password_stdin": True}) == [
+        "user", "add", "--users=/x", "--password-stdin", "--", "a", "b"]
+
+
+def test_tokens(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path)
+    made, shown = tokens.create(HELPDESK, "example.net", until=100)
+    other, _ = tokens.create(AUDITOR)
+    text = (tmp_path / FILE).read_text()
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600 and shown.rpartition("_")[2] not in text
+    assert tokens.find(Secret(shown.encode()), 99) == made
+    for wrong, now in ((shown, 100.0), (shown[:-1], 99), (shown + "x", 99), ("", 99), ("oc_" + made.id, 99),
+                       (shown.replace(made.id, other.id), 99), ("\xff", 99), (shown.replace("oc_", "oz_"), 99)):
+        assert tokens.find(Secret(wrong.encode()), now) is None
+    assert tokens.revoke([made.id, "none"]) == [made.id] and tokens.find(Secret(shown.encode()), 99) is None
+    assert [each.id for each in tokens.all()] == [other.id]
+    for role, scope in ((ADMINISTRATOR, "x"), (HELPDESK, ""), (USER, ""), ("root", "")):
+        with pytest.raises(Failure):
+            tokens.create(role, scope)
+
+
+def test_the_description_refers_to_what_is_there() -> None:
+    text = json.dumps(openapi(operations(), "1"))
+    described = json.loads(text)
+    assert len(described["paths"]) == len(operations()) + 1
+    for reference in {part.split('"')[0] for part in text.split('"$ref": "#/')[1:]}:
+        found = described
+        for word in reference.split("/"):
+            found = found[word]
+
+
+class Asking:
+    """Asks a server with a token, by a real curl."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._url, self._token = f"http://127.0.0.1:{port}", token
+
+    def __call__(self, place: str, **arguments: object) -> tuple[int, dict[str, object]]:
+        done = subprocess.run(
+            ["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "90", "-H", "Content-Type: application/json", "-H",
+             f"Authorization: Bearer {self._token}", "--data-binary", "@-", f"{self._url}/api/v1/{place}"],
+            input=json.dumps(arguments).encode(), capture_output=True, timeout=120, check=True)
+        body, _, status = done.stdout.decode().rpartition("\n")
+        return int(status), json.loads(body)
+
+
+def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
+    port = free_port()
+    with Server(tmp_path, ["alice", "bob@example.net"], {"http.port": str(port)}) as server:
+        administrator = server.command("token", "create", "--role", "administrator").strip()
+        helpdesk = server.command("token", "create", "--role", "helpdesk", "--domain", "example.net").strip()
+        ask, theirs = Asking(port, administrator), Asking(port, helpdesk)
+        status, told = ask("user/add", users=["carol"], password_stdin=True, stdin="secret\n")
+        assert status == 200 and told["exit"] == 0, told
+        server.command("user", "set", "alice", "--alias", "sales@example.net")
+        for user in ("alice", "sales@example.net", "nobody@example.net", "carol"):      # none of its domain
+            assert theirs("user/show", user=user)[0] == 403
+        status, told = theirs("user/show", user="bob@example.net")
+        assert status == 200 and told["result"]["user"] == "bob@example.net"            # type: ignore[index]
+        assert theirs("mailbox/info", user="bob@example.net", mailbox="user/alice/INBOX")[0] == 403
+        assert theirs("user/list")[0] == 403
+        assert Asking(port, administrator[:-1])("user/list")[0] == 401
+        for text in HOSTILE[:2]:
+            status, told = ask("user/show", user=text)
+            assert status == 409 and "There is no user" in str(told["errors"]), told
+        file = tmp_path / "token"
+        file.write_text(administrator)
+        words = ["--server", f"http://127.0.0.1:{port}", "--token-file", str(file)]
+        assert server.command(*words, "user", "show", "carol") == server.command("user", "show", "carol")
+        server.command(*words, "user", "remove", "carol", status=2)                     # it must not ask
+        server.command(*words, "user", "remove", "carol", "--yes")
+        assert "carol" not in server.command("user", "list")
+        said = server.log.read_text()
+        assert "user remove by token" in said and administrator not in said and "Traceback" not in said
+        assert server.stop() == 0
+        server.check()
