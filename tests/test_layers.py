@@ -69,7 +69,7 @@ tools/exits tools/serversettings
 tools/storeowner
 tools/server/tls tools/front
 tools/cli
-tools/transfer
+tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/control
 tools/server
@@ -143,6 +143,7 @@ PLACES = {
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
     "prometheus_client": ("tools/server/metrics/exposition.py",),
+    "pika": ("tools/outbox/broker.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),
