@@ -65,7 +65,7 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings
+tools/exits tools/serversettings tools/outbox/outboxsettings
 tools/storeowner
 tools/http
 tools/server/tls tools/front
