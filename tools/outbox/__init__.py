@@ -1,6 +1,6 @@
 """What is in the outbox is sent from here: to a file, a UNIX socket, a web hook or a message broker.
 
-Front door: `dispatch.Dispatch`, which the keeper of a server has. Each receiver of the configuration (`[outbox.NAME]`)
+Front door: `sendall.Dispatch`, which the keeper of a server has. Each receiver of the configuration (`[outbox.NAME]`)
 has a `sending.Sending`, which goes its own way: one that is slow or down holds up nobody else, and no mail. Places that
 take what is sent are in `jsonfile`, `unixsocket`, `webhook` and `broker`, loaded when somebody wants them.
 

@@ -37,7 +37,7 @@ from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
-from tools.outbox.dispatch import Dispatch, of_config
+from tools.outbox.sendall import Dispatch, of_config
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.control.doorpages import add_pages

@@ -19,9 +19,9 @@ from store.mailboxes import namespace
 from store.offload import Threads
 from store.store import Store
 from tests.support.stores.stores import deliver, make_store
-from tools.outbox import dispatch
+from tools.outbox import sendall
 from tools.outbox.destination import Down, Refused
-from tools.outbox.dispatch import Dispatch, outboxes
+from tools.outbox.sendall import Dispatch, outboxes
 from tools.outbox.jsonfile import JsonFile, append
 from tools.outbox.outboxsettings import Settings
 
@@ -72,7 +72,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Place]:
     def made(settings: Settings, _threads: Threads, _reactor: Any) -> Place:
         return found.setdefault(settings.to, Place())
 
-    monkeypatch.setattr(dispatch, "_MADE", dict.fromkeys(("https", "file"), made))
+    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("https", "file"), made))
     return found
 
 
@@ -190,7 +190,7 @@ def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, p
     run(clock, 1)
     made.look("a")
     assert not store.recorder.receivers.all[0].full
-    monkeypatch.setattr(dispatch, "BACKLOG_INTERVAL", 0.0)
+    monkeypatch.setattr(sendall, "BACKLOG_INTERVAL", 0.0)
     made._gaps["a"] = 0.0
     made.look("a")
     post(store, 8)
@@ -227,7 +227,7 @@ def test_nothing_leaves_before_it_is_on_disk(store, clock, places, monkeypatch):
 
 def test_a_file_on_a_full_disk_has_whole_lines(store, clock, tmp_path, monkeypatch):
     path = tmp_path / "events"
-    monkeypatch.setattr(dispatch, "_MADE", {"file": lambda settings, threads, reactor: JsonFile(
+    monkeypatch.setattr(sendall, "_MADE", {"file": lambda settings, threads, reactor: JsonFile(
         settings.path, threads)})
     full, sync = [False], os.fsync
 
