@@ -21,9 +21,9 @@ from store.store import Store
 from tests.support.stores.stores import deliver, make_store
 from tools.outbox import sendall
 from tools.outbox.destination import Down, Refused
-from tools.outbox.sendall import Dispatch, outboxes
 from tools.outbox.jsonfile import JsonFile, append
 from tools.outbox.outboxsettings import Settings
+from tools.outbox.sendall import Dispatch, outboxes
 
 MAIL = b"Subject: %d\r\n\r\nText\r\n"
 

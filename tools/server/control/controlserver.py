@@ -56,8 +56,8 @@ class ControlServer:
         Authenticator.of(store).turned.delivery_log = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
-            "stats": self._stats, "slow": self._slow,
-            "logins": self._logins, "outbox": lambda request: self._outbox()})
+            "alive": lambda _request: True, "stats": self._stats, "slow": self._slow,
+            "logins": self._logins, "outbox": lambda _request: self._outbox()})
 
     @property
     def _store(self) -> Store:
