@@ -20,7 +20,7 @@ from imap.snapshotnames import is_there
 from imap.states import Farewell, Refused, Reply, why_not
 from imap.view import View
 from imap.wire import responses
-from imap.wire.commands import BadCommand, Head, State
+from imap.wire.commands import BadCommand, Head, State, status_response
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
@@ -31,8 +31,7 @@ from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
-from store.net.running import INPUT
-from store.net.stream import Stream
+from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
@@ -163,10 +162,7 @@ class Session(Selection):
             else:
                 command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:
-            if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
-                self.close()
-            elif head.name in (b"LOGIN", b"AUTHENTICATE"):
-                self.authenticator.not_looked_at(self.caller, bad.problem.public)
+            self._cannot_read(head, bad)
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
@@ -196,13 +192,20 @@ class Session(Selection):
             reply = self._with_modseq(self.view, reply)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
-        self.stream.write(responses.reply(head.tag, reply.status, reply.text, reply.code))
+        self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
         if reply.status == BAD:
             self._count_bad()
         else:
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    def _cannot_read(self, head: Head, bad: BadCommand) -> None:
+        """What a command does although its arguments are none."""
+        if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+            self.close()
+        elif head.name in (b"LOGIN", b"AUTHENTICATE"):
+            self.authenticator.not_looked_at(self.caller, bad.problem.public)
 
     async def _referred(self, command: Any, reply: Reply) -> Reply:
         """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""

@@ -21,12 +21,12 @@ from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import Problem, StoreError, disk_problem
-from store.net.authentication import Admitted, Authenticator
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
-from store.partition.messagefiles import MessageFile
-from store.partition.verified import verified
+from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
 from store.store import Store
 

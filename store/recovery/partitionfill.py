@@ -34,8 +34,8 @@ from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted, state_key
 from store.tables.uidls import of_rows
-from store.userarea import idxfile
-from store.userarea.idxfile import Salvaged
+from store.userarea import idxreading
+from store.userarea.idxreading import Salvaged
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class PartitionFill:
 
     def _read(self, source: Source | None) -> Salvaged | None:
         try:
-            left = None if source is None else idxfile.read_what_is_left(source.path)
+            left = None if source is None else idxreading.read_what_is_left(source.path)
         except StoreError as error:
             self._missing(f"{source.path if source else ''}: {error}")
             return None
@@ -290,7 +290,7 @@ class PartitionFill:
         """What is not there any more."""
         missing = {"removed.db": "expunged messages that could have been undeleted",
                 "vanished.db": "the log of expunged UIDs", "arrivals.db": "the record of duplicates",
-                "purge.db": "what waits for the purge"}
+                "purge.db": "what waits for the purge", "outbox.db": "events that had not been sent"}
         self.event.missing += [missing[name] for name in sorted(self.lost & missing.keys())]
 
 

@@ -36,14 +36,14 @@ from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
-from store.partition.messagefiles import digest_in
+from store.partition.messagereading import digest_in
 from store.partition.processes import ProcessRegistry
 from store.partition.serials import META, META_KEY, SERIALS
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot
 from store.tables.state import MailboxState, state_key
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.userarea.paths import owner_of
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class _Before:
     def _read_files(self, folder: Path) -> None:
         for path in (folder / "users").rglob(idxfile.NAME):
             with contextlib.suppress(StoreError):
-                head = idxfile.read_head(path)
+                head = idxreading.read_head(path)
                 self._note(head.id, head.uidvalidity, head.uidnext, head.highestmodseq)
 
     def _note(self, mailbox: int, validity: int, uidnext: int, modseq: int) -> None:
