@@ -41,7 +41,7 @@ store/accounts/ldap
 store/readable
 store/store
 store/offload
-store/hosting
+store/hosting store/audit
 store/userarea
 store/delivery
 store/quota

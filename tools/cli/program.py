@@ -28,6 +28,9 @@ from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
 
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
+_notes = Later("tools.cli.auditing:notes")              # most commands note nothing
+_note = Later("tools.cli.auditing:note")
+_actor = Later("tools.cli.auditing:actor")
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -216,15 +219,27 @@ def run(invocation: Invocation) -> int:
     command: Command = invocation.arguments.command
     output.use_plain_sizes(getattr(invocation.arguments, "bytes", False))
     registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
+    noted = bool(registered.audit and invocation.config.values["root"] and _notes(invocation, registered))
+    actor = _actor() if noted else ""
+    typed = invocation
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)
+        if noted:
+            _note(typed, registered, actor)
         invocation = _of_what_is_served(invocation)
+    result = "it was ended"
     try:
-        return command(invocation)
+        status = command(invocation)
+        result = f"exit status {status}" if status else ""
     except (Failure, StoreError, OSError) as error:
+        result = str(error)
         if _is_refused(error) and invocation.config.values["root"]:
             error.add_note(storeowner.why_refused(invocation.config.root))
         raise
+    finally:
+        if noted and (result or registered.stays_root):     # whoever stays root has become the owner by now
+            _note(typed, registered, actor, result=result)
+    return status
 
 
 def _of_what_is_served(invocation: Invocation) -> Invocation:

@@ -9,7 +9,9 @@ from typing import Any
 from attrs import define, field
 
 import store.accounts.loginsettings
+import store.audit.settings
 import store.settings
+from store.audit.trail import Trail
 from store.net.authentication import Authenticator
 from store.net.openlogins import OpenLogins
 from store.offload import Threads
@@ -40,6 +42,11 @@ class Reloading:
     problem: str = field(default="", init=False)                # why nothing could be taken over
     started: float = field(factory=time.time, init=False)
 
+    def shown(self) -> list[str]:
+        """What the last round has taken over, with its values."""
+        options = table()
+        return [f"{name}={options[name].show(self.config.values[name])}" for name in self.applied]
+
     async def reload(self) -> None:
         """Read the sources again, and the certificates in any case."""
         self.problem, self.applied, self.waiting = "", [], []
@@ -68,6 +75,9 @@ class Reloading:
     def _take(self, sections: set[str], config: Config) -> None:
         if "log" in sections:
             logs.set_level(config.settings("log", Log).level)
+        trail = self._store.owned.find(Trail)
+        if "audit" in sections and trail is not None:
+            trail.kinds = config.settings("audit", store.audit.settings.Settings).kinds
         if "store" in sections:
             self._store.follow(config.settings("store", store.settings.Settings))
         if "login" in sections:
