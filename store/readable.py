@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.message.cacherecord import CachedMessage
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.tables.index import Rows
 from store.tables.privateheaders import PrivateHeaders
 

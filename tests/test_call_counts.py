@@ -53,7 +53,7 @@ COUNTS = {
     "RETR": 67,
 }
 MODULES = {
-    "UID FETCH BODY.PEEK[]": 20,
+    "UID FETCH BODY.PEEK[]": 15,
     "LMTP": 47,             # from MAIL to 250, of which RCPT takes some ten
 }
 WITHIN_LARGER = {

@@ -69,7 +69,7 @@ tools/storeowner
 tools/server/tls tools/front
 tools/cli
 tools/transfer
-tools/server/process
+tools/server/process tools/server/metrics
 tools/server/control
 tools/server
 tools/spark/tablenames tools/spark/java
@@ -141,6 +141,7 @@ PLACES = {
     "markupsafe": ("tools/spark/",),
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
+    "prometheus_client": ("tools/server/metrics/exposition.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),

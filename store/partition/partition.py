@@ -39,7 +39,8 @@ from store.partition.marks import (
     read_epoch,
     write_epoch,
 )
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn

@@ -31,7 +31,8 @@ from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
 from store.partition.filecontent import seen
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.partition.serials import META, META_KEY, READABLE
 from store.problems import problems
 from store.readable import Owned

@@ -7,10 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from attrs import evolve
@@ -21,7 +24,8 @@ from tools.benchmarks.load.loadimap import Imap
 from tools.benchmarks.load.loadlmtp import Lmtp
 from tools.benchmarks.load.loadpop3 import Pop3
 from tools.benchmarks.load.loop import run, run_one, sleep
-from tools.benchmarks.load.measuring import percentile
+from tools.benchmarks.load.measuring import Options, percentile
+from tools.benchmarks.load.workloads import delivering
 from tools.benchmarks.load.workloads.changing import number_set
 
 pytestmark = pytest.mark.long
@@ -174,6 +178,51 @@ def test_children_that_have_ended_count() -> None:
     assert procfs.cpu_seconds(os.getpid()) > before
     assert procfs.resident_bytes(os.getpid()) > 1 << 20
     assert procfs.proportional_bytes(os.getpid()) > 1 << 20
+
+
+def test_a_thread_that_has_ended_counts_exactly() -> None:
+    """/proc/PID/stat has ticks of 10 ms, /proc/PID/task lacks who has ended: what costs less was 0, or a tick."""
+    def work() -> None:
+        begin = time.thread_time_ns()
+        while time.thread_time_ns() - begin < 3_000_000:
+            pass
+
+    before, own = procfs.cpu_seconds(os.getpid()), time.process_time()
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    used = procfs.cpu_seconds(os.getpid()) - before
+    assert 0.009 <= used
+    assert used == pytest.approx(time.process_time() - own, abs=0.003)
+
+
+def test_each_way_of_append_has_messages_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[bytes]] = []
+
+    async def in_turn(imap: Any, mailbox: bytes, batch: Any, deadline: float) -> tuple[int, int]:
+        sent.append([one.raw for one in batch])
+        return len(sent[-1]), 0
+
+    async def pipelined(imap: Any, mailbox: bytes, batches: Any, window: int, deadline: float) -> tuple[int, int]:
+        sent.append([one.raw for batch in batches for one in batch])
+        return len(sent[-1]), 0
+
+    async def status(mailbox: bytes) -> int:
+        return len(sent[-1])
+
+    async def logout() -> None:
+        pass
+
+    monkeypatch.setattr(delivering, "append_in_turn", in_turn)
+    monkeypatch.setattr(delivering, "append_pipelined", pipelined)
+    monkeypatch.setattr(delivering, "create", lambda imap, mailbox: None)
+    monkeypatch.setattr(delivering, "remove", lambda imap, mailbox: None)
+    context = Mock(options=Options(scale=0.05), salt="s", span=nullcontext)
+    context.login.return_value = Mock(status=status, logout=logout)
+    delivering.append(context)
+    assert len(sent) == 4
+    assert len({raw for way in sent for raw in way}) == sum(map(len, sent))
 
 
 def test_a_file_with_two_names_counts_once(tmp_path: Path) -> None:

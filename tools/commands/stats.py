@@ -5,11 +5,12 @@ import time
 from typing import Any
 
 from tools.cli.invocation import Invocation, Parsers
+from tools.cli.later import Later
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import span
-from tools.server.control.figures import gather
-from tools.server.control.metrics import exposition, stored
+from tools.server.metrics.figures import gather
 
+EXPOSITION = Later("tools.server.metrics.exposition:text")      # it loads prometheus_client
 PAUSE = 2.0             # seconds between two views of --watch
 CLEAR = "\x1b[2J\x1b[H"
 
@@ -31,7 +32,7 @@ def stats(invocation: Invocation) -> int:
         while True:
             found = gather(store)
             if invocation.arguments.prometheus:
-                print(exposition(found, stored(store)), end="")
+                print(EXPOSITION(found).decode(), end="")
                 return 0
             if invocation.arguments.json:
                 print_json(found)

@@ -7,7 +7,7 @@ import pytest
 from mboxlist.engine.kv import Env
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import transact
-from tools.server.control.figures import ENOUGH, UNIT, proposed
+from tools.server.metrics.figures import ENOUGH, UNIT, proposed
 
 
 def test_what_is_done_is_counted(tmp_path: Path) -> None:

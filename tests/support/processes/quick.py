@@ -46,10 +46,12 @@ def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
     """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
     tests are quick, as --quick runs them, those of a folder that has one store for all, and those that are marked. The
     others have all folders from the beginning, as what is installed."""
-    found = {item.path for item in items if not is_left_out(item.path)}
-    return found - {item.path for item in items if item.path in found and not (
-        is_quick(item) or item.get_closest_marker("few_folders")
-        or any(item.path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED))}
+    of_modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        of_modules.setdefault(item.path, []).append(item)
+    return {path for path, tests in of_modules.items() if not is_left_out(path) and (
+        any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
+        or all(is_quick(test) or test.get_closest_marker("few_folders") for test in tests))}
 
 
 @cache

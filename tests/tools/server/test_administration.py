@@ -132,12 +132,13 @@ def values(text: str) -> dict[str, float]:
     found, typed = {}, set()
     for line in text.splitlines():
         if line.startswith("# "):
-            assert re.fullmatch(r"# (HELP [a-z_]+ [^\\]+|TYPE [a-z_]+ (gauge|counter))", line), line
+            assert re.fullmatch(r"# (HELP [a-z_]+ [^\\]+|TYPE [a-z_]+ (gauge|counter|histogram))", line), line
             typed |= {line.split()[2]} if line.startswith("# TYPE") else set()
             continue
         label = '[a-z]+="[^"]*"'
         match = re.fullmatch(rf"(([a-z_]+)(?:\{{{label}(?:,{label})*\}})?) (-?[0-9.]+(?:e[+-]?[0-9]+)?)", line)
-        assert match is not None and match[2] in typed and match[1] not in found, line
+        assert match is not None and match[1] not in found, line
+        assert {match[2], re.sub("_(bucket|sum|count)$", "", match[2])} & typed, line
         found[match[1]] = float(match[3])
     return found
 

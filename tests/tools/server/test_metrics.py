@@ -1,16 +1,20 @@
 """Metrics that stand on files, and the text format."""
 
 import os
+import subprocess
 
 import pytest
 
 from store.check.wholecheck import check
 from store.recovery.environments import REPORTS
 from store.snapshots import retention
+from tests.support import ROOT
 from tests.support.stores.stores import make_store
 from tests.tools.server.test_administration import values
-from tools.server.control.figures import gather
-from tools.server.control.metrics import Metric, _lines, exposition, stored
+from tests.tools.server.test_alerts import PROMTOOL
+from tools.server.metrics.exposition import text
+from tools.server.metrics.figures import gather
+from tools.server.metrics.metriclist import METRICS, markdown
 
 
 @pytest.fixture
@@ -22,13 +26,13 @@ def store(tmp_path):
 
 
 def told(store):
-    return {name: value for name, value in values(exposition(gather(store), stored(store))).items()
+    return {name: value for name, value in values(text(gather(store)).decode()).items()
             if "snapshot" in name or "recover" in name}
 
 
 def test_a_store_without_any(store):
     assert set(told(store).values()) == {0}
-    assert values(exposition(gather(store), stored(store)))["onecopy_processes"] == 0
+    assert values(text(gather(store)).decode())["onecopy_processes"] == 0
 
 
 def test_snapshots_and_recoveries(store):
@@ -50,7 +54,12 @@ def test_snapshots_and_recoveries(store):
             found["onecopy_recovery_last_duration_seconds"]) == (2, 1_769_904_000.5, 1.25)
 
 
-def test_labels_are_quoted():
-    """Exposition formats, "Comments, help text, and type information": backslash, quote and line feed are escaped."""
-    said = _lines(Metric("x", "gauge", "y", (({"a": 'q"\\\n'}, 1.0), ({}, 0.5))))
-    assert said == '# HELP onecopy_x y\n# TYPE onecopy_x gauge\nonecopy_x{a="q\\"\\\\\\n"} 1\nonecopy_x 0.5\n'
+def test_the_documentation_has_the_list():
+    """`python -m tools.server.metrics.metriclist` prints it."""
+    assert markdown() in (ROOT / "docs/administration.md").read_text()
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_promtool_has_nothing_to_say(store):
+    done = subprocess.run([PROMTOOL, "check", "metrics"], input=text(gather(store)), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -220,6 +220,27 @@ def test_a_file_that_is_cut_off_is_noticed(copy: Path, tmp_path: Path) -> None:
         opened([str(tmp_path / "out")])
 
 
+def test_what_is_missing_or_cut_off_is_written_again(copy: Path, tmp_path: Path) -> None:
+    """Of ranges in which nothing has changed, too: what the manifest names is there when it is written again, and no
+    other file is made anew (issue 25, item 1)."""
+    out = tmp_path / "out"
+    exported(copy, out)
+    whole = {table: without(rows(out, table), table) for table in ("references", "messages", "mailboxes", "users")}
+    lost, cut = (max((out / table).rglob("*.parquet")) for table in ("references", "messages"))
+    lost.unlink()
+    os.truncate(cut, cut.stat().st_size - 1)
+    linked = max((out / "users").rglob("*.parquet"))
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    before = names(out)
+    exported(copy, out)
+    assert {table: without(rows(out, table), table) for table in whole} == whole
+    fresh = {path for path in names(out) - before if path.split("/")[0] in whole}
+    beside = {"mailboxes", "rights"}                    # tables of the same range
+    assert {path.split("/")[0] for path in fresh} - beside == {"references", "messages", "users"}
+    assert len([path for path in fresh if path.split("/")[0] in ("references", "messages", "users")]) == 3
+
+
 def test_a_folder_of_something_else(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/letter.txt").write_text("keep me")

@@ -1,6 +1,7 @@
 """What the kernel says of a process tree: CPU, memory, bytes written; and of a folder."""
 
 import os
+import time
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -8,6 +9,7 @@ from mboxlist import privatefiles
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _BLOCK = 512                            # the unit of st_blocks
+_CPU_CLOCK = 2                          # clock_getcpuclockid(3): of a process, in nanoseconds
 _KTHREADD = 2                           # parent of all kernel threads
 
 
@@ -50,23 +52,15 @@ def process_tree(root: int) -> list[int]:
 
 
 def _cpu_of(pid: int) -> float:
-    """CPU seconds of one process and of its children that it has reaped."""
+    """CPU seconds of one process, of its threads that have ended too, and of its children that it has reaped."""
     fields = _stat_fields(pid)
     if not fields:
         return 0.0
-    own = sum(map(int, fields[11:13])) / _TICK
     reaped = sum(map(int, fields[13:15])) / _TICK
-    # schedstat counts nanoseconds, stat only ticks of 10 ms; but the former
-    # misses threads that have ended.
-    exact = 0
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        threads = []
-    for thread in threads:
-        words = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
-        exact += int(words[0]) if words else 0
-    return max(own, exact / 1e9) + reaped
+        return time.clock_gettime(_CPU_CLOCK | ~pid << 3) + reaped
+    except OSError:                     # it has just ended
+        return reaped
 
 
 def cpu_seconds(root: int) -> float:

@@ -5,6 +5,7 @@ the manifest is written again.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,8 +31,8 @@ class Destination(Protocol):
     def take(self, name: str) -> None:
         """Have the file that was made in `work` under that name there. Raises OSError."""
 
-    def names(self) -> Iterator[str]:
-        """The names of all files that are there. Raises OSError."""
+    def files(self) -> Iterator[tuple[str, int]]:
+        """The names of all files that are there, and their octets; -1 for what is no file. Raises OSError."""
 
     def remove(self, name: str) -> None:
         """Have no such file. Raises OSError."""
@@ -60,11 +61,13 @@ class FolderDestination:
     def take(self, name: str) -> None:
         """See Destination."""
 
-    def names(self) -> Iterator[str]:
+    def files(self) -> Iterator[tuple[str, int]]:
         """See Destination."""
         for folder, folders, files in os.walk(self.work):
-            for name in (*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))):
-                yield os.path.relpath(os.path.join(folder, name), self.work)
+            for path in (os.path.join(folder, name) for name in (*files, *folders)):
+                status = os.lstat(path)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield os.path.relpath(path, self.work), status.st_size if stat.S_ISREG(status.st_mode) else -1
 
     def remove(self, name: str) -> None:
         """See Destination."""
@@ -128,7 +131,7 @@ class HadoopDestination:
         if not self.system.rename(part, path):
             raise OSError(f"{path.toString()} cannot be written")
 
-    def names(self) -> Iterator[str]:
+    def files(self) -> Iterator[tuple[str, int]]:
         """See Destination."""
         top = self._path("")
         if not self.system.exists(top):
@@ -136,7 +139,8 @@ class HadoopDestination:
         begin = len(self.system.makeQualified(top).toString().rstrip("/")) + 1
         found = self.system.listFiles(top, True)
         while found.hasNext():
-            yield str(found.next().getPath().toString())[begin:]
+            one = found.next()
+            yield str(one.getPath().toString())[begin:], int(one.getLen())
 
     def remove(self, name: str) -> None:
         """See Destination."""

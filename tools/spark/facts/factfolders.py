@@ -69,21 +69,15 @@ def _opened(place: str, spark: Any) -> Facts:
     if manifest["version"] != VERSION:
         raise Failure(f"the facts in {place} are of another version of onecopy")
     top = place.rstrip("/") if is_uri(place) else str(Path(place).absolute())
+    there = dict(to.files())
     files: dict[str, list[str]] = {table: [] for table in FACTS}
     for _, made in manifest["ranges"].values():
         for path, table, _, size in made:
-            if not is_uri(place) and _octets(Path(top) / path) != size:
+            if there.get(path) != size:
                 raise Failure(f"{path} in {place} is missing or cut off: export the facts again")
             files[table].append(f"{top}/{path}")
     return Facts(place, manifest["store"], manifest["moment"], manifest["rows"], files, manifest["default_domain"],
                  tuple(manifest.get("findings", ())))
-
-
-def _octets(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
 
 
 def table_of(found: Sequence[Facts], table: str, columns: Sequence[str] = ()) -> pa.Table:

@@ -4,8 +4,9 @@
     DEST/references/primary/00000400.1f0c...parquet     table, partition, range of keys, what it was made of
 
 A file's name tells what it was made of, so none is ever written over: until the new manifest is there, the old one
-names files that are all there, and as they were. What no manifest names is no part of an export, and goes with the next
-one. What only the manifest before names stays for one export more, for who reads it now.
+names files that are all there, and as they were. A range of which a file is not there, or has other octets than the
+manifest says, is written again, under other names. What no manifest names is no part of an export, and goes with the
+next one. What only the manifest before names stays for one export more, for who reads it now.
 
 Processes give way to all others (nice 19), and each holds some megabytes at a time.
 """
@@ -85,8 +86,9 @@ def export(snapshot: Snapshot, folders: Folders, root: Path, to: Destination, *,
     if before and before["store"] != name:
         raise Failure(f"there are the facts of {before['store']} already: each back end needs a folder of its own")
     damaged = {each["range"] for each in before.get("findings", ())}     # may have been put right since
-    known = {key: Written(key, "" if key in damaged else state,
-                          {path: (table, rows, octets) for path, table, rows, octets in files}, False)
+    there = dict(to.files())
+    known = {key: Written(key, "" if key in damaged or any(there.get(path) != octets for path, *_, octets in files)
+                          else state, {path: (table, rows, octets) for path, table, rows, octets in files}, False)
              for key, (state, files) in before.get("ranges", {}).items()}
     parts = _ranges(snapshot, folders, root, name)
     done = {one.key: one for one in _side_by_side(partial(write, to.work), (
@@ -95,7 +97,7 @@ def export(snapshot: Snapshot, folders: Folders, root: Path, to: Destination, *,
     files = {path for one in done.values() for path in one.files}
     to.write(MANIFEST, _manifest(name, moment, domain, done))
     kept = files | {path for one in known.values() for path in one.files}
-    gone = [path for path in to.names() if path != MANIFEST and path not in kept and _is_ours(path)]
+    gone = [path for path, _ in to.files() if path != MANIFEST and path not in kept and _is_ours(path)]
     for path in gone:
         to.remove(path)
     rows = {fresh: sum(count for one in done.values() if one.fresh >= fresh for _, count, _ in one.files.values())
@@ -212,7 +214,7 @@ def read_manifest(to: Destination) -> dict[str, Any]:
     """What the last export to a destination wrote; empty where there was none. Raises Failure for what is none."""
     octets = to.read(MANIFEST)
     if octets is None:
-        strange = next((path for path in to.names() if not _is_ours(path)), None)
+        strange = next((path for path, _ in to.files() if not _is_ours(path)), None)
         if strange is not None:
             raise Failure(f"there is something else in the folder, such as {strange}")
         return {}

@@ -169,8 +169,8 @@ def _deliver_watched(ctx: Context, connections: Sequence[Lmtp], parcels: Iterato
 
 
 def append(ctx: Context) -> None:
-    """APPEND of 8 KiB messages over one connection, in four ways: messages a second."""
-    messages = standard_messages(ctx.salt + "/append", ctx.options.scaled(1000, 50))
+    """APPEND of 8 KiB messages over one connection, in four ways: messages a second. Each way has messages of its own:
+    a server that keeps equal messages once has no file of them yet."""
     imap = ctx.login()
     # The metric, messages in one command and commands under way (0: synchronizing).
     ways = [("append.sync", 1, 0)]
@@ -181,6 +181,7 @@ def append(ctx: Context) -> None:
     for metric, size, window in ways:
         mailbox = ctx.mailbox("load-" + metric.replace(".", "-"))
         create(imap, mailbox)
+        messages = standard_messages(f"{ctx.salt}/{metric}", ctx.options.scaled(1000, 50))
         batches = [messages[at:at + size] for at in range(0, len(messages), size)]
         with ctx.span() as span:
             deadline = ctx.deadline(1 / len(ways))

@@ -1,5 +1,6 @@
 """What `onecopy stats` says: figures of the databases, the volumes and the server's processes, and advice from them."""
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from attrs import asdict
 
 from mboxlist.engine.kv import Env
 from mboxlist.engine.statistics import Statistics
+from store.recovery import environments as recovery
+from store.snapshots import retention, taking
 from store.store import Store
 from store.values import readable
 from tools.cli.controlclient import ask_all
@@ -19,7 +22,7 @@ UNIT = 16 << 20         # octets that proposed sizes are multiples of
 
 
 def gather(store: Store) -> dict[str, Any]:
-    """All figures, as they are now."""
+    """All figures, as they are now. It asks the processes and waits for them: not for an event loop."""
     processes = list(ask_all(store.root, "stats").values())
     environments = {"mboxlist": _environment(store.root / "mboxlist", store.mailboxes.env),
                     **{name: _environment(partition.databases, partition.env)
@@ -29,10 +32,23 @@ def gather(store: Store) -> dict[str, Any]:
     mail: Counter[str] = Counter()
     for process in processes:
         mail.update(process["mail"])
-    found = {"environments": environments, "partitions": partitions, "snapshots": snapshots, "processes": processes,
-             "mail": dict(mail), "read_only": store.read_only,
+    found = {"written": time.time(), "files": _files(store), "environments": environments, "partitions": partitions,
+             "snapshots": snapshots, "processes": processes, "mail": dict(mail), "read_only": store.read_only,
              "read_only_partitions": sorted(set(store.partitions) - set(store.writable))}
     return {**found, "advice": advice(found, store)}
+
+
+def _files(store: Store) -> dict[str, Any]:
+    """What files tell, whether a server runs or not: the newest good snapshot, the last failure, recoveries."""
+    place = taking.folder(store.root, store.settings)
+    good = taking.listed(place)
+    failed = place / retention.FAILED
+    reports = recovery.reports(store.root)
+    last = reports[0][1] if reports else {}
+    return {"snapshot": max((each.time for each in good), default=0), "snapshots": len(good),
+            "snapshot_octets": max(good, key=lambda each: each.time).size if good else 0,
+            "snapshot_failed": failed.stat().st_mtime if failed.exists() else 0,
+            "recoveries": len(reports), "recovery": last.get("time", 0), "recovery_seconds": last.get("seconds", 0)}
 
 
 def _environment(folder: Path, env: Env) -> dict[str, Any]:
