@@ -25,6 +25,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
+from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
 from store.partition.inuse import listed
@@ -76,6 +77,11 @@ class Store:
     _at_close: list[Callable[[], None]] = field(factory=list)
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
+    recorder: Recorder = field(init=False)          # of events for receivers
+
+    @recorder.default
+    def _recorder_of_events(self) -> Recorder:
+        return Recorder(self.root, self.settings.host, self.mailboxes.find_id)
 
     @domains.default
     def _domains_of_partitions(self) -> Domains:
@@ -202,6 +208,7 @@ class Store:
                 raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
             partition = self.open_partition(self.root / "partitions" / name, recover=False)
             partition.domains = self.domains
+            partition.recorder = self.recorder
             self.partitions = {**self.partitions, name: partition}
             log.info("partition %s is in use", name)
             return partition

@@ -33,6 +33,7 @@ store/operations
 store/settings
 store/message
 store/tables
+store/events
 store/partition
 store/readonly
 store/accounts/sasl

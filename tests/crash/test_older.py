@@ -36,8 +36,9 @@ INBOXES = ("user/alice/INBOX", "user/bob/INBOX")
 USERS = "partitions/primary/users"
 TABLES = {
     INDEX: ("index", "state", "messages", "quota", "vanished", "removed", "purge", "cache", "heads", "seen", "uidls",
-            "arrivals"),
-    LIST: ("mailboxes", "names", "users", "rights", "deleted", "pending", "former", "annotations", "subscriptions")}
+            "arrivals", "outbox"),
+    LIST: ("mailboxes", "names", "users", "rights", "deleted", "pending", "former", "annotations", "subscriptions",
+           "outbox")}
 ITEMS = [f"{folder}/{name}.db" for folder, names in TABLES.items() for name in names]
 FOLDERS = [(INDEX,), (LIST,), (INDEX, LIST), (USERS,), (LIST, GENERATIONS)]
 
