@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
-from store.delivery.durability import Durability, place_all
+from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
 from store.net.stream import Done
 from store.net.threads import ReactorThreads
