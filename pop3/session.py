@@ -20,7 +20,7 @@ from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
-from store.audit.sessions import note
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut

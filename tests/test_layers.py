@@ -66,7 +66,7 @@ store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings
-tools/storeowner
+tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
 tools/cli

@@ -8,7 +8,7 @@ from imap.session import Verb
 from imap.verbs import (
     accesscontrol,
     append,
-    auditing,
+    audited,
     connection,
     copying,
     fetch,
@@ -77,5 +77,5 @@ _VERBS: Mapping[type[Any], Verb] = {
     Append: append.append,
 }
 
-VERBS = auditing.audited(_VERBS)
-WATCHED = auditing.watched(VERBS)       # of an administrator who acts as a user
+VERBS = audited.audited(_VERBS)
+WATCHED = audited.watched(VERBS)       # of an administrator who acts as a user

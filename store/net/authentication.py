@@ -33,7 +33,7 @@ from store.accounts.sasl.scram import PLUS
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.slowdown import NOWHERE, Place, SlowDown, Turn
 from store.accounts.tokens import Tokens
-from store.audit.sessions import note
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost

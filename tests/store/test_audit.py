@@ -10,8 +10,8 @@ import pytest
 from mboxlist import privatefiles
 from store.audit import auditline, trail
 from store.audit.auditline import FOLDER, HEAD, Head
+from store.audit.auditverification import read, verify
 from store.audit.trail import Trail, append, remove
-from store.audit.verification import read, verify
 from store.check import layout
 from tests.support.stores.stores import make_store
 

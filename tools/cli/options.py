@@ -40,7 +40,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "tls": ("tools.serversettings:Tls",),
     "workers": ("tools.serversettings:Workers",),
     "log": ("tools.serversettings:Log",),
-    "audit": ("store.audit.settings:Settings",),
+    "audit": ("store.audit.auditsettings:Settings",),
 }
 
 LARGEST_SIZE = 1 << 63      # what no size reaches: databases and protocols have 63 bits for it

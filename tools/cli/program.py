@@ -22,15 +22,15 @@ from store.readonly import place
 from tools import storeowner
 from tools.cli import options as config
 from tools.cli import output, registry
-from tools.cli.invocation import Command, Invocation
+from tools.cli.invocation import AGAIN, Command, Invocation
 from tools.cli.later import Later
 from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
 
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
-_notes = Later("tools.cli.auditing:notes")              # most commands note nothing
-_note = Later("tools.cli.auditing:note")
-_actor = Later("tools.cli.auditing:actor")
+_note = Later("tools.commandaudit:note")                # most commands note nothing
+_running = Later("tools.commandaudit:running")
+_hidden = Later("tools.commandaudit:hidden")
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -219,13 +219,10 @@ def run(invocation: Invocation) -> int:
     command: Command = invocation.arguments.command
     output.use_plain_sizes(getattr(invocation.arguments, "bytes", False))
     registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
-    noted = bool(registered.audit and invocation.config.values["root"] and _notes(invocation, registered))
-    actor = _actor() if noted else ""
-    typed = invocation
+    note = _noting(invocation, registered)
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)
-        if noted:
-            _note(typed, registered, actor)
+        note()
         invocation = _of_what_is_served(invocation)
     result = "it was ended"
     try:
@@ -237,9 +234,25 @@ def run(invocation: Invocation) -> int:
             error.add_note(storeowner.why_refused(invocation.config.root))
         raise
     finally:
-        if noted and (result or registered.stays_root):     # whoever stays root has become the owner by now
-            _note(typed, registered, actor, result=result)
+        if result or registered.stays_root:     # who stays root has become the owner by now
+            note(result=result)
     return status
+
+
+def _noting(invocation: Invocation, registered: registry.Registered) -> Callable[..., None]:
+    """What notes the command in the audit trail (`store/audit`): before it begins, and when it ends otherwise than
+    well."""
+    arguments, config_of = invocation.arguments, invocation.config
+    chosen = not registered.audit_if or any(
+        getattr(arguments, name, None) not in (None, False, []) for name in registered.audit_if)
+    if not registered.audit or not chosen or not config_of.values["root"]:
+        return lambda **result: None
+    words = list(invocation.words)
+    for word in registered.name.split():
+        words.remove(word)
+    return partial(_note, config_of.root, config_of.values["audit.kinds"], registered.audit, registered.name,
+                   "the server" if os.environ.get(AGAIN) else _running(),
+                   list(_hidden(words, arguments.parser._option_string_actions)))
 
 
 def _of_what_is_served(invocation: Invocation) -> Invocation:

@@ -12,10 +12,10 @@ from mboxlist.names import MailboxName
 from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.audit import sessions
+from store.audit import sessionaudit
 from store.audit.auditline import CHOICES
+from store.audit.auditverification import read, verify
 from store.audit.trail import Trail
-from store.audit.verification import read, verify
 from store.check.wholecheck import check
 from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
@@ -33,7 +33,7 @@ def store(tmp_path):
     store = make_store(tmp_path / "store", ("alice", "bob", "root", "front"))
     authentication.attach(store, LoginSettings(slow_first=0, administrators=("root",), proxies=("front",),
                                                proxy_networks=("192.0.2.1",)))
-    sessions.attach(store, Trail(store.root, CHOICES))
+    sessionaudit.attach(store, Trail(store.root, CHOICES))
     for _ in range(2):
         deliver(store, MESSAGE, "user/alice/INBOX")
     yield store

@@ -8,7 +8,7 @@ import pytest
 
 from store.audit.auditline import CHOICES
 from tests.support.processes.program import Program
-from tools.cli import auditing, registry
+from tools.cli import registry
 from tools.cli.commandtree import tree
 from tools.cli.invocation import AGAIN
 
@@ -141,4 +141,4 @@ class Value:
 ])
 def test_what_may_be_a_password_is_left_out(words: list[str], shown: list[str]) -> None:
     options = {"--password": Flag(), "--spark": Value(), "--password-file": Value()}
-    assert list(auditing.hidden(words, options)) == shown
+    assert list(commandaudit.hidden(words, options)) == shown

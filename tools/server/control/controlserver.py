@@ -10,7 +10,7 @@ from attrs import asdict, define, field
 
 from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
-from store.audit.sessions import note
+from store.audit.sessionaudit import note
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.housekeeping import interrupted
 from store.net.authentication import Authenticator

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 import store.accounts.loginsettings
-import store.audit.settings
+import store.audit.auditsettings
 import store.settings
 from store.audit.trail import Trail
 from store.net.authentication import Authenticator
@@ -77,7 +77,7 @@ class Reloading:
             logs.set_level(config.settings("log", Log).level)
         trail = self._store.owned.find(Trail)
         if "audit" in sections and trail is not None:
-            trail.kinds = config.settings("audit", store.audit.settings.Settings).kinds
+            trail.kinds = config.settings("audit", store.audit.auditsettings.Settings).kinds
         if "store" in sections:
             self._store.follow(config.settings("store", store.settings.Settings))
         if "login" in sections:

@@ -18,7 +18,7 @@ from imap.wire.quotaroots import SetQuota
 from imap.wire.search import Search
 from imap.wire.selecting import Close, Expunge, Select
 from imap.wire.sorting import Sort, Thread
-from store.audit.sessions import note
+from store.audit.sessionaudit import note
 from store.errors import StoreError
 from store.partition.transactions import PartlyDone
 

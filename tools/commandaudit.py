@@ -7,16 +7,13 @@ out all the same.
 import os
 import pwd
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mboxlist import privatefiles
-from store.audit.settings import Settings
 from store.audit.trail import Trail
-from tools.cli.invocation import AGAIN, Invocation
-from tools.cli.registry import Registered
 
 HIDDEN = "***"
 _SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)s?$", re.IGNORECASE)
@@ -24,30 +21,21 @@ _LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")      # user:password of a
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
-def notes(invocation: Invocation, command: Registered) -> bool:
-    """Whether what was typed is noted."""
-    return bool(command.audit) and (not command.audit_if or any(
-        getattr(invocation.arguments, name, None) not in (None, False, "", []) for name in command.audit_if))
+def note(root: Path, kinds: Sequence[str], kind: str, command: str, actor: str, arguments: Iterable[str],
+         **result: Any) -> None:
+    """Note the command that an actor runs, if it is of one of these kinds; nothing where there is no store."""
+    if (root / "mboxlist").is_dir():
+        Trail(root, kinds).write(kind, command, **who(actor), arguments=list(arguments), **result)
 
 
-def note(invocation: Invocation, command: Registered, actor: str, **result: Any) -> None:
-    """Note it; nothing where there is no store. Raises Failure."""
-    root = invocation.config.root
-    if not (root / "mboxlist").is_dir():
-        return
-    kinds = invocation.config.settings("audit", Settings).kinds
-    Trail(root, kinds).write(command.audit, command.name, actor=actor, login=_login(), service="command",
-                             arguments=list(arguments(invocation)), **result)
-
-
-def actor() -> str:
+def running() -> str:
     """Who runs this process; asked before it acts as the owner of the store."""
-    return "the server" if os.environ.get(AGAIN) else _name(os.getuid())
+    return _name(os.getuid())
 
 
-def who(actor_name: str) -> dict[str, Any]:
-    """The same for a command that notes by itself what it does."""
-    return {"actor": actor_name, "login": _login(), "service": "command"}
+def who(actor: str) -> dict[str, Any]:
+    """What each line says of the one who runs a command."""
+    return {"actor": actor, "login": _login(), "service": "command"}
 
 
 def _login() -> str | None:
@@ -65,15 +53,6 @@ def _name(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return f"user {number}"
-
-
-def arguments(invocation: Invocation) -> Iterator[str]:
-    """What was typed behind the command's name, without what may be a password."""
-    program = invocation.arguments.program.split()[1:]
-    words = list(invocation.words)
-    for word in program:
-        words.remove(word)
-    return hidden(words, invocation.arguments.parser._option_string_actions)
 
 
 def hidden(words: Sequence[str], options: Any) -> Iterator[str]:

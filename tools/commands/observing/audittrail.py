@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from store.audit import trail, verification
+from store.audit import auditverification, trail
 from store.audit.auditline import CHOICES, FOLDER, OWN, Head
-from tools.cli import auditing
+from tools import commandaudit
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, printable
@@ -69,7 +69,7 @@ def _since(text: str) -> float:
 
 def verify(invocation: Invocation) -> int:
     """onecopy audit verify"""
-    found = verification.verify(invocation.config.root, invocation.arguments.head)
+    found = auditverification.verify(invocation.config.root, invocation.arguments.head)
     if invocation.arguments.json:
         print_json({"lines": found.lines, "head": str(found.head), "cut": found.cut, "removed": found.removed,
                     "faults": [{"place": place, "what": what} for place, what in found.faults]})
@@ -85,7 +85,7 @@ def verify(invocation: Invocation) -> int:
 def show(invocation: Invocation) -> int:
     """onecopy audit show"""
     arguments = invocation.arguments
-    found = (line.facts for line in verification.read(invocation.config.root) if line.facts is not None)
+    found = (line.facts for line in auditverification.read(invocation.config.root) if line.facts is not None)
     lines = _wanted(found, arguments, str(invocation.config.values["store.default_domain"]))
     if arguments.json:
         print_json(list(lines))
@@ -142,7 +142,7 @@ def remove(invocation: Invocation) -> int:
     due = [path.name for path in trail.removable(root, arguments.before)]
     if due and not arguments.dry_run:
         invocation.confirm(f"Remove {len(due)} files of the audit trail?")
-        due = trail.remove(root, arguments.before, auditing.who(auditing.actor()))
+        due = trail.remove(root, arguments.before, commandaudit.who(commandaudit.running()))
     if arguments.json:
         print_json({"removed": due})
     else:
