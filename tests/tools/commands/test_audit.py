@@ -8,6 +8,7 @@ import pytest
 
 from store.audit.auditline import CHOICES
 from tests.support.processes.program import Program
+from tools import commandaudit
 from tools.cli import registry
 from tools.cli.commandtree import tree
 from tools.cli.invocation import AGAIN
