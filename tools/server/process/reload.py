@@ -17,6 +17,7 @@ from store.net.openlogins import OpenLogins
 from store.offload import Threads
 from store.store import Store
 from tools.cli.options import Config, option
+from tools.commandaudit import hidden
 from tools.exits import Failure
 from tools.server.process import logs
 from tools.server.process.listeners import Server
@@ -43,9 +44,9 @@ class Reloading:
     started: float = field(factory=time.time, init=False)
 
     def shown(self) -> list[str]:
-        """What the last round has taken over, with its values."""
-        options = table()
-        return [f"{name}={options[name].show(self.config.values[name])}" for name in self.applied]
+        """What the last round has taken over, with its values, but for what may be a password."""
+        found = [(name, option(name)) for name in self.applied]
+        return list(hidden([f"{name}={each.show(self.config.values[name])}" for name, each in found if each], {}))
 
     async def reload(self) -> None:
         """Read the sources again, and the certificates in any case."""
