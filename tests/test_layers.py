@@ -42,7 +42,7 @@ store/accounts/ldap
 store/store
 store/readable
 store/offload
-store/hosting
+store/hosting store/audit
 store/userarea
 store/delivery
 store/quota
@@ -66,7 +66,7 @@ store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings tools/outbox/outboxsettings
-tools/storeowner
+tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
 tools/cli
