@@ -112,6 +112,10 @@ BESIDE = f"""
 0 token list
 1 token revoke none
 0 logins
+0 audit show
+0 audit verify
+0 audit head
+0 audit remove --before 2020-01 --yes
 0 man onecopy
 0 completion bash
 0 drain

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 KEPT = 200                  # operations of which it is known what became of them
 OUTPUT = 8 << 20            # octets of output that are kept
+TRACEBACK = "Traceback (most recent call last)"     # nobody elsewhere is shown one
 KILL_TIME = 60.0            # seconds that one may take to end when it is asked to
 
 
@@ -83,6 +84,9 @@ class Runs:
         """Until it has ended. For a thread."""
         try:
             run.output, run.errors, run.exit = self._communicate(words, stdin.encode())
+            if TRACEBACK in run.errors:
+                log.error("%s has failed: %s", run.operation, run.errors)
+                run.errors = "it has failed; the log of the server has more"
         except Exception:
             log.exception("%s could not be carried out", run.operation)
             run.errors, run.exit = "it could not be carried out; the log of the server has more", 1

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from attrs import asdict, define, field
 
 from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
+from store.audit.sessionaudit import note
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.housekeeping import interrupted
 from store.net.authentication import Authenticator
@@ -38,6 +39,7 @@ class ControlServer:
     _threads: ReactorThreads
     _housekeeping: Housekeeping
     _reactor: Any
+    _outbox: Callable[[], list[dict[str, Any]]] = list          # how the receivers of events stand
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
@@ -56,7 +58,7 @@ class ControlServer:
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
             "alive": lambda _request: True, "stats": self._stats, "slow": self._slow,
-            "logins": self._logins})
+            "logins": self._logins, "outbox": lambda _request: self._outbox()})
 
     @property
     def _store(self) -> Store:
@@ -76,6 +78,8 @@ class ControlServer:
     async def reload(self) -> None:
         """See `Reloading`."""
         await self._reloading.reload()
+        if self._reloading.applied and self._worker_config.keeper:
+            await note(self._store, "configuration", "reload", actor="the server", options=self._reloading.shown())
 
     def _write(self) -> None:
         done = self._threads.run("files", self._write_both)
