@@ -1,7 +1,9 @@
 """The conversation with one relay (RFC 2033): what each command does, and what is said."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from time import monotonic
 from typing import Any
 
 from attrs import frozen
@@ -38,6 +40,7 @@ from lmtp.wire import (
 from mboxlist.engine.transact import Commits, Unflushed
 from store.accounts import refusallines
 from store.errors import StoreError, disk_problem
+from store.metrics.counters import SECONDS, Counters
 from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
@@ -85,6 +88,8 @@ class Session:
         self._delivery = self._none = Delivery(listener.store, listener.settings)      # between two messages
         self._deliveries = 0
         self._errors = self._commands = 0       # since the last message
+        self._times = Counters.of(listener.store).of_server("lmtp")
+        self._began = 0.0                       # the command; of a message, when all of it had come
         self._open = True
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
             Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Bdat: self._bdat, Rset: self._rset,
@@ -173,6 +178,7 @@ class Session:
         """Carry out one command and answer it."""
         name, argument = verb(line)
         entry = COMMANDS.get(name)
+        self._began = monotonic()
         if entry is None:
             self._refuse(OTHERS.get(name, replies.UNKNOWN_COMMAND))
             return
@@ -217,6 +223,9 @@ class Session:
                     raise ConnectionLost from error
                 raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
+        seconds, timed = monotonic() - self._began, self._times[name]
+        timed.counts[bisect_left(SECONDS, seconds)] += 1
+        timed.total += seconds
 
     @property
     def _time(self) -> float:
@@ -298,6 +307,7 @@ class Session:
         incoming = await self._begin()
         self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
+        self._began = monotonic()
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
@@ -311,6 +321,7 @@ class Session:
                 refused=failure("a message could not be begun", error))
         self._state = State.CHUNKS
         await incoming.chunk(self._stream, command.size)
+        self._began = monotonic()
         if command.last:
             await self._finish()
         elif incoming.refused is not None:

@@ -1,7 +1,9 @@
 """The conversation with one client (RFC 1939): what each command does, and what is said."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 from attrs import frozen
@@ -21,6 +23,7 @@ from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import Problem, StoreError, disk_problem
+from store.metrics.counters import SECONDS, Counters
 from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
@@ -57,6 +60,7 @@ class Session:
         self._user = ""
         self._held: OpenLogin | None = None
         self._maildrop: Maildrop | None = None
+        self._times = Counters.of(listener.store).of_server("pop3")
         self._bad_commands = 0
         self._open = True
         self._ending = "server error"           # why the session ended
@@ -148,7 +152,7 @@ class Session:
         await self._carry_out(verb.decode("ascii"), command)
 
     async def _carry_out(self, verb: str, command: wire.Command) -> None:
-        bad, before = self._bad_commands, Commits.total
+        bad, before, began = self._bad_commands, Commits.total, monotonic()
         if self._held is not None:
             try:
                 self._held.require()
@@ -179,6 +183,10 @@ class Session:
                 self._stream.abort()
                 raise ConnectionLost from error
             self._fail(replies.SERVER_BUG)
+        seconds, timed = monotonic() - began, self._times[verb]
+        timed.counts[bisect_left(SECONDS, seconds)] += 1
+        timed.total += seconds
+        self._stream.operations += 1
 
     def _fail(self, reply: bytes) -> None:
         if self._output.interrupted:

@@ -26,6 +26,7 @@ from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
 from store.errors import StoreError
 from store.housekeeping.tasks import Task
+from store.metrics.counters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
@@ -109,6 +110,7 @@ def _end_broken(root: Path) -> None:
 
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
+    Counters.of(opened).turns = reactor.turns
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
     opened.directory.share(Remembered.at(worker_config.logins))

@@ -2,11 +2,15 @@
 for timers that are not due: both together cost as much as a small command does. Our logs do not use that context."""
 
 import logging
+from bisect import bisect_left
 from select import EPOLLET, EPOLLIN
+from time import monotonic
 from typing import Any, cast
 
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
+
+from store.metrics.counters import TURN_SECONDS, Histogram
 
 log = logging.getLogger(__name__)
 
@@ -14,10 +18,15 @@ LONGEST = 2_000_000.0       # seconds that epoll_wait(2) can be told to wait
 
 
 class Reactor(EPollReactor):
-    """See the module's text."""
+    """See the module's text. `turns`: how long each turn took, from when `doPoll` had been told of events until it was
+    called again. An event that comes meanwhile waits for that."""
+
+    turns = Histogram(TURN_SECONDS)         # a process has one reactor
+    _woken = 0.0
 
     def mainLoop(self) -> None:
         """Do what is due by time or was asked for by threads, and wait for events, until the reactor is stopped."""
+        self._woken = monotonic()
         while self._started:
             try:
                 while self._started:
@@ -36,7 +45,12 @@ class Reactor(EPollReactor):
         connections: dict[int, Any] = self._selectables
         deal: Any = self._doReadOrWrite
         disconnect: Any = self._disconnectSelectable
-        for handle, event in self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections))):
+        took, turns = monotonic() - self._woken, self.turns
+        turns.counts[bisect_left(TURN_SECONDS, took)] += 1
+        turns.total += took
+        events = self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections)))
+        self._woken = monotonic()
+        for handle, event in events:
             connection = connections.get(handle)        # an earlier event may have closed it
             if connection is not None:
                 try:
