@@ -28,8 +28,9 @@ from store.net.stream import Stream
 from store.partition.views import MANY
 from store.problems import tell_refusal
 from store.progress import Progress
-from store.readable import Readable
+from store.readable import Place, Readable
 from store.store import Store
+from store.tables.state import Mailbox
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,13 @@ class Selection(Client):
     def source(self) -> Readable:
         """What the selected mailbox is read from: the store, or a snapshot."""
         return self.snapshots.snapshot or self.store
+
+    def place(self, partition: str) -> Place:
+        """Where the messages of the selected mailbox lie, of which that is the partition. Raises StoreError
+        UNAVAILABLE."""
+        if self.snapshots.snapshot is not None:
+            return self.snapshots.snapshot.partition(partition)
+        return self.store.partitions.get(partition) or self.store.partition(partition)
 
     def target(self, text: str) -> MailboxEntry:
         """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
@@ -250,7 +258,7 @@ class Selection(Client):
             view.other_rights = False
             self.stream.write(view.flags_line())
         try:
-            new = self.store.refresh_at_once(view.mailbox)
+            new = self._glance(view.mailbox) or self.store.refresh_at_once(view.mailbox)
             if read := new is None:
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
@@ -306,9 +314,12 @@ class Selection(Client):
         """Whether the selected mailbox is not what it was, or may be shared in another way, untold."""
         if self.view is None or self._is_shared(self.view):
             return self.view is not None
-        mailbox = self.view.mailbox
+        return self._glance(self.view.mailbox) is not self.view.mailbox
+
+    def _glance(self, mailbox: Mailbox) -> Mailbox | None:
+        """See `MailboxViews.glance`."""
         partition = self.store.partitions.get(mailbox.entry.partition)
-        return partition is None or partition.views.glance(mailbox) is not mailbox
+        return partition.views.glance(mailbox) if partition is not None else None
 
     def _heard(self) -> None:
         """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""

@@ -22,7 +22,7 @@ from imap.snapshotnames import is_there
 from imap.states import Farewell, Refused, Reply, why_not
 from imap.view import View
 from imap.wire import responses
-from imap.wire.commands import BadCommand, Head, State
+from imap.wire.commands import BadCommand, Head, State, status_response
 from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
@@ -34,8 +34,7 @@ from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.metrics.counters import SECONDS, Counters
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
-from store.net.running import INPUT
-from store.net.stream import Stream
+from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
@@ -200,7 +199,7 @@ class Session(Selection):
             reply = self._with_modseq(self.view, reply)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
-        self.stream.write(responses.reply(head.tag, reply.status, reply.text, reply.code))
+        self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
         if head.name != b"IDLE":        # which takes as long as the client likes
             seconds, timed = monotonic() - began, self._times[head.name]
             timed.counts[bisect_left(SECONDS, seconds)] += 1

@@ -45,8 +45,7 @@ from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
-from store.net.running import INPUT
-from store.net.stream import Stream
+from store.net.stream import INPUT, Stream
 from store.problems import tell_refusal
 from store.store import Store
 

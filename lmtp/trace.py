@@ -5,7 +5,7 @@ from email.utils import format_datetime
 from functools import cache, lru_cache
 
 from lmtp.smtppaths import Address, literal
-from store.partition.verified import summed
+from store.partition.messagereading import summed
 
 
 @cache

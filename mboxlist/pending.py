@@ -1,8 +1,9 @@
 """What has begun and not come to its end: `pending.db`.
 
 Mailboxes on which something has begun that concerns the list and a partition: id -> since when. A row is written in the
-transaction that takes the id or changes the mailbox's row in the list, before anything happens on a partition, so that
-a start after a crash need look at these mailboxes alone. It goes when both agree again.
+transaction that takes the id or changes the mailbox's row in the list, or before many are charged to another quota
+root: always before anything happens on a partition, so that a start after a crash need look at these mailboxes alone.
+It goes when both agree again.
 
 Trees of mailboxes that are being renamed, some in each transaction: before the rows of mailboxes there are two for the
 owner, which tree it is and how many have their new names. They go in the transaction that renames the last ones. What

@@ -1,6 +1,6 @@
 """Which mailboxes each user is subscribed to (RFC 3501 §6.3.6). A name need not exist to be subscribed to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from attrs import define
 
@@ -12,17 +12,23 @@ _MARK = b"\x01"
 
 @define(eq=False)
 class Subscriptions:
-    """The table: user, then the mailbox name as that user's client writes it."""
+    """The table: user, then the mailbox name as that user's client writes it. `changed` gets user, name, whether there
+    is a subscription now, and the transaction."""
 
     _table: Table
+    changed: Callable[[str, str, bool, Txn], None] = lambda user, name, subscribed, txn: None
 
     def add(self, user: str, name: str, txn: Txn) -> None:
         """Subscribe; no harm if it was done before."""
         self._table.put(_key(user, name), b"", txn)
+        self.changed(user, name, True, txn)
 
     def remove(self, user: str, name: str, txn: Txn) -> bool:
         """Unsubscribe; whether the user was subscribed."""
-        return self._table.delete(_key(user, name), txn)
+        if not self._table.delete(_key(user, name), txn):
+            return False
+        self.changed(user, name, False, txn)
+        return True
 
     def of(self, user: str, txn: Txn = None) -> Iterator[str]:
         """The user's subscriptions in order."""

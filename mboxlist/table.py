@@ -89,6 +89,8 @@ class MailboxList(MailboxNames):
         self.pending, self.renames = Pending(pending), Renames(pending)
         self.moves = Moves(self.env.table("moves.db", page=4096))
         self.former = Former(self.env.table("former.db", page=4096))
+        self.outbox = self.env.table("outbox.db")
+        self.changed: Callable[[MailboxEntry | None, MailboxEntry | None, Txn], None] = lambda old, new, txn: None
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
         self.settled: Callable[[str, Txn], None] = lambda owner, txn: None
@@ -177,6 +179,7 @@ class MailboxList(MailboxNames):
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
         self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
         self.granted.update(old, entry, txn)
+        self.changed(old, entry, txn)
         for changed in (entry, old):
             if changed is not None:
                 self.noticed(changed)
@@ -195,6 +198,7 @@ class MailboxList(MailboxNames):
         self._names.delete(entry.id.to_bytes(4, "big"), txn)
         self.former.note(str(entry.name), entry.uidvalidity, txn)
         self.granted.update(entry, None, txn)
+        self.changed(entry, None, txn)
         self.noticed(entry)
         return True
 

@@ -28,8 +28,7 @@ from store.net.authentication import Admitted, Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
-from store.partition.messagefiles import MessageFile
-from store.partition.verified import verified
+from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
 from store.store import Store
 

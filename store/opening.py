@@ -15,12 +15,15 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import PartFreeze, WriteFreeze
 from mboxlist.engine.kv import NeedsRecovery
+from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
+from store.events.listrecording import ListRecording
+from store.events.outboxtable import OutboxTable
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
 from store.partition.inuse import listed, write_list
@@ -141,6 +144,8 @@ class _Opening:
                       writing.write_what_is_left)
         for partition in partitions.values():
             partition.domains = store.domains
+            partition.recorder = store.recorder
+        self._record(store)
         mailboxes.noticed = lambda entry: writing.note(store, entry)
         users.noticed = lambda user: self._changed(store, user)
         users.domains.noticed = lambda domain: self._changed(store, f"@{domain}")
@@ -157,6 +162,19 @@ class _Opening:
             each.read_only = True
         self.processes.opened()
         return store
+
+    def _record(self, store: Store) -> None:
+        """Have what happens recorded for those who want to hear of it."""
+        outbox = OutboxTable(store.mailboxes.outbox)
+        if self.recover:
+            transact(store.mailboxes.env, outbox.set_clock)
+        else:
+            outbox.read_clock()
+        recording = ListRecording(store.recorder, outbox)
+        store.mailboxes.changed = recording.changed
+        store.mailboxes.subscriptions.changed = recording.subscribed
+        if not self.recover:
+            store.recorder.look()           # else once all that was lost has been rebuilt, of which no event tells
 
     def _changed(self, store: Store, user: str) -> None:
         """The row of a user has changed, and the change is on disk."""
@@ -215,6 +233,11 @@ class _Opening:
             if recovery.events:
                 from store.recovery.startrebuild import rebuild_at_start  # here: it is rarely needed
                 rebuilt = rebuild_at_start(store, recovery)
+        store.recorder.look()
+        if recovery is not None and any(not event.exact for event in recovery.events.values()):
+            outbox = OutboxTable(store.mailboxes.outbox)
+            outbox.read_clock()
+            transact(store.mailboxes.env, lambda txn: store.recorder.write_gap(outbox, "databases were rebuilt", txn))
         if not read_only and agree(store, wholly=rebuilt):
             users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):

@@ -25,15 +25,15 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
+from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
 from store.partition.inuse import listed
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
-from store.readable import Owned
 from store.settings import Settings
 from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
@@ -47,6 +47,44 @@ T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
 PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
+
+
+class Owned:
+    """Objects that belong to an open store or snapshot and are made by rooms above it: at most one of each class."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[type[object], object] = {}
+        self._forget: list[Callable[[MailboxId], None]] = []
+
+    def find(self, kind: type[T]) -> T | None:
+        """The object of that class, if there is one."""
+        found = self._found.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def get(self, kind: type[T], make: Callable[[], T]) -> T:
+        """The object of that class; `make` makes it at its first use."""
+        found = self._found.get(kind)
+        if isinstance(found, kind):
+            return found
+        with self._lock:
+            there = self.find(kind)
+            if there is None:
+                self._found[kind] = there = make()
+        return there
+
+    def remembers_mailboxes(self, forget: Callable[[MailboxId], None]) -> None:
+        """Call `forget` with each mailbox that this process deletes."""
+        self._forget.append(forget)
+
+    def forget_mailbox(self, mailbox: MailboxId) -> None:
+        """The mailbox has been deleted."""
+        for forget in self._forget:
+            forget(mailbox)
+
+    def put(self, kind: type[T], value: T) -> None:
+        """Have this object from now on."""
+        self._found[kind] = value
 
 
 @define(eq=False, slots=False)
@@ -76,6 +114,11 @@ class Store:
     _at_close: list[Callable[[], None]] = field(factory=list)
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
+    recorder: Recorder = field(init=False)          # of events for receivers
+
+    @recorder.default
+    def _recorder_of_events(self) -> Recorder:
+        return Recorder(self.root, self.settings.host, self.mailboxes.find_id)
 
     @domains.default
     def _domains_of_partitions(self) -> Domains:
@@ -202,6 +245,7 @@ class Store:
                 raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
             partition = self.open_partition(self.root / "partitions" / name, recover=False)
             partition.domains = self.domains
+            partition.recorder = self.recorder
             self.partitions = {**self.partitions, name: partition}
             log.info("partition %s is in use", name)
             return partition
@@ -311,10 +355,9 @@ class Store:
         return cast(Mailbox, self._refresh(mailbox, at_once=False))
 
     def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
-        """What `refresh` gives, or None where so much must be read for it that it belongs into a thread."""
-        known = self.partitions.get(mailbox.entry.partition)
-        seen = known.views.glance(mailbox) if known is not None else None
-        return seen if seen is not None else self._refresh(mailbox, at_once=True)
+        """What `refresh` gives, or None where so much must be read for it that it belongs into a thread. Where nothing
+        has changed `MailboxViews.glance` says so in less time."""
+        return self._refresh(mailbox, at_once=True)
 
     def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
         def work(entry: MailboxEntry, partition: Partition) -> Mailbox | None:

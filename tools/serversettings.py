@@ -66,6 +66,15 @@ class FrontListen:
 
 
 @frozen
+class HttpListen:
+    """Where metrics, health, the API and the console are served."""
+
+    address: tuple[str, ...] = setting(("127.0.0.1",), "addresses to listen on; *: all")
+    port: int = tcp_port(0, "port of HTTP: metrics, health, the API, the console")
+    tls_port: int = tcp_port(0, "the same under TLS (HTTPS)")
+
+
+@frozen
 class Exchange:
     """How back ends speak to each other, to move users: under TLS, and each shows the other a certificate."""
 
@@ -118,6 +127,7 @@ class Workers:
     imap: int = count(0, "processes for IMAP alone")
     pop3: int = count(0, "processes for POP3 alone")
     lmtp: int = count(0, "processes for LMTP alone")
+    http: int = count(0, "processes for HTTP alone; 0: one, where any of these is not 0 and HTTP has a port")
     stop_time: float = setting(10.0, "how long sessions have to end at a stop", type="duration")
     drain_time: float = setting(600.0, "how long those who have logged in may stay at `onecopy drain`", type="duration")
     restarts: int = count(10, "give up after so many restarts in ten minutes")

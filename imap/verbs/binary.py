@@ -14,7 +14,7 @@ from imap.wire.writer import literal_head
 from store.errors import StoreError
 from store.message.cacherecord import PartSpan, Path
 from store.message.text import ENCODINGS, WINDOW, body_octets
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 
 SHORT = 256 << 10           # octets, decoded, that are kept from the first time
 

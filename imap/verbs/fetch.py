@@ -36,8 +36,7 @@ from store.message.fields import Fields
 from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
-from store.partition.messagefiles import MessageFile
-from store.partition.verified import verified
+from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
 from store.tables.index import Rows, take
 from store.tables.state import SEEN
@@ -347,7 +346,7 @@ class _Fetching:
         if quick is not None and quick.of_record and cached is not None:
             answers = quick.from_records(cached)
         elif quick is not None:
-            partition = self.session.source.partition(self.view.mailbox.entry.partition)
+            partition = self.session.place(self.view.mailbox.entry.partition)
             find = quick.answers if len(rows) > 1 else quick.answer
             answers = find(partition.files, rows, partition.private_headers,
                            verified=self.session.store.settings.verify_reads)

@@ -15,7 +15,7 @@ from store.message.cacherecord import CachedMessage
 from store.message.fields import LISTED, Lister, header_fields, picker
 from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
-from store.partition.verified import LARGEST, agrees
+from store.partition.messagereading import LARGEST, agrees
 from store.tables.index import Rows, message_of
 from store.tables.privateheaders import PrivateHeaders
 

@@ -10,6 +10,7 @@ from imap.states import Refused, Reply
 from imap.verbs.resync import resync
 from imap.view import View
 from imap.wire import responses
+from imap.wire.commands import status_response
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
 from store.delivery import durable
@@ -66,7 +67,7 @@ def _quota_alert(session: Session, view: View) -> bytes:
     if warning is None or root in session.warned:
         return b""
     session.warned.add(root)
-    return responses.reply(None, responses.NO, warning.text, b"ALERT")
+    return status_response(None, responses.NO, warning.text, b"ALERT")
 
 
 def _figures(session: Session, view: View, supplied: str) -> bytes:

@@ -1,6 +1,7 @@
 """The one table that says which commands there are, how they are read, and where they are allowed (RFC 3501 §6).
 
-A later extension is a family module and its rows here. UID commands have names of two words.
+A later extension is a family module and its rows here. UID commands have names of two words. What a command is answered
+with in the end, `status_response`, is here, too; what else a server says is in `responses`.
 """
 
 import re
@@ -132,6 +133,8 @@ COMMANDS: dict[bytes, Entry] = {
 
 _HEAD = re.compile(rb"(" + TAG.pattern + rb") ((?i:UID) [A-Za-z]++|[A-Za-z][A-Za-z0-9-]*+)")
 _DEFAULT = Limits()
+_NOT_TEXT = re.compile(r"[^ -~]")
+_NOT_CODE = re.compile(rb"[^ -\\^-~]")      # printable, and no "]"
 
 
 class BadCommand(Exception):
@@ -189,3 +192,18 @@ def _no_command(frame: Frame) -> BadCommand:
     if not rest:
         return BadCommand(tag[0], SyntaxProblem("The command is missing"))
     return BadCommand(tag[0] if rest.startswith(b" ") else None, SyntaxProblem("A tag and a command are expected"))
+
+
+def status_response(tag: bytes | None, status: bytes, text: str, code: bytes = b"") -> bytes:
+    """response-tagged; without a tag, resp-cond-state or resp-cond-bye (RFC 3501 §7.1).
+
+    Raises ValueError for a code that would end early.
+    """
+    if _NOT_TEXT.search(text):
+        text = _NOT_TEXT.sub("?", text)
+    if code:
+        if _NOT_CODE.search(code):
+            raise ValueError("not a response code")
+        return b"%s %s [%s] %s\r\n" % (tag or b"*", status, code, text.encode("ascii") or b"-")
+    # Text that begins with "[" would be read as a code.
+    return b"%s %s %s\r\n" % (tag or b"*", status, text.lstrip("[ ").encode("ascii") or b"-")

@@ -2,8 +2,8 @@
 
 from attrs import frozen
 
-from imap.wire.numbers import NumberSet, number_set
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import NumberSet
+from imap.wire.scanner import Scanner, number_set
 
 
 @frozen

@@ -8,8 +8,8 @@ from attrs import field, frozen
 
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
 from imap.wire.modseq import modifiers
-from imap.wire.numbers import NumberSet, number_set, parse_number_set
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import NumberSet
+from imap.wire.scanner import Scanner, number_set, parse_number_set
 from imap.wire.writer import Writer
 
 

@@ -9,8 +9,8 @@ from attrs import frozen
 
 from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import modifiers
-from imap.wire.numbers import NumberSet, number_set, parse_number_set
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import NumberSet
+from imap.wire.scanner import Scanner, number_set, parse_number_set
 from store.values import FLAG_SETS, Flag, FlagAction, Flags
 
 # The names in the order of RFC 3501 §2.3.2.

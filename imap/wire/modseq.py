@@ -3,8 +3,8 @@
 from attrs import frozen
 
 from imap.wire.grammar import ATOM, SyntaxProblem
-from imap.wire.numbers import STAR, NumberSet, number_set
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import STAR, NumberSet
+from imap.wire.scanner import Scanner, number_set
 
 
 @frozen

@@ -1,6 +1,5 @@
-"""Sets of message numbers, both ways: sequence-set of RFC 3501 §9, §6.4.8."""
+"""Sets of message numbers: sequence-set of RFC 3501 §9, §6.4.8; `scanner` reads them off a command."""
 
-import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -8,17 +7,10 @@ from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
 from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
-from imap.wire.scanner import Scanner
 
 NUMBERS_AT_A_TIME = 10_000  # numbers that are written at a time: a millisecond or two
 FEW = 100       # numbers that are written one after the other
 STAR = 0        # "*" in a range: the largest number in use
-
-_SET = re.compile(rb"[0-9:,*]++")
-# nz-number, or "*"; zeros before it are passed over
-_NUMBER = rb"(?:0*+[1-9][0-9]{0,9}|\*)"
-_RANGES = re.compile(rb"(?:%b(?::%b)?(?:,|$))+" % (_NUMBER, _NUMBER))
-_PAIR = re.compile(rb"([0-9*]++)(?::([0-9*]++))?")
 
 Indices = NDArray[np.intp]
 
@@ -80,33 +72,6 @@ class NumberSet:
 
 ALL = NumberSet(((1, STAR),))
 SAVED = NumberSet((), saved=True)
-
-
-def number_set(scan: Scanner) -> NumberSet:
-    """sequence-set, or "$". Raises SyntaxProblem."""
-    if scan.take(b"$"):
-        return SAVED
-    found = scan.match(_SET)
-    if found is None:
-        raise SyntaxProblem("A set of numbers is expected here")
-    return parse_number_set(found[0], scan.limits.ranges)
-
-
-def parse_number_set(octets: bytes, most: int) -> NumberSet:
-    """sequence-set of at most so many ranges. Raises SyntaxProblem."""
-    if octets.isdigit() and len(octets) < 10 and octets[0] != 48:       # one number, which most are
-        number = int(octets)
-        return NumberSet(((number, number),))
-    if octets.count(b",") >= most:
-        raise SyntaxProblem("Too many ranges in the set of numbers")
-    if _RANGES.fullmatch(octets) is None or octets.endswith(b","):
-        raise SyntaxProblem("The set of numbers is not one")
-    pairs = _PAIR.findall(octets.replace(b"*", b"0"))       # with C code alone: there may be 20,000
-    firsts = list(map(int, [first for first, _ in pairs]))
-    lasts = list(map(int, [last or first for first, last in pairs]))
-    if max(firsts) > MAX_NUMBER or max(lasts) > MAX_NUMBER:
-        raise SyntaxProblem("The number is out of range")
-    return NumberSet(tuple(zip(firsts, lasts, strict=True)))
 
 
 def format_numbers(numbers: ArrayLike) -> bytes:

@@ -1,6 +1,5 @@
 """The replies of RFC 3501 §7, as lines. Text for people is cleaned, codes are checked: nothing can add a line."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from imap.wire import utf7
+from imap.wire.commands import status_response
 from imap.wire.flags import format_flags
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.listing import StatusItem
@@ -23,38 +23,20 @@ TRYCREATE = b"TRYCREATE"
 UNKNOWN_CTE = b"UNKNOWN-CTE"        # RFC 3516 §4.3
 CLOSED = b"* OK [CLOSED] The mailbox is closed\r\n"        # RFC 7162 §3.2.11
 
-_NOT_TEXT = re.compile(r"[^ -~]")
-_NOT_CODE = re.compile(rb"[^ -\\^-~]")      # printable, and no "]"
-
-
-def reply(tag: bytes | None, status: bytes, text: str, code: bytes = b"") -> bytes:
-    """response-tagged; without a tag, resp-cond-state or resp-cond-bye (RFC 3501 §7.1).
-
-    Raises ValueError for a code that would end early.
-    """
-    if _NOT_TEXT.search(text):
-        text = _NOT_TEXT.sub("?", text)
-    if code:
-        if _NOT_CODE.search(code):
-            raise ValueError("not a response code")
-        return b"%s %s [%s] %s\r\n" % (tag or b"*", status, code, text.encode("ascii") or b"-")
-    # Text that begins with "[" would be read as a code.
-    return b"%s %s %s\r\n" % (tag or b"*", status, text.lstrip("[ ").encode("ascii") or b"-")
-
 
 def ok(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
     """OK"""
-    return reply(tag, OK, text, code)
+    return status_response(tag, OK, text, code)
 
 
 def bye(text: str, code: bytes = b"") -> bytes:
     """BYE"""
-    return reply(None, BYE, text, code)
+    return status_response(None, BYE, text, code)
 
 
 def problem(tag: bytes | None, refused: SyntaxProblem) -> bytes:
     """The answer to a command that could not be read."""
-    return reply(tag, refused.status, refused.public, refused.code)
+    return status_response(tag, refused.status, refused.public, refused.code)
 
 
 def capability(names: Iterable[bytes]) -> bytes:

@@ -21,12 +21,18 @@ from imap.wire.grammar import (
     QUOTED,
     SyntaxProblem,
 )
+from imap.wire.numbers import SAVED, NumberSet
 
 T = TypeVar("T")
 
 _DEFAULT = Limits()
 FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
+_SET = re.compile(rb"[0-9:,*]++")
+# nz-number, or "*"; zeros before it are passed over
+_ONE_NUMBER = rb"(?:0*+[1-9][0-9]{0,9}|\*)"
+_RANGES = re.compile(rb"(?:%b(?::%b)?(?:,|$))+" % (_ONE_NUMBER, _ONE_NUMBER))
+_PAIR = re.compile(rb"([0-9*]++)(?::([0-9*]++))?")
 
 
 class Scanner:
@@ -268,3 +274,30 @@ class Scanner:
         self._part += 2
         self.text = self.frame[self._part]
         self.at = 0
+
+
+def number_set(scan: Scanner) -> NumberSet:
+    """sequence-set, or "$". Raises SyntaxProblem."""
+    if scan.take(b"$"):
+        return SAVED
+    found = scan.match(_SET)
+    if found is None:
+        raise SyntaxProblem("A set of numbers is expected here")
+    return parse_number_set(found[0], scan.limits.ranges)
+
+
+def parse_number_set(octets: bytes, most: int) -> NumberSet:
+    """sequence-set of at most so many ranges. Raises SyntaxProblem."""
+    if octets.isdigit() and len(octets) < 10 and octets[0] != 48:       # one number, which most are
+        number = int(octets)
+        return NumberSet(((number, number),))
+    if octets.count(b",") >= most:
+        raise SyntaxProblem("Too many ranges in the set of numbers")
+    if _RANGES.fullmatch(octets) is None or octets.endswith(b","):
+        raise SyntaxProblem("The set of numbers is not one")
+    pairs = _PAIR.findall(octets.replace(b"*", b"0"))       # with C code alone: there may be 20,000
+    firsts = list(map(int, [first for first, _ in pairs]))
+    lasts = list(map(int, [last or first for first, last in pairs]))
+    if max(firsts) > MAX_NUMBER or max(lasts) > MAX_NUMBER:
+        raise SyntaxProblem("The number is out of range")
+    return NumberSet(tuple(zip(firsts, lasts, strict=True)))

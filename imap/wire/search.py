@@ -13,8 +13,7 @@ from attrs import define, field, frozen
 from imap.wire.dates import date
 from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import mod_sequence
-from imap.wire.numbers import number_set
-from imap.wire.scanner import FIELD_NAME, Scanner
+from imap.wire.scanner import FIELD_NAME, Scanner, number_set
 from store.message.text import codec
 from store.search import searchkeys
 from store.search.searchkeys import And, Envelope, HasFlag, Key, Keyword, Not, Received, Recent, Sent, Size

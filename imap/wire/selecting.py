@@ -7,8 +7,8 @@ from attrs import frozen
 
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.modseq import Resync, resync, word
-from imap.wire.numbers import NumberSet, number_set
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import NumberSet
+from imap.wire.scanner import Scanner, number_set
 
 _PLAIN = re.compile(rb" ([A-Za-z0-9./_-]++)\Z")        # a name that is the same in every encoding, and no more
 

@@ -30,7 +30,7 @@ from store.backup.compression import FRAME_OCTETS, ZSTD, FrameWriter
 from store.backup.tarmembers import MemberWriter
 from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.index import Rows

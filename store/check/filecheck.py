@@ -15,7 +15,7 @@ from store.errors import StoreError
 from store.mend.staging import left_over
 from store.partition.filecontent import trace_of
 from store.partition.marks import is_incomplete
-from store.partition.messagefiles import digest_in
+from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.index import Rows

@@ -24,7 +24,8 @@ from attrs import define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.setaside import ASIDE, is_there, set_aside
-from store.partition.messagefiles import MessageFiles, digest_in
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import digest_in
 from store.partition.processes import look as look_inside
 from store.values import Command, Finding, Repair
 

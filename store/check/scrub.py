@@ -23,9 +23,8 @@ from mboxlist.setaside import stands_in_the_way
 from store.check.filecheck import is_file, repair_of_strangers
 from store.check.layout import REPAIR
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import MID_OCTETS, digest_in
+from store.partition.messagereading import MID_OCTETS, digest_in, is_intact
 from store.partition.partition import Partition
-from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
 from store.values import RESTORE, SWEEP, Finding
 

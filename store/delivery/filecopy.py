@@ -14,7 +14,7 @@ from attrs import define, field
 from store.delivery.batch import BatchStore, CopiedFile, Message, NotCopied, SideBySide, head_of, one_by_one, usable
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import SPILL
+from store.partition.messagereading import SPILL
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.tables.index import Rows

@@ -25,7 +25,7 @@ from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
 from store.message.fields import LISTED
-from store.partition.messagefiles import MID_OCTETS, SPILL
+from store.partition.messagereading import MID_OCTETS, SPILL
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, places

@@ -30,7 +30,7 @@ from store.message.arrivaldate import HEAD, arrived
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content, likely_digests, trace_of
 from store.partition.marks import mark_incomplete
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.messagescan import UNKNOWN_FILE

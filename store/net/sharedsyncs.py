@@ -21,13 +21,13 @@ from twisted.python.failure import Failure
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
-from store.delivery.durability import Durability, place_all
+from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
 from store.metrics.counters import SECONDS, WAITING, Counters
-from store.net.running import Done
+from store.net.stream import Done
 from store.net.threads import ReactorThreads
 from store.offload import Threads
-from store.partition.messagefiles import SPILL
+from store.partition.messagereading import SPILL
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store

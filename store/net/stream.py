@@ -3,13 +3,17 @@
 A session is a coroutine that reads (`line`, `some`, `wait`) and writes; it is the only reader. Octets that arrive early
 wait in a bounded buffer, after which the socket is no longer read. What is written is joined and leaves when the
 session next waits, so the answers to pipelined commands share a packet.
+
+`Running` drives the coroutine. It may wait for Deferreds; and for input and for syncs (`Done`), for which a Deferred's
+callbacks would cost much of what a short command costs.
 """
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
+from attrs import define, field
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
@@ -22,10 +26,10 @@ from zope.interface import implementer
 from mboxlist.engine.troubles import after_commit
 from store.accounts import refusallines
 from store.net.admission import AdmissionControl
+from store.net.channel import Channel
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
 from store.net.linestates import KEPT, Clock, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
-from store.net.running import INPUT, Running
-from store.net.waits import TURN, Waits
+from store.net.waits import TURN
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,96 @@ HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshak
 _numbers = itertools.count(1)   # of connections, over all servers of this process
 
 
+class _Input(tuple[object]):
+    """Awaiting it waits until `Running.go_on` or `Running.fail` is called. It is iterated over as any tuple is, without
+    a function of Python's: its one item is what the coroutine then yields."""
+
+    __slots__ = ()
+    __await__ = tuple.__iter__
+
+
+_WAITS = object()
+INPUT = cast(Awaitable[None], _Input((_WAITS,)))
+
+
+class Done(Deferred[None]):
+    """What one coroutine waits for. `Running` goes on with it directly; for all others it is a Deferred."""
+
+    waiting: "Running | None" = None
+
+    def __await__(self) -> Any:
+        """Its own, once: nobody gives it another value than None."""
+        return super().__await__() if self.called else iter((self,))
+
+    def end(self, failure: Exception | None = None) -> None:
+        """It is done, or has failed."""
+        running = self.waiting
+        if running is None:
+            self.callback(None) if failure is None else self.errback(failure)
+            return
+        self.waiting, self.called, self.result = None, True, None
+        if failure is None:
+            running.go_on()
+        else:
+            running.fail(failure)
+
+
+@define(eq=False)
+class Running:
+    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, and what `ended`
+    did not, which is called when it has come to its end."""
+
+    coroutine: Coroutine[Any, None, None]
+    failed: Callable[[BaseException], None]
+    ended: Callable[[], None] = lambda: None
+    _step: Callable[[None], Any] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._step = self.coroutine.send
+
+    def go_on(self) -> None:
+        """Run it until it waits again: at its beginning, and when it awaits INPUT and there is some."""
+        try:
+            try:
+                event = self._step(None)
+            except StopIteration:
+                self.ended()
+                return
+        except BaseException as error:
+            self.failed(error)
+            return
+        if event is not _WAITS:
+            self._wait(event)
+
+    def fail(self, reason: BaseException) -> None:
+        """Where it waits it gets `reason` instead."""
+        try:
+            try:
+                event = self.coroutine.throw(reason)
+            except StopIteration:
+                self.ended()
+                return
+        except BaseException as error:
+            self.failed(error)
+            return
+        if event is not _WAITS:
+            self._wait(event)
+
+    def _wait(self, event: Deferred[Any]) -> None:
+        if isinstance(event, Done):
+            event.waiting = self
+        else:
+            event.addBoth(self._happened)
+
+    def _happened(self, result: object) -> object:
+        """What it waited for. A result stays with the Deferred, from which the coroutine takes it."""
+        if isinstance(result, Failure):
+            self.fail(cast(BaseException, result.value))
+            return None
+        self.go_on()
+        return result
+
+
 class Session(Protocol):
     """What a server makes of a connection."""
 
@@ -45,33 +139,20 @@ class Session(Protocol):
         """Talk until the conversation is over."""
 
 
-class Tls(Protocol):
-    """Beside what Twisted wants of it to begin TLS."""
-
-    def certificate_names(self, connection: object) -> tuple[str, ...]:
-        """See `Stream.certificate_names`; `connection` is OpenSSL's."""
-
-    def channel_binding(self, connection: object, kind: str) -> bytes | None:
-        """See `Stream.channel_binding`."""
-
-
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
-class Stream(Waits):
+class Stream(Channel):
     """One connection. See the module's text."""
 
     def __init__(self, factory: "StreamFactory", number: int) -> None:
-        super().__init__(factory.admission, factory.clock, number, stopping=factory.stopping)
+        super().__init__(factory, number)
         self._factory = factory
-        self._input = bytearray()
         self._output: list[bytes] = []
         self._paused = self._full = False
-        self._plain = False                             # the transport is a socket without TLS
         self._ended = False                             # the peer sends no more
         self._woken = False
         self._session: Session | None = None
         self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
         self.local = ""
-        self.secure = self._handshaking = factory.implicit_tls
 
     # What sessions use
 
@@ -195,54 +276,6 @@ class Stream(Waits):
         elif self._clock.seconds() - self._turn > TURN:
             await self.breathe()
 
-    @property
-    def can_start_tls(self) -> bool:
-        """Whether STARTTLS may be offered now."""
-        return self._factory.tls is not None and not self.secure
-
-    def start_tls(self) -> None:
-        """Begin the TLS handshake. Call it right after writing the go-ahead.
-
-        All octets received in the clear are dropped: they must not count as commands under TLS (RFC 3207 §4.2).
-        """
-        self._send()
-        self._input.clear()
-        self.secure = self._handshaking = True
-        self._plain = False
-        self._transport.startTLS(self._factory.tls)
-
-    @property
-    def handshaking(self) -> bool:
-        """Whether a TLS handshake is under way, or is to come."""
-        return self._handshaking
-
-    async def established(self, timeout: float) -> None:
-        """Until the TLS handshake is over; at once without TLS. Raises ConnectionLost, TimedOut, Stopping."""
-        deadline = self._clock.seconds() + timeout
-        while self._handshaking:
-            await self._more(deadline, idle=True)
-
-    @property
-    def certificate_names(self) -> tuple[str, ...]:
-        """The common name and the DNS names of the client's certificate, in lower case; it has been verified.
-
-        Empty without one, and before the handshake is over (`established`).
-        """
-        if not self.secure or self._handshaking or self.lost or not hasattr(self._factory.tls, "certificate_names"):
-            return ()
-        return cast(Tls, self._factory.tls).certificate_names(self._transport.getHandle())
-
-    @property
-    def can_bind(self) -> bool:
-        """Whether a login can be bound to this channel (RFC 5056)."""
-        return self.secure and hasattr(self._factory.tls, "channel_binding")
-
-    def channel_binding(self, kind: str) -> bytes | None:
-        """The data of a channel binding by its registered name; None if there is none here."""
-        if not self.can_bind or self._handshaking or self.lost:
-            return None
-        return cast(Tls, self._factory.tls).channel_binding(self._transport.getHandle(), kind)
-
     def close(self) -> None:
         """End the connection after what was written has gone out."""
         if not self._closing:
@@ -299,10 +332,6 @@ class Stream(Waits):
             self._waiting = self._idle = False
             self._turn = now
             self._running.go_on()
-
-    def handshakeCompleted(self) -> None:
-        self._handshaking = False
-        self._resume()
 
     def readConnectionLost(self) -> None:
         """The peer sends no more, and may still be reading: Exim does that behind its last BDAT and QUIT."""

@@ -1,15 +1,24 @@
 """What a connection's session waits for: input, room to write, an event, time that passes. Every wait has an end."""
 
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import Counted
 from store.net.linestates import Clock, ConnectionLost, Stopping, TimedOut
-from store.net.running import Running
 
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
+
+
+class Resumed(Protocol):
+    """The coroutine of a session: see `Running` of `stream`."""
+
+    def go_on(self) -> None:
+        """What it waits for has come."""
+
+    def fail(self, reason: BaseException) -> None:
+        """Where it waits it gets `reason` instead."""
 
 
 class Waits(Counted):
@@ -17,7 +26,7 @@ class Waits(Counted):
 
     def __init__(self, admission: AdmissionControl, clock: Clock, number: int, *, stopping: bool) -> None:
         super().__init__(admission, clock, number, stopping=stopping)
-        self._running: Running                          # from `connectionMade` on
+        self._running: Resumed                          # from `connectionMade` on
         self._waiting = False                           # the session waits for input
         self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
         self._event: Deferred[None] | None = None       # the session waits for something else

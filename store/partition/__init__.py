@@ -29,9 +29,9 @@ flags are laid over the records (`as_seen`) and read again at each opening. View
 and large merges done, in threads of the pool `views`. A transaction that rewrote all records of a mailbox hands them
 over after the commit, so nobody reads them again.
 
-Reading messages. `MessageFile.read` applies the header length; `size` is RFC822.SIZE, exact, for each record. Bodies of
-up to 64 KiB are compared with their digest before they are shown (`verified`). A lost cache record is made from the
-file (`Serials.rebuild_cached`).
+Reading messages (`messagereading`). `MessageFile.read` applies the header length; `size` is RFC822.SIZE, exact, for
+each record. Bodies of up to 64 KiB are compared with their digest before they are shown (`verified`). A lost cache
+record is made from the file (`Serials.rebuild_cached`).
 
 A partition past `store.disk_threshold`, or with less than `store.disk_reserve` free, takes no more mail (452 4.3.1 at
 RCPT, NO to APPEND); reading, flags and expunges go on. A write that fails for want of room is the same refusal, and

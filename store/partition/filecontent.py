@@ -14,8 +14,8 @@ from mboxlist import privatefiles
 from store.errors import StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
-from store.partition.messagefiles import MID_OCTETS, MessageFile, MessageFiles
-from store.partition.verified import starts
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MID_OCTETS, MessageFile, starts
 from store.tables.references import MessageRecord
 
 READ_OCTETS = 1 << 20                 # octets of a message that are read at a time

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mboxlist import privatefiles
-from store.partition.messagefiles import MID_OCTETS, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MID_OCTETS
 
 READ_OCTETS = 1 << 20       # of a file, at a time
 _HEX = np.array([b"%02x" % octet for octet in range(256)])

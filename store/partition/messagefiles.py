@@ -25,14 +25,12 @@ from typing import Protocol
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.setaside import make_way, stands_in_the_way
-from store.errors import Problem, StoreError, disk_problem
+from store.errors import StoreError, disk_problem
+from store.partition.messagereading import ReadableFiles
 
 log = logging.getLogger(__name__)
 
-MID_OCTETS = 32             # BLAKE2b, 256 bits
 FEW_READY = 32              # files that are ready: below that more are made
-SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
-READING = os.O_RDONLY | os.O_NONBLOCK       # a pipe that stands in the place of a file has nobody wait
 SPARE = ".new"              # ends a name that a file has while it takes the place of another
 FEW_FOLDERS = 8             # that are synced one by one; more of them are synced with all of the file system
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,15 +42,13 @@ class Receiving(Protocol):
     serial: int
 
 
-class MessageFiles:
-    """The message files of one partition: `messages/` and `staging/`. `committed` says whether the databases refer to
+class MessageFiles(ReadableFiles):
+    """The message files of one partition, which `messagereading` reads. `committed` says whether the databases refer to
     the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
 
     def __init__(self, partition: Path, committed: Callable[[bytes, int], bool] = lambda digest, serial: False) -> None:
+        super().__init__(partition)
         self.committed = committed
-        self.folder = partition / "messages"
-        self.staging = partition / "staging"
-        self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._placed: deque[int] = deque()
         self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
@@ -82,68 +78,6 @@ class MessageFiles:
         for first in "0123456789abcdef":
             for second in range(256):
                 yield f"{self._folder}/{first}/{second:02x}"
-
-    def path(self, digest: bytes) -> str:
-        """Where the file of that digest is, or will be."""
-        name = digest.hex()
-        return f"{self._folder}/{name[0]}/{name[1:3]}/{name}"
-
-    def staged_path(self, serial: int) -> str:
-        """Where the message of that arrival serial is before it has its place."""
-        return f"{self._staging}/{serial:016x}"
-
-    def locate(self, digest: bytes, serial: int) -> Path | None:
-        """Where the file is now."""
-        final = self.path(digest)
-        return next((Path(path) for path in (final, self.staged_path(serial), final) if os.path.exists(path)), None)
-
-    def open(self, digest: bytes, serial: int, header_length: int, size: int, head: bytes = b"") -> "MessageFile":
-        """The message for reading; see `MessageFile`. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE.
-        """
-        final = self.path(digest)
-        for look in range(3):           # it may get its place between the first two looks
-            path = self.staged_path(serial) if look == 1 else final
-            try:
-                return MessageFile(privatefiles.open_handle(path, READING), header_length, size, head)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise disk_problem(error) from error
-        if not os.path.isdir(self._folder):         # the volume is not mounted
-            raise StoreError(Problem.UNAVAILABLE, detail=f"{self._folder} is missing")
-        raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is missing")
-
-    def beginnings(self, digests: Iterable[bytes], serials: Iterable[int],
-                   ends: Iterable[int]) -> Iterator[bytes | None]:
-        """Of each message file so many octets; None for one that cannot be read or does not have so many.
-
-        A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
-        """
-        return map(self.beginning, digests, serials, ends)
-
-    def beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
-        """`beginnings` of one."""
-        name = digest.hex()
-        try:
-            handle = privatefiles.open_handle(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", READING)
-        except FileNotFoundError:
-            return self._beginning(digest, serial, end)
-        except OSError:
-            return None
-        try:
-            data = os.read(handle, end)
-        except OSError:
-            return None
-        finally:
-            os.close(handle)
-        return data if len(data) == end else None
-
-    def _beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
-        try:
-            with self.open(digest, serial, 0, end) as file:
-                return file.read(0, end)
-        except StoreError:
-            return None
 
     def sync_names(self) -> None:
         """Return when the names in `staging/` are on disk. For a thread."""
@@ -231,29 +165,6 @@ class MessageFiles:
             with suppress(FileExistsError):
                 privatefiles.make_folder(each)
         return True
-
-    def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
-        """Whether the file that a reader would open is there, and has so many octets."""
-        final = self.path(digest)
-        for path in (final, self.staged_path(serial), final):
-            try:
-                return os.stat(path).st_size == octets
-            except OSError:
-                continue
-        return False
-
-    def will_need(self, digest: bytes) -> None:
-        """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""
-        try:
-            handle = privatefiles.open_handle(self.path(digest))
-        except OSError:
-            return
-        try:
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
-        except OSError:
-            pass
-        finally:
-            os.close(handle)
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
         """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
@@ -351,65 +262,6 @@ class MessageFiles:
         return figures.f_bavail * figures.f_frsize, (figures.f_blocks - figures.f_bfree) * figures.f_frsize
 
 
-class MessageFile:
-    """A message open for reading: `head`, and then its file from `start` on, `size` octets in all.
-
-    Offsets are those of the message, not of its file. A context manager.
-    """
-
-    __slots__ = ("fileno", "head", "size", "start")
-
-    def __init__(self, fileno: int, start: int, size: int, head: bytes = b"") -> None:
-        self.fileno = fileno
-        self.start = start
-        self.size = size
-        self.head = head
-
-    @property
-    def end(self) -> int:
-        """How many octets the file has, at least, that has all of the message."""
-        return self.start + self.size - len(self.head)
-
-    def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` octets from `offset` on; fewer only at the end.
-
-        Raises StoreError CORRUPT for a short file, UNAVAILABLE.
-        """
-        count = min(count, self.size - offset)
-        if count <= 0:
-            return b""
-        data = self.head[offset:offset + count]
-        start = self.start + offset - len(self.head)
-        while len(data) < count:
-            try:
-                more = os.pread(self.fileno, count - len(data), start + len(data))
-            except IsADirectoryError as error:
-                raise StoreError(Problem.CORRUPT, "The message cannot be read", "it is no file") from error
-            except OSError as error:
-                raise disk_problem(error) from error
-            if not more:
-                raise StoreError(Problem.CORRUPT, "The message cannot be read", "a message file is shorter than it was")
-            data = data + more if data else more
-        return data
-
-    def pieces(self) -> Iterator[bytes]:
-        """All of it, some at a time. Raises StoreError CORRUPT, UNAVAILABLE."""
-        for at in range(0, self.size, SPILL):
-            yield self.read(at, SPILL)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self.fileno >= 0:
-            os.close(self.fileno)
-            self.fileno = -1
-
-    def __enter__(self) -> "MessageFile":
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
 class Volume:
     """A file system to which files are written that are to be on disk together. It is opened before they are written:
     so `sync` learns of every write that has failed since (syncfs(2))."""
@@ -446,15 +298,6 @@ def remove_name(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def digest_in(name: str) -> bytes:
-    """The digest that is the name of a message file; what no digest is for any other name."""
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return b""
-    return digest if len(digest) == MID_OCTETS and digest.hex() == name else b""    # it takes blanks and capitals
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

@@ -30,6 +30,8 @@ from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
+from store.events.outboxtable import OutboxTable
+from store.events.recording import Recorder, Tables
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import (
     READ_ONLY,
@@ -39,7 +41,8 @@ from store.partition.marks import (
     read_epoch,
     write_epoch,
 )
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
@@ -106,6 +109,8 @@ class Partition:
         self.private_headers = PrivateHeaders(self.env.table("heads.db"))
         self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.duplicates = Duplicates(self.env.table("arrivals.db"))
+        self.outbox = OutboxTable(self.env.table("outbox.db"))
+        self.recorder: Recorder | None = None           # the store's
         self.serials = Serials(self, self.env.table("cache.db", page=16384))
         self._roomy_until = -1.0
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
@@ -143,9 +148,12 @@ class Partition:
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             if recover:
+                self.outbox.set_clock(txn)
                 generations.note_start(self.states, txn)
             return int(epoch)
 
+        if not recover:
+            self.outbox.read_clock()
         try:
             epoch = transact(self.env, count)
         except StoreError:
@@ -332,7 +340,10 @@ class Partition:
 
         def run(handle: Txn) -> T:
             made[:] = [WriteTxn(self, handle)]
-            return work(made[0])
+            result = work(made[0])
+            if (recording := made[0].recording) is not None:
+                recording.write(Tables(self.index, self.states, self.outbox, self.epoch), handle)
+            return result
 
         hurried = seconds is None and self.env.at_once
         while True:

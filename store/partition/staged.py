@@ -10,7 +10,8 @@ from mboxlist.engine.troubles import TROUBLES
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import ALL_HEADERS, Scanner
-from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, remove_name
+from store.partition.messagefiles import MessageFiles, remove_name
+from store.partition.messagereading import MID_OCTETS, SPILL, MessageFile
 
 log = logging.getLogger(__name__)
 

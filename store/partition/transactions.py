@@ -19,6 +19,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.changes import Change
 from store.errors import NotAtOnce, Problem, StoreError
+from store.events.recording import Recording
 from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
@@ -78,6 +79,8 @@ class WriteTxn:
         self._figures = b""                                 # those of the last mailbox in which a message has arrived
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
+        recorder = partition.recorder
+        self.recording = Recording(recorder) if recorder is not None and recorder.receivers.of_records else None
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.
@@ -135,12 +138,17 @@ class WriteTxn:
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
         self._figures = after
+        if delivery and self.recording is not None:
+            self.recording.delivered.add((mailbox, uid))
         return uid, modseq
 
     def append_arrival(self, mailbox: MailboxId, uid: int, record: bytes) -> None:
         """Add the record of what has just arrived (`arrive`), in its stored form."""
         key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
-        chunks.put(key, extend(chunks.get_to_change(key, self.handle), record), self.handle)
+        value = chunks.get_to_change(key, self.handle)
+        if self.recording is not None:
+            self.recording.note(mailbox, (uid - 1) // CHUNK, value)
+        chunks.put(key, extend(value, record), self.handle)
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
 
@@ -166,6 +174,8 @@ class WriteTxn:
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):
             return modseq
+        if self.recording is not None:
+            self.recording.note(mailbox, number, value)
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
         value = with_flags(value, at, flags, modseq)
@@ -202,7 +212,10 @@ class WriteTxn:
         """Add records in their stored form to one chunk."""
         key = chunk_key(mailbox, number)
         chunks = self.partition.index
-        chunks.put(key, extend(chunks.get_to_change(key, self.handle), rows), self.handle)
+        value = chunks.get_to_change(key, self.handle)
+        if self.recording is not None:
+            self.recording.note(mailbox, number, value)
+        chunks.put(key, extend(value, rows), self.handle)
 
     def load(self, mailbox: MailboxId, uids: NDArray[np.uint32] | None = None, *, most: int | None = None) -> Rows:
         """The records of all chunks, or of those that could hold `uids` (ascending); the array may be changed.
@@ -235,6 +248,8 @@ class WriteTxn:
             lasts = which[which.searchsorted(ends) - 1].tolist()
             for number, begin, end, first, last in zip(touched.tolist(), begins, ends, firsts, lasts, strict=True):
                 key, value = chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size])
+                if self.recording is not None:
+                    self.recording.note(mailbox, number, self.partition.index.get_to_change(key, handle))
                 if in_parts and end - last > UNCHANGED:         # `put` would log these as well, up to the trailer
                     start, stop = (first - begin) * size, (last + 1 - begin) * size
                     self.partition.index.put_part(key, start, value[start:stop], handle)
@@ -254,6 +269,8 @@ class WriteTxn:
     def put_chunk(self, mailbox: MailboxId, number: int, rows: Rows) -> None:
         """Set a chunk; an empty one goes."""
         key = chunk_key(mailbox, number)
+        if self.recording is not None:
+            self.recording.note(mailbox, number, self.partition.index.get_to_change(key, self.handle))
         if len(rows):
             self.partition.index.put(key, encode(rows), self.handle)
         else:
@@ -262,6 +279,9 @@ class WriteTxn:
 
     def put_own(self, mailbox: MailboxId, number: int, reader: str, own: NDArray[np.void]) -> None:
         """Set a reader's own flags of the UIDs of a chunk."""
+        if self.recording is not None:
+            self.recording.note_own(mailbox, number, reader, self.partition.readers.chunk(
+                mailbox, number, reader, self.handle), own)
         self.partition.readers.put_chunk(mailbox, number, reader, own, self.handle)
         self._touch(mailbox, number)
 

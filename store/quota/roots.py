@@ -5,7 +5,8 @@ the use of both roots, in one transaction. Which root it should be follows from 
 
 The list, in which names are, is another environment: a mailbox is renamed there first, and its use moves after that. A
 crash in between leaves it charged to the root of its old name, with sums that are right; the next start moves it
-(`agree`).
+(`agree`). So it is when a root of many mailboxes is made or removed, some in each transaction: those mailboxes are on
+record as pending (`_put_on_record`), and what is cut off is finished, or for a root that was being removed undone.
 """
 
 import logging
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
+from store.problems import nothing_shown, problems
 from store.tables.domainlimits import NotSummed
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 
@@ -132,6 +135,8 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
         return _arrange(store, owner, quotas.roots_below(owner, txn.handle), txn) if path else ()
 
     for partition in _partitions(store, owner):
+        if path:
+            _put_on_record(store, owner, partition, {*partition.quotas.roots_below(owner), root})
         _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
 
@@ -180,6 +185,7 @@ def remove_quota_root(store: "Store", root: str) -> None:
         return moved
 
     for partition in store.partitions.values():
+        _put_on_record(store, owner, partition, set(partition.quotas.roots_below(owner)) - {root})
         _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
 
@@ -220,8 +226,7 @@ def _until_unchanged(store: "Store", partition: "Partition", work: "Callable[[Wr
 def _arrange(store: "Store", owner: str, roots: Collection[str], txn: "WriteTxn") -> list[MailboxEntry]:
     """Charge the owner's mailboxes here to the roots that their names say, ARRANGED of them at most: those that were
     charged to others. There is none when all are charged as they should."""
-    entries = {entry.id: entry for entry in store.names(owner)
-               if entry.partition == txn.partition.name and _is_charged_elsewhere(txn, entry, roots)}
+    entries = {entry.id: entry for entry in _charged_elsewhere(store, owner, txn.partition, roots)}
     moved = list[MailboxEntry]()
     for mailbox, entry in sorted(entries.items()):
         if len(moved) == ARRANGED:
@@ -236,10 +241,26 @@ def _arrange(store: "Store", owner: str, roots: Collection[str], txn: "WriteTxn"
     return moved
 
 
-def _is_charged_elsewhere(txn: "WriteTxn", entry: MailboxEntry, roots: Collection[str]) -> bool:
-    """Whether it is at this moment: who is not gets no lock."""
+def _put_on_record(store: "Store", owner: str, partition: "Partition", roots: Collection[str]) -> None:
+    """Before the owner's mailboxes here are charged to these roots in more than one transaction: if that is cut off,
+    the start, or housekeeping, has each charged as its name says (`reconciliation`, `interrupted`)."""
+    some = [entry.id for entry in _charged_elsewhere(store, owner, partition, roots)]
+    if len(some) > ARRANGED:
+        with problems(), nothing_shown():
+            transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.note(some, txn))
+            store.mailboxes.env.flush()
+
+
+def _charged_elsewhere(store: "Store", owner: str, partition: "Partition", roots: Collection[str]
+                       ) -> list[MailboxEntry]:
+    """The owner's mailboxes here that are charged to other roots at this moment: who is not gets no lock."""
+    return [entry for entry in store.names(owner)
+            if entry.partition == partition.name and _is_charged_elsewhere(partition, entry, roots)]
+
+
+def _is_charged_elsewhere(partition: "Partition", entry: MailboxEntry, roots: Collection[str]) -> bool:
     try:
-        return txn.partition.quota_root(entry.id) != root_of(entry.name, roots)
+        return partition.quota_root(entry.id) != root_of(entry.name, roots)
     except StoreError:                  # it has no figures
         return False
 

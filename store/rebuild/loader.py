@@ -21,7 +21,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxId
 from mboxlist.table import MailboxList
 from store.message.cacherecord import CachedMessage
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import DesiredMailbox, enlist

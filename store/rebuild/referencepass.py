@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.tables.index import Rows
 from store.tables.privateheaders import UNKNOWN

@@ -17,7 +17,7 @@ from attrs import define, evolve
 from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_incomplete
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.rebuild.loader import files_of, give_files, load_records
 from store.rebuild.outcome import Event

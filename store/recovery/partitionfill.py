@@ -290,7 +290,7 @@ class PartitionFill:
         """What is not there any more."""
         missing = {"removed.db": "expunged messages that could have been undeleted",
                 "vanished.db": "the log of expunged UIDs", "arrivals.db": "the record of duplicates",
-                "purge.db": "what waits for the purge"}
+                "purge.db": "what waits for the purge", "outbox.db": "events that had not been sent"}
         self.event.missing += [missing[name] for name in sorted(self.lost & missing.keys())]
 
 

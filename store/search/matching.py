@@ -17,7 +17,7 @@ from store.message.cacherecord import CachedMessage, Leaf
 from store.message.collation import casemap
 from store.message.headers import header_end, unfold
 from store.message.text import ENCODED, STRANGE, UTF8, body_text, decode_words, header_text, leaf_octets, octets_text
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.progress import Progress
 from store.readable import Readable
 from store.search.columns import columns_of

@@ -36,7 +36,7 @@ from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
-from store.partition.messagefiles import digest_in
+from store.partition.messagereading import digest_in
 from store.partition.processes import ProcessRegistry
 from store.partition.serials import META, META_KEY, SERIALS
 from store.settings import Settings

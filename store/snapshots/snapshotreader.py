@@ -31,14 +31,14 @@ from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
 from store.partition.filecontent import seen
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.partition.serials import META, META_KEY, READABLE
 from store.problems import problems
-from store.readable import Owned
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.taking import LIST, Snapshot
-from store.store import Store
+from store.store import Owned, Store
 from store.tables.counters import counters_of
 from store.tables.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.tables.privateheaders import PrivateHeaders

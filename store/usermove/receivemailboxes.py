@@ -22,7 +22,7 @@ from store.delivery.batch import BatchStore, CopiedFile, NotCopied, head_of, usa
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn

@@ -18,7 +18,7 @@ from mboxlist import acl, names
 from mboxlist.engine.transact import Failure
 from store.accounts.builtin import User
 from store.errors import StoreError
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.problems import problems
 from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW

@@ -1,6 +1,14 @@
-"""How many crashes and failing calls the tests have been through; said at the end of the run."""
+"""How many crashes and failing calls the tests have been through, said at the end of the run; and a store of several
+days."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.conftest import MEMORY
+from tests.crash import harm
 
 
 class Counts:
@@ -34,6 +42,14 @@ _COUNTS = pytest.StashKey[Counts]()
 def counts(request: pytest.FixtureRequest) -> Counts:
     """The counts of this run."""
     return request.config.stash.setdefault(_COUNTS, Counts())
+
+
+@pytest.fixture(scope="module")
+def days(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """What `make` of the module makes: a store as it was and as it is."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, harm.small():
+        request.module.make(Path(folder))
+        yield Path(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -4,8 +4,6 @@ comes to mean another message, the log tells what was done, and the check finds 
 
 import logging
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,6 @@ from store.recovery.environments import recovery_of
 from store.store import Store
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
-from tests.conftest import MEMORY
 from tests.crash import harm
 from tests.crash.harm import INDEX, LIST, Ledger, ledger
 from tests.support.stores.purging import purge
@@ -36,8 +33,9 @@ INBOXES = ("user/alice/INBOX", "user/bob/INBOX")
 USERS = "partitions/primary/users"
 TABLES = {
     INDEX: ("index", "state", "messages", "quota", "vanished", "removed", "purge", "cache", "heads", "seen", "uidls",
-            "arrivals"),
-    LIST: ("mailboxes", "names", "users", "rights", "deleted", "pending", "former", "annotations", "subscriptions")}
+            "arrivals", "outbox"),
+    LIST: ("mailboxes", "names", "users", "rights", "deleted", "pending", "former", "annotations", "subscriptions",
+           "outbox")}
 ITEMS = [f"{folder}/{name}.db" for folder, names in TABLES.items() for name in names]
 FOLDERS = [(INDEX,), (LIST,), (INDEX, LIST), (USERS,), (LIST, GENERATIONS)]
 
@@ -75,14 +73,6 @@ def make(root: Path) -> None:
     harm.image(store, root / "killed", from_first_log=True)
     store.close()
     (root / "store").rename(root / "stopped")
-
-
-@pytest.fixture(scope="module")
-def days() -> Iterator[Path]:
-    """See `make`."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, harm.small():
-        make(Path(folder))
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ is there, by the log or by the user area, and the check finds nothing.
 
 import logging
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ from store.store import Store
 from store.userarea import writing
 from store.users import newuser, restorable
 from store.values import Flag, FlagAction, Flags
-from tests.conftest import MEMORY
 from tests.crash import harm
 from tests.crash.harm import INDEX, LIST
 from tests.crash.test_older import INBOXES, ITEMS, body, keep_house, put_back
@@ -79,14 +76,6 @@ def make(root: Path) -> None:
         _flush(store, environment)
     harm.image(store, root / "killed", from_first_log=False)
     store.close()
-
-
-@pytest.fixture(scope="module")
-def days() -> Iterator[Path]:
-    """See `make`."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, harm.small():
-        make(Path(folder))
-        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from imap.verbs import binary
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 
 LITERAL = re.compile(rb"\* 1 FETCH \(BINARY\[1\](?:<\d+>)? (~?)\{(\d+)\}\r\n")
 

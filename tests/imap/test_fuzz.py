@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from imap.wire.commands import parse_command
 from imap.wire.framer import Frame
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from tests.imap.fuzz.answers import Client
 from tests.imap.fuzz.framing import Reference, heard
 from tests.imap.fuzz.growth import PATTERNS, PLACES

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from imap.verbs.resync import gaps, known_up_to
 from imap.wire.modseq import SequenceMatch
-from imap.wire.numbers import format_numbers, parse_number_set
+from imap.wire.numbers import format_numbers
+from imap.wire.scanner import parse_number_set
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags

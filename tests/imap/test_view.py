@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from imap import view as view_module
 from imap.view import Belief, View
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.numbers import parse_number_set
+from imap.wire.scanner import parse_number_set
 from store.tables.index import CHUNK, ROW
 from store.tables.state import Mailbox, MailboxState, Since
 

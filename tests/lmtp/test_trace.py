@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lmtp.smtppaths import Address
 from lmtp.trace import trace
-from store.partition.verified import is_intact
+from store.partition.messagereading import is_intact
 
 
 def test_the_whole_header():

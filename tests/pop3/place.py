@@ -27,7 +27,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.uidllist import give
 from store.net import authentication
 from store.opening import make_empty_store, open_store
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.settings import Settings as StoreSettings
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret

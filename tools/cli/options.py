@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "lmtp": ("tools.serversettings:LmtpListen", "lmtp.settings:Settings"),
     "exchange": ("tools.serversettings:Exchange",),
     "front": ("tools.serversettings:FrontListen", "tools.front.settings:Settings"),
+    "http": ("tools.serversettings:HttpListen", "tools.http.settings:Settings"),
     "directory": ("store.accounts.ldap.ldapsettings:Settings", "store.accounts.ldap.ldapprofiles:MapSettings"),
     "login": ("store.accounts.loginsettings:Settings",),
     "tls": ("tools.serversettings:Tls",),

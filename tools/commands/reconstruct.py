@@ -79,9 +79,9 @@ def add(parser: Parsers) -> None:
 
 def uid_set(text: str) -> Callable[[int], bool]:
     """Whether a UID is in a set as IMAP has them (RFC 3501 §9, sequence-set)."""
-    from imap.wire import grammar, numbers  # here: they are needed for this option alone
+    from imap.wire import grammar, scanner  # here: they are needed for this option alone
     try:
-        found = numbers.parse_number_set(text.encode("ascii"), RANGES)
+        found = scanner.parse_number_set(text.encode("ascii"), RANGES)
     except (grammar.SyntaxProblem, UnicodeError):
         raise argparse.ArgumentTypeError(f"{text!r} is no set of UIDs, such as 1:9,12") from None
     ranges = found.resolve((1 << 32) - 1)

@@ -34,7 +34,7 @@ from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.fork import Child
 from tools.server.process import clearing, logs, reloadable, sockets
-from tools.server.process.sockets import BESIDE, EXCHANGE, SERVERS, Listening
+from tools.server.process.sockets import BESIDE, EXCHANGE, HTTP, SERVERS, Listening
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
 from tools.server.tls.tickets import TicketKeys
 from tools.serversettings import Log, Tls, Workers
@@ -63,8 +63,9 @@ class Role:
     processes: int
 
 
-def roles(workers: Workers) -> list[Role]:
-    """The workers that the settings ask for; a protocol that has no process of its own shares one.
+def roles(workers: Workers, *, http: bool = False) -> list[Role]:
+    """The workers that the settings ask for; a protocol that has no process of its own shares one, but for HTTP, if it
+    is served: what it gathers takes time from nobody's mail.
 
     None: the keeper serves everything.
     """
@@ -74,6 +75,9 @@ def roles(workers: Workers) -> list[Role]:
         found.append(Role("all", SERVERS, workers.all))
     elif rest and found:
         found.append(Role("+".join(rest), rest, 1))
+    if http and (found or workers.http):
+        found += [Role("+".join(SERVERS), SERVERS, 1)] if not found else []
+        found.append(Role(HTTP, (HTTP,), max(1, workers.http)))
     return found
 
 
@@ -149,9 +153,10 @@ class Supervisor:
         clearing.clear(self._run_folder)
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
-        wanted = roles(self.config.settings("workers", Workers))
+        wanted = roles(self.config.settings("workers", Workers), http=any(
+            each.server == HTTP for each in self._sockets))
         self._count_again(1 + sum(role.processes for role in wanted))
-        self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
+        self._spawn(KEEPER, keeper=True, servers=() if wanted else (*SERVERS, HTTP))
         self._wait_ready(KEEPER)
         names = []
         for role in wanted:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from mboxlist import privatefiles
 from store.partition.filecontent import READ_OCTETS
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from tools.spark.source import reading
 from tools.spark.source.schema import NUMBER, TEXT
 

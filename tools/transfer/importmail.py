@@ -19,7 +19,7 @@ from store.mailboxes import authorization, subscribing, uidllist
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
 from store.migration.uidvalidity import adopt, may_adopt, rewind
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader

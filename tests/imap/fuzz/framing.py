@@ -12,8 +12,7 @@ from imap.commandreader import CommandReader
 from imap.settings import Settings
 from imap.wire.framer import Frame
 from store.net.linestates import KEPT
-from store.net.running import INPUT
-from store.net.stream import StreamFactory
+from store.net.stream import INPUT, StreamFactory
 from tests.support.conversations.wire import Wire
 
 IDLE = 1800.0           # seconds that a client may take until its next command

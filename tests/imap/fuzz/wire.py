@@ -13,7 +13,7 @@ from imap.wire import responses, utf7
 from imap.wire.accesscontrol import format_acl, format_listrights
 from imap.wire.append import is_message, parse_next_message
 from imap.wire.commandlimits import STRICT, Limits
-from imap.wire.commands import COMMANDS, BadCommand, parse_command
+from imap.wire.commands import COMMANDS, BadCommand, parse_command, status_response
 from imap.wire.dates import MONTHS, date, date_time
 from imap.wire.fetch import Binary, Fetch, Section
 from imap.wire.flags import flag_list, format_flags
@@ -21,9 +21,9 @@ from imap.wire.framer import Frame
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
 from imap.wire.listing import StatusItem
 from imap.wire.login import sasl_response
-from imap.wire.numbers import NumberSet, format_numbers, number_set, parse_number_set
+from imap.wire.numbers import NumberSet, format_numbers
 from imap.wire.quotaroots import format_quotaroot
-from imap.wire.scanner import Scanner
+from imap.wire.scanner import Scanner, number_set, parse_number_set
 from imap.wire.writer import Writer
 from store.values import Secret
 from tests.imap.fuzz.framing import Reference, heard
@@ -241,7 +241,7 @@ def examine_written(data, cut):
         + format_quotaroot(plain, names, utf8=utf8)
         + format_acl(plain, [(name, "lr") for name in names], utf8=utf8)
         + format_listrights(plain, names[0], "l", ["r", "kx"], utf8=utf8)
-        + responses.reply(None, b"NO", text) + responses.reply(b"a", b"OK", text, b"ALERT")
+        + status_response(None, b"NO", text) + status_response(b"a", b"OK", text, b"ALERT")
         + responses.server_id([(octets_, None), (b"x", octets_)]))
     read = read_responses(line, utf8=utf8)
     name = plain.encode() if utf8 else utf7.encode(plain)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
-from imap.wire.numbers import parse_number_set
+from imap.wire.scanner import parse_number_set
 
 SYSTEM = {"\\Seen", "\\Answered", "\\Flagged", "\\Deleted", "\\Draft"}
 # RFC 3501 §7.4.1, §5.5, RFC 5256 §3, RFC 7162 §3.2.10.2: while these are answered no expunge is told.

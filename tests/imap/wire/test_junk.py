@@ -11,8 +11,7 @@ from imap.wire.dates import date, date_time
 from imap.wire.flags import flag_list
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.numbers import number_set
-from imap.wire.scanner import Scanner
+from imap.wire.scanner import Scanner, number_set
 
 WORDS = [
     b" ", b"(", b")", b"[", b"]", b"<", b">", b"{", b"}", b"{3}", b'"', b"\\", b"*", b"%", b":", b",", b".", b"+", b"-",

@@ -7,16 +7,8 @@ from hypothesis import strategies as st
 
 from imap.wire.framer import Frame
 from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
-from imap.wire.numbers import (
-    ALL,
-    STAR,
-    NumberSet,
-    format_numbers,
-    list_pieces,
-    number_set,
-    parse_number_set,
-)
-from imap.wire.scanner import Scanner
+from imap.wire.numbers import ALL, STAR, NumberSet, format_numbers, list_pieces
+from imap.wire.scanner import Scanner, number_set, parse_number_set
 
 SETS = [
     (b"1", ((1, 1),)),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imap.wire import responses
+from imap.wire.commands import status_response
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.listing import StatusItem
 
@@ -17,14 +18,14 @@ def _searched(numbers, modseq=0):
 @pytest.mark.parametrize("line, octets", [
     (responses.ok(b"a1", "NOOP completed"), b"a1 OK NOOP completed\r\n"),
     (responses.ok(b"a1", "Selected", responses.READ_WRITE), b"a1 OK [READ-WRITE] Selected\r\n"),
-    (responses.reply(b"a1", responses.NO, "No such mailbox", responses.TRYCREATE),
+    (status_response(b"a1", responses.NO, "No such mailbox", responses.TRYCREATE),
      b"a1 NO [TRYCREATE] No such mailbox\r\n"),
-    (responses.reply(None, responses.BAD, "What?"), b"* BAD What?\r\n"),
+    (status_response(None, responses.BAD, "What?"), b"* BAD What?\r\n"),
     (responses.bye("Goodbye"), b"* BYE Goodbye\r\n"),
     (responses.bye("Too long", b"UNAVAILABLE"), b"* BYE [UNAVAILABLE] Too long\r\n"),
     (responses.ok(b"a", ""), b"a OK -\r\n"),
     (responses.ok(b"a", "[ALERT] x"), b"a OK ALERT] x\r\n"),
-    (responses.reply(b"a", responses.NO, "x\r\nb OK \u00fc"), b"a NO x??b OK ?\r\n"),
+    (status_response(b"a", responses.NO, "x\r\nb OK \u00fc"), b"a NO x??b OK ?\r\n"),
     (responses.problem(b"a", SyntaxProblem("No", code=b"CANNOT", status=b"NO")), b"a NO [CANNOT] No\r\n"),
     (responses.capability([b"IMAP4rev1", b"IDLE"]), b"* CAPABILITY IMAP4rev1 IDLE\r\n"),
     (responses.enabled([]), b"* ENABLED\r\n"),
@@ -76,7 +77,7 @@ def test_a_reply_is_written(line, octets):
 
 @given(st.text(), st.sampled_from([b"", b"ALERT", b"BADCHARSET (UTF-8)"]))
 def test_text_never_adds_a_line_or_a_code(text, code):
-    line = responses.reply(b"a", responses.NO, text, code)
+    line = status_response(b"a", responses.NO, text, code)
     assert line.startswith(b"a NO ") and line.endswith(b"\r\n")
     inside = line[5:-2]
     assert all(0x20 <= octet <= 0x7E for octet in inside) and inside

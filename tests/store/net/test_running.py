@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.python.failure import Failure
 
-from store.net.running import INPUT, Running
+from store.net.stream import INPUT, Running
 
 
 class Run:

@@ -1,17 +1,20 @@
 """Quota roots of mailboxes: what they are charged, and how use moves between them."""
 
+import errno
 
-
+import pytest
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.errors import Problem
+from store.errors import Problem, StoreError
+from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.quota import roots
 from store.tables.quotatable import UNLIMITED, QuotaUse
 from store.users import lifecycle
 from tests.store.quota.quotas import fill, make, problem, refusal, two_partitions, use
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import make_store, reopen_after_crash
 
 # Roots of mailboxes
@@ -96,6 +99,68 @@ def test_a_crash_between_the_list_and_the_partition_is_put_right(store, faults, 
     store = reopen_after_crash(store)
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((0, 0), (200, 2))
     assert check(store) == []
+    store.close()
+
+
+def set_root(store):
+    roots.set_quota(store, "alice/Archive", messages=99)
+
+
+def remove_root(store):
+    roots.remove_quota_root(store, "alice/Archive")
+
+
+def cut_off(store, change, slices, error):
+    """The change ends so behind that many transactions of two mailboxes each, which are on disk."""
+    def between(*_):
+        store.partitions["primary"].flush()
+        done.append(None)
+        if len(done) > slices:
+            raise error
+
+    done = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises((KeyboardInterrupt, StoreError)):
+        patch.setattr(roots, "ARRANGED", 2)
+        Faults(patch).before(roots, "_arrange", between)
+        change(store)
+
+
+def many_below_archive(tmp_path, change):
+    store = make_store(tmp_path / "other")
+    if change is remove_root:
+        set_root(store)
+    make(store, "Archive", *(f"Archive/{number}" for number in range(6)))
+    for mailbox in ("Archive", "Archive/0", "Archive/5"):
+        fill(store, 1, f"user/alice/{mailbox}")
+    for item in list(store.mailboxes.pending.all()):        # it was some time ago that they were made
+        interrupted.finish(store, item)
+    assert not list(store.mailboxes.pending.all())
+    return store
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3])
+@pytest.mark.parametrize("change", [set_root, remove_root])
+def test_the_start_charges_the_rest_of_many_when_a_kill_has_cut_it_off(tmp_path, change, slices):
+    """Issue 23, section 2. A root that was being removed is still there, with all that it had."""
+    store = many_below_archive(tmp_path, change)
+    cut_off(store, change, slices, KeyboardInterrupt())
+    store = reopen_after_crash(store)
+    assert (use(store, "alice"), use(store, "alice/Archive")) == ((0, 0), (300, 3))
+    assert check(store) == []
+    change(store)
+    assert use(store, "alice") == ((0, 0) if change is set_root else (300, 3))
+    store.close()
+
+
+@pytest.mark.parametrize("change", [set_root, remove_root])
+def test_housekeeping_charges_the_rest_of_many_when_the_disk_was_full(tmp_path, change):
+    store = many_below_archive(tmp_path, change)
+    cut_off(store, change, 2, OSError(errno.ENOSPC, "full"))
+    for _ in range(2):
+        for item in list(store.mailboxes.pending.all()):
+            interrupted.finish(store, item)
+    assert (use(store, "alice"), use(store, "alice/Archive")) == ((0, 0), (300, 3))
+    assert check(store) == [] and not list(store.mailboxes.pending.all())
     store.close()
 
 

@@ -45,8 +45,8 @@ pytestmark = pytest.mark.long
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
 INDEX = "partitions/primary/index"
-TABLES = [f"{name}.db" for name in ("arrivals", "cache", "heads", "index", "messages", "purge", "quota", "removed",
-                                    "seen", "state", "uidls", "vanished")]
+TABLES = [f"{name}.db" for name in ("arrivals", "cache", "heads", "index", "messages", "outbox", "purge", "quota",
+                                    "removed", "seen", "state", "uidls", "vanished")]
 MAIN = ("index.db", "heads.db", "seen.db", "uidls.db")       # every row of these must come back
 
 

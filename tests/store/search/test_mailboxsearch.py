@@ -9,7 +9,8 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import MessageFile, MessageFiles
+from store.partition.messagefiles import MessageFiles
+from store.partition.messagereading import MessageFile
 from store.search import mailboxsearch
 from store.search.columns import Columns
 from store.search.mailboxsearch import places, search

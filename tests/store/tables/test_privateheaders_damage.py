@@ -13,7 +13,7 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.message.sections import section
 from store.opening import open_store
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.partition.serials import FORMAT
 from store.quota import roots
 from store.rebuild.recount import recount

@@ -39,6 +39,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from imap.protocol import factory
+from imap.selection import Selection
 from imap.settings import Settings
 from imap.verbs import flags as flag_verbs
 from imap.verbs import search, selecting
@@ -52,7 +53,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
-from store.partition.messagefiles import MessageFile
+from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
@@ -439,7 +440,7 @@ WAITING = {
 FAILING = {
     **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
     "write": (Staged, "write"), "stage": (Partition, "stage"), "read": (MessageFile, "read"),
-    "refresh": (Store, "refresh_at_once"),
+    "refresh": (Selection, "_glance"),
     "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
     "alert": (roots, "warning"),
     "flags": (flag_verbs, "update_flags"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),

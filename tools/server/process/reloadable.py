@@ -9,7 +9,7 @@ from tools.cli.options import Config, table
 
 # Of these sections all options are taken over by connections that come later, but those that open sockets or are in use
 # by all connections together.
-_SESSIONS = ("imap", "pop3", "lmtp", "front", "login")
+_SESSIONS = ("imap", "pop3", "lmtp", "front", "http", "login")
 _FIXED = frozenset({
     "address", "port", "tls_port", "socket", "guaranteed_port", "guaranteed_socket", "verify_port", "verify_socket",
     "socket_mode", "ipv6_prefix", "client_ca"})
@@ -25,7 +25,7 @@ RELOADED = frozenset({
 def is_reloaded(name: str) -> bool:
     """Whether a running server takes over a new value of that option."""
     section, _, key = name.partition(".")
-    if name in ("imap.proxy_networks", "pop3.proxy_networks", "lmtp.proxy_networks"):
+    if name in ("imap.proxy_networks", "pop3.proxy_networks", "lmtp.proxy_networks", "http.proxy_networks"):
         return False
     return name in RELOADED or section in _SESSIONS and key not in _FIXED
 

@@ -31,7 +31,8 @@ from store.accounts.builtin import NO_PASSWORD, User
 from store.message.cacherecord import render
 from store.message.mime import Scanner
 from store.opening import PRIMARY, make_empty_store, open_store
-from store.partition.messagefiles import MID_OCTETS, sync_file_system
+from store.partition.messagefiles import sync_file_system
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.quota.roots import root_for
 from store.rebuild.desired import DesiredMailbox

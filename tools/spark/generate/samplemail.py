@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from store.partition.verified import summed
+from store.partition.messagereading import summed
 
 WORDS = ("account agenda answer archive attached budget calendar call change client comment contract customer date "
          "delay delivery department document draft estimate evening feedback figure file friday group happy help "

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.values import Command, Finding
 
 VERSION = 3

@@ -19,7 +19,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
 from store.partition.filecontent import content, likely_digests
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.rebuild.userareascan import Source, free_name, read_source
 from store.tables.counters import counters_of
 from store.tables.index import ROW, Rows, take

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.check.filecheck import Messages
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagereading import MID_OCTETS
 from store.partition.partition import Partition
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable

@@ -1,0 +1,81 @@
+"""Events: names as RFC 5423 §4 has them, parameters as its §5. None has text of a message in it."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from attrs import field, frozen
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName
+from store.values import Flag
+
+# RFC 5423 §4.1: messages come and go
+NEW, APPEND, EXPIRE, EXPUNGE = "MessageNew", "MessageAppend", "MessageExpire", "MessageExpunge"
+QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE = "QuotaExceed", "QuotaWithin", "QuotaChange"
+# §4.2: flags
+READ, TRASH, SET, CLEAR = "MessageRead", "MessageTrash", "FlagsSet", "FlagsClear"
+# §4.3: access
+LOGIN, LOGOUT = "Login", "Logout"
+# §4.4: mailboxes
+CREATE, DELETE, RENAME = "MailboxCreate", "MailboxDelete", "MailboxRename"
+SUBSCRIBE, UNSUBSCRIBE = "MailboxSubscribe", "MailboxUnSubscribe"
+# of our own, named as §6 wants it
+GAP = "vnd.onecopy.EventsLost"
+
+OF_RECORDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)
+OF_QUOTA = (QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE)
+OF_ACCESS = (LOGIN, LOGOUT)
+OF_THE_LIST = (CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE)
+TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_ACCESS, *OF_THE_LIST)
+
+SYSTEM_FLAGS = tuple((int(flag), "\\" + str(flag.name).capitalize()) for flag in Flag)
+
+
+@frozen
+class Event:
+    """Something that happened. `owner` is whose mailbox it concerns, or who logged in; "" for a public mailbox. `name`
+    is the mailbox, None for what concerns none. `former` is the name that the mailbox had before."""
+
+    type: str
+    owner: str
+    name: MailboxName | None = None
+    parameters: Mapping[str, object] = field(factory=dict)
+    former: MailboxName | None = None
+
+    def body(self, server: str) -> dict[str, object]:
+        """As a receiver gets it, but for what tells one from another."""
+        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        said: dict[str, object] = {"event": self.type, "timestamp": now, "process": "onecopy", "pid": os.getpid(),
+                                   "serverFQDN": server}
+        if self.owner:
+            said["user"] = self.owner
+        return {**said, **self.parameters}
+
+
+def mailbox_url(server: str, entry: MailboxEntry) -> str:
+    """The mailbox as RFC 5092 §2.1 writes it: for its owner, with its UIDVALIDITY."""
+    name = entry.name
+    who = f"{quote(name.owner, safe='')}@" if name.owner else ""
+    return f"imap://{who}{server}/{quote(name.to_client(name.owner))};UIDVALIDITY={entry.uidvalidity}"
+
+
+def named_flags(bits: int, keywords: Iterable[str]) -> list[str]:
+    r"""Flags as IMAP writes them: system flags (bits) as \Seen, and keywords."""
+    return [*(text for bit, text in SYSTEM_FLAGS if bits & bit), *keywords]
+
+
+def of_mailbox(kind: str, server: str, entry: MailboxEntry, former: MailboxEntry | None = None) -> Event:
+    """A mailbox was made, renamed or deleted."""
+    said: dict[str, object] = {"mailboxID": mailbox_url(server, entry), "vnd.onecopy.mailbox": entry.id}
+    if former is not None:
+        said["oldMailboxID"] = mailbox_url(server, former)
+    return Event(kind, entry.name.owner, entry.name, said, None if former is None else former.name)
+
+
+def of_subscription(user: str, name: str, server: str, *, subscribed: bool) -> Event:
+    """A user has subscribed to a mailbox, or is subscribed no more; there need be no such mailbox."""
+    url = f"imap://{quote(user, safe='')}@{server}/{quote(name)}"
+    return Event(SUBSCRIBE if subscribed else UNSUBSCRIBE, user, None, {"mailboxID": url})

@@ -1,0 +1,183 @@
+"""The outbox: what is to leave the store, a row for each receiver, until it has left.
+
+`outbox.db`: b"w", the receiver's name, a zero octet, when, which -> what is waiting, in order; b"d" alike -> dead
+letters, which the receiver does not take, or that became too old; b"c" -> the clock. A row is JSON: its `kind` (event),
+when it was written (`at`, Unix time), `mailbox` (an id, or 0), `tries`, `said` (what the receiver said last) and the
+`body`, which is what is sent. Other kinds will leave by it, too.
+
+When is the clock of the machine, which never goes back, and which the first process to open the environment sets beyond
+all that is waiting. A transaction writes its rows last, when it has its mailboxes locked, so those of a mailbox are in
+the order of its changes, whichever process made them. The rows of a receiver are read from the first on, and taken away
+when they have left; a row that is committed later is still found, whatever its place.
+"""
+
+import itertools
+import json
+import os
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import Any, cast
+
+from attrs import define, field, frozen
+
+from mboxlist.engine.btree import Table, Txn
+
+_CLOCK = b"c"
+_TIME = struct.Struct(">q")
+_PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
+WAITING, DEAD = b"w", b"d"
+EVENT = "event"
+
+
+@frozen
+class Parcel:
+    """A row: something to be sent to `receiver`."""
+
+    key: bytes
+    receiver: str
+    dead: bool
+    kind: str
+    at: float
+    mailbox: int
+    tries: int
+    said: str
+    body: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """What a receiver can know it by when it comes again; of one event to several receivers it is the same."""
+        return self.key[-_PLACE.size:].hex()
+
+    @property
+    def order(self) -> int:
+        """When, by the clock of its environment: nanoseconds."""
+        return int(_PLACE.unpack(self.key[-_PLACE.size:])[0])
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return json.dumps({"kind": self.kind, "at": self.at, "mailbox": self.mailbox, "tries": self.tries,
+                           "said": self.said, "body": self.body}, separators=(",", ":")).encode()
+
+
+@define(eq=False)
+class OutboxTable:
+    """The table of an environment."""
+
+    table: Table
+    _ahead: int = field(default=0, init=False)      # nanoseconds that the outbox's clock is before the machine's
+    _process: bytes = field(factory=lambda: os.urandom(4), init=False)
+    _rows: Iterator[int] = field(factory=itertools.count, init=False)
+
+    def set_clock(self, txn: Txn) -> None:
+        """For whoever opens the environment first."""
+        last = max((parcel_order(key) for state in (WAITING, DEAD) for key in self._last(state)), default=0)
+        self._ahead = max(time.time_ns(), last + 1) - time.monotonic_ns()
+        self.table.put(_CLOCK, _TIME.pack(self._ahead), txn)
+
+    def read_clock(self) -> None:
+        """For the others."""
+        data = self.table.get(_CLOCK)
+        self._ahead = time.time_ns() - time.monotonic_ns() if data is None else _TIME.unpack(data)[0]
+
+    def _last(self, state: bytes) -> Iterator[bytes]:
+        """The last key of each receiver."""
+        end = bytes((state[0] + 1,))
+        while True:
+            with closing(cast("Any", self.table.scan_back(state, end))) as rows:
+                row = next(rows, None)
+            if row is None:
+                return
+            yield row[0]
+            end = row[0][:-_PLACE.size]
+
+    def new_place(self) -> bytes:
+        """Behind all that has a place; for what several receivers get it is one."""
+        return _PLACE.pack(self._ahead + time.monotonic_ns(), self._process, next(self._rows) & 0xFFFFFFFF)
+
+    def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
+        """Have it sent to each of these; the keys of its rows."""
+        place, at = self.new_place(), time.time()
+        keys = [_prefix(WAITING, name) + place for name in sorted(receivers)]
+        for name, key in zip(sorted(receivers), keys, strict=True):
+            self.table.put(key, Parcel(key, name, False, kind, at, mailbox, 0, "", body).to_bytes(), txn)
+        return keys
+
+    def some(self, name: str, most: int, *, dead: bool = False, after: bytes = b"") -> list[Parcel]:
+        """The first that wait for a receiver, behind that key; with `dead`, its dead letters. Nothing stays locked."""
+        prefix = _prefix(DEAD if dead else WAITING, name)
+        scan = self.table.scan(after + b"\0" if after else prefix, prefix[:-1] + b"\1")
+        with closing(cast("Any", scan)) as rows:
+            return [_parcel(key, data) for key, data in islice(rows, most)]
+
+    def find(self, key: bytes, txn: Txn) -> Parcel | None:
+        """The row of that key, if it is there; locked."""
+        data = self.table.get_to_change(key, txn)
+        return None if data is None else _parcel(key, data)
+
+    def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
+        """They have left, or nobody wants them; how many were there."""
+        return sum(self.table.delete(parcel.key, txn) for parcel in parcels)
+
+    def bury(self, parcel: Parcel, tries: int, said: str, txn: Txn) -> None:
+        """It is a dead letter, if it is still waiting."""
+        now = self.find(parcel.key, txn)
+        if now is not None and not now.dead:
+            self.table.delete(parcel.key, txn)
+            key = DEAD + parcel.key[1:]
+            self.table.put(key, Parcel(key, now.receiver, True, now.kind, now.at, now.mailbox, tries, said, now.body
+                                       ).to_bytes(), txn)
+
+    def revive(self, parcel: Parcel, txn: Txn) -> bool:
+        """A dead letter is sent once more, behind all that waits; whether it was there."""
+        now = self.find(parcel.key, txn)
+        if now is None or not now.dead:
+            return False
+        self.table.delete(parcel.key, txn)
+        key = _prefix(WAITING, now.receiver) + self.new_place()
+        body = {**now.body, "vnd.onecopy.again": now.id}
+        self.table.put(key, Parcel(key, now.receiver, False, now.kind, time.time(), now.mailbox, 0, "", body
+                                   ).to_bytes(), txn)
+        return True
+
+    def receivers(self) -> list[str]:
+        """Those for whom there is anything, waiting or dead."""
+        return sorted({_name(key) for state in (WAITING, DEAD) for key in self._last(state)})
+
+    def counted(self, name: str, most: int, *, dead: bool = False) -> int:
+        """How many wait for a receiver, or are dead: counted up to `most`."""
+        prefix = _prefix(DEAD if dead else WAITING, name)
+        with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
+            return sum(1 for _ in islice(rows, most))
+
+    def unreadable(self) -> list[bytes]:
+        """The keys of rows that cannot be read."""
+        found = []
+        for key, data in self.table.scan():
+            try:
+                if key != _CLOCK:
+                    _parcel(key, data)
+            except (ValueError, KeyError, TypeError, struct.error):
+                found.append(key)
+        return found
+
+
+def parcel_order(key: bytes) -> int:
+    """The time in the key of a row."""
+    return int(_PLACE.unpack(key[-_PLACE.size:])[0])
+
+
+def _prefix(state: bytes, name: str) -> bytes:
+    return state + name.encode() + b"\0"
+
+
+def _name(key: bytes) -> str:
+    return key[1:-_PLACE.size - 1].decode()
+
+
+def _parcel(key: bytes, data: bytes) -> Parcel:
+    said = json.loads(data)
+    return Parcel(key, _name(key), key[:1] == DEAD, str(said["kind"]), float(said["at"]), int(said["mailbox"]),
+                  int(said["tries"]), str(said["said"]), said["body"])

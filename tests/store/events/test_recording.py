@@ -1,0 +1,296 @@
+r"""What happens in the store is in the outbox, in its transaction: events, as RFC 5423 says what they are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mboxlist.engine.transact import transact
+from mboxlist.names import MailboxName
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError
+from store.events import receivers
+from store.events.outboxtable import OutboxTable
+from store.events.receivers import Receiver
+from store.mailboxes import deletion, namespace
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
+from store.mailboxes.subscribing import subscribe, unsubscribe
+from store.partition.transactions import WriteTxn
+from store.partitions import partitionmove, volumes
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores.stores import deliver, make_store, reopen, reopen_after_crash
+
+INBOX = MailboxName("alice", "INBOX")
+MAIL = b"Subject: %d\r\n\r\nText\r\n"
+SEEN = Flags(Flag.SEEN)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = make_store(tmp_path / "store")
+    hear(store, Receiver("all"))
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+def hear(store: Store, *wanted: Receiver) -> None:
+    receivers.write(store.root, wanted)
+    store.recorder.look()
+
+
+def outboxes(store: Store) -> list[OutboxTable]:
+    return [OutboxTable(store.mailboxes.outbox), *(each.outbox for each in store.partitions.values())]
+
+
+def forget(store: Store) -> None:
+    """All that waits has left."""
+    for env, outbox in zip((store.mailboxes.env, *(each.env for each in store.partitions.values())), outboxes(store),
+                           strict=True):
+        transact(env, lambda txn, outbox=outbox: outbox.remove(outbox.some("all", 100_000), txn))
+
+
+def waiting(store: Store, name: str = "all") -> list[dict[str, Any]]:
+    """What waits for a receiver, of all environments in the order of their clocks."""
+    parcels = [parcel for outbox in outboxes(store) for parcel in outbox.some(name, 100_000)]
+    return [dict(parcel.body) for parcel in sorted(parcels, key=lambda parcel: parcel.order)]
+
+
+def names(store: Store, name: str = "all") -> list[str]:
+    return [body["event"] for body in waiting(store, name)]
+
+
+def uids(store: Store, name: MailboxName = INBOX) -> list[int]:
+    return [int(uid) for uid in store.open_mailbox(store.entry(name)).rows["uid"]]
+
+
+def test_a_delivery(store):
+    deliver(store, MAIL % 1, "user/alice/INBOX", "user/bob/INBOX")
+    first, second = waiting(store)
+    entry = store.entry(INBOX)
+    assert {key: first[key] for key in first if key not in ("timestamp", "pid", "serverFQDN", "mailboxID", "uri")} == {
+        "event": "MessageNew", "process": "onecopy", "user": "alice", "uidset": "1", "uidnext": 2, "messages": 1,
+        "modseq": store.status(entry).highestmodseq, "messageSize": len(MAIL % 1), "vnd.onecopy.mailbox": entry.id}
+    server = store.recorder.server
+    assert first["mailboxID"] == f"imap://alice@{server}/INBOX;UIDVALIDITY={entry.uidvalidity}"       # RFC 5092 §2.1
+    assert first["uri"] == first["mailboxID"] + "/;UID=1"
+    assert first["timestamp"].endswith("Z") and second["user"] == "bob"
+    assert "Text" not in str(waiting(store))
+
+
+def test_flags(store):
+    r"""RFC 5423 §4.2: \Seen is MessageRead, \Deleted MessageTrash, all else FlagsSet and FlagsClear."""
+    entry = store.entry(INBOX)
+    for number in range(4):
+        deliver(store, MAIL % number, "user/alice/INBOX")
+    hear(store, Receiver("flags", types=("Flags*", "Message[RT]*")))
+    change_flags(store, entry, [1, 2, 4], FlagAction.ADD, SEEN)
+    change_flags(store, entry, [2], FlagAction.ADD, Flags(Flag.DELETED))
+    change_flags(store, entry, [1, 3], FlagAction.ADD, Flags(Flag.FLAGGED, ("Work",)))
+    change_flags(store, entry, [1, 2], FlagAction.REPLACE, Flags(Flag.FLAGGED))
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.FLAGGED))            # as it was: nothing happens
+    assert [(body["event"], body["uidset"], body.get("flagNames")) for body in waiting(store, "flags")] == [
+        ("MessageRead", "1:2,4", None), ("MessageTrash", "2", None),
+        ("FlagsSet", "1,3", ["\\Flagged", "Work"]), ("FlagsSet", "2", ["\\Flagged"]),
+        ("FlagsClear", "1", ["\\Seen", "Work"]), ("FlagsClear", "2", ["\\Seen", "\\Deleted"])]
+
+
+def test_a_readers_own_flags_are_the_readers(store):
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    shared = evolve(store.entry(INBOX), acl={"bob": "lrswipkxtea"})
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.write(shared, txn))
+    change_flags(store, store.entry(INBOX), [1], FlagAction.ADD, SEEN, reader="bob")
+    assert [(body["event"], body["user"]) for body in waiting(store)] == [
+        ("MessageNew", "alice"), ("MessageRead", "bob")]
+
+
+def test_copy_expunge_and_expire(store):
+    for number in range(3):
+        deliver(store, MAIL % number, "user/alice/INBOX")
+    archive = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
+    entry = store.entry(INBOX)
+    copy_messages(store, entry, archive, [1, 2])
+    copy_messages(store, entry, archive, [3], remove=True)
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, entry)
+    said = [(body["event"], body["mailboxID"].partition("/")[2].partition(";")[0].rpartition("/")[2], body["uidset"])
+            for body in waiting(store)[4:]]
+    assert said == [("MessageAppend", "Archive", "1:2"), ("MessageExpunge", "INBOX", "3"),
+                    ("MessageAppend", "Archive", "3"), ("MessageTrash", "INBOX", "1"), ("MessageExpunge", "INBOX", "1")]
+
+
+def test_mailboxes(store):
+    box, new = MailboxName("alice", "Box"), MailboxName("alice", "New")
+    namespace.create_mailbox(store, box)
+    namespace.create_mailbox(store, MailboxName("alice", "Box/Sub"))
+    namespace.rename_mailbox(store, box, new)
+    deletion.delete_mailbox(store, new)
+    subscribe(store, "alice", "INBOX")
+    unsubscribe(store, "alice", "INBOX")
+    said = [(body["event"], body["mailboxID"].partition(";")[0].partition("/")[2].partition("/")[2]) for body in
+            waiting(store)]
+    assert [(event, name.split("/", 1)[-1]) for event, name in said] == [
+        ("MailboxCreate", "Box"), ("MailboxCreate", "Box/Sub"), ("MailboxRename", "New"), ("MailboxRename", "New/Sub"),
+        ("MailboxDelete", "New"), ("MailboxSubscribe", "INBOX"), ("MailboxUnSubscribe", "INBOX")]
+    assert [body["oldMailboxID"].partition(";")[0].endswith(end) for body, end in zip(
+        waiting(store)[2:4], ("/Box", "/Box/Sub"), strict=True)] == [True, True]
+
+
+def test_what_is_undone_leaves_nothing(store):
+    entry = store.entry(INBOX)
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    before = waiting(store)
+
+    def work(txn: WriteTxn) -> None:
+        txn.flag(entry.id, 1, lambda old: old | Flag.SEEN)
+        raise StoreError(Problem.BUSY)
+
+    with pytest.raises(StoreError):
+        store.transact(entry, work)
+    assert waiting(store) == before
+
+
+@pytest.mark.parametrize(("receiver", "heard"), [
+    (Receiver("x", types=("Login",)), 0), (Receiver("x", users=("bob",)), 1), (Receiver("x", users=("a*",)), 2),
+    (Receiver("x", domains=("example.net",)), 0), (Receiver("x", domains=("",)), 3),
+    (Receiver("x", mailboxes=("user/*/INBOX",)), 2), (Receiver("x", types=("mailbox*",)), 1)])
+def test_only_who_wants_it_gets_it(store, receiver, heard):
+    hear(store, receiver)
+    deliver(store, MAIL % 1, "user/alice/INBOX", "user/bob/INBOX")
+    namespace.create_mailbox(store, MailboxName("alice", "Box"))
+    assert len(names(store, "x")) == heard
+
+
+def test_without_receivers_nothing_is_written(store):
+    hear(store)
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    namespace.create_mailbox(store, MailboxName("alice", "Box"))
+    assert [each.receivers() for each in outboxes(store)] == [[], []]
+
+
+def test_a_full_receiver_gets_no_more_and_it_is_counted(store):
+    hear(store, Receiver("all", full=True), Receiver("other"))
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    assert (names(store), names(store, "other"), store.recorder.lost) == ([], ["MessageNew"], {"all": 1})
+
+
+def test_after_a_crash_what_was_flushed_is_there_and_comes_first(store):
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    store.__dict__ = reopen_after_crash(store).__dict__
+    deliver(store, MAIL % 2, "user/alice/INBOX")
+    first, second = waiting(store)
+    assert (first["uidset"], first["messages"], second["messages"]) == ("1", 1, 2)
+
+
+def test_the_clock_never_goes_back(store, monkeypatch):
+    """A machine whose clock is set back: what comes later is still behind what waits."""
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    store.close()
+    monkeypatch.setattr("time.time_ns", lambda: 10 ** 9)
+    reopen(store)
+    deliver(store, MAIL % 2, "user/alice/INBOX")
+    assert [body["uidset"] for body in waiting(store)] == ["1", "2"]
+
+
+def test_a_mailbox_that_moves_to_another_partition_is_not_news(store):
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
+    deliver(store, MAIL % 2, "user/alice/INBOX")
+    assert [(body["event"], body["uidset"]) for body in waiting(store)] == [("MessageNew", "1"), ("MessageNew", "2")]
+
+
+# A receiver that has been told everything knows what there is
+
+class Copy:
+    """What a receiver knows of mailboxes: by id, the name and each UID's flags."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[int, tuple[str, dict[int, set[str]]]] = {}
+
+    def hear(self, body: dict[str, Any]) -> None:
+        event, box = body["event"], body["vnd.onecopy.mailbox"]
+        if event in ("MailboxCreate", "MailboxRename"):
+            assert (box in self.boxes) == (event == "MailboxRename")
+            self.boxes[box] = body["mailboxID"], self.boxes[box][1] if box in self.boxes else {}
+            return
+        if event == "MailboxDelete":
+            del self.boxes[box]
+            return
+        _, flags = self.boxes[box]
+        for uid in [uid for part in body["uidset"].split(",") for uid in range(
+                int(part.split(":")[0]), int(part.split(":")[-1]) + 1)]:
+            if event in ("MessageNew", "MessageAppend"):
+                assert uid not in flags
+                flags[uid] = set(body.get("flagNames", ()))
+            elif event == "MessageExpunge":
+                del flags[uid]
+            elif event == "FlagsClear":
+                assert flags[uid].issuperset(body["flagNames"])
+                flags[uid].difference_update(body["flagNames"])
+            else:
+                new = {"MessageRead": ["\\Seen"], "MessageTrash": ["\\Deleted"]}.get(event) or body["flagNames"]
+                assert not flags[uid].intersection(new)
+                flags[uid].update(new)
+
+
+def there(store: Store) -> dict[int, tuple[str, dict[int, set[str]]]]:
+    found = {}
+    for entry in store.mailboxes.below("alice"):
+        mailbox = store.open_mailbox(entry)
+        found[int(entry.id)] = (
+            f"imap://alice@{store.recorder.server}/{entry.name.path};UIDVALIDITY={entry.uidvalidity}",
+            {int(row["uid"]): {f"\\{flag.name.capitalize()}" for flag in Flag if int(row["flags"]) & flag}     # type: ignore[union-attr]
+             | set(mailbox.keyword_names(int(row["keywords"]))) for row in mailbox.rows})
+    return found
+
+
+BOXES = ("A", "B", "C")
+FLAGS = (Flags(Flag.SEEN), Flags(Flag.DELETED), Flags(Flag.FLAGGED, ("Work",)), Flags(Flag.DRAFT | Flag.SEEN, ("x",)))
+OPERATIONS = st.lists(st.tuples(st.sampled_from(
+    ("create", "deliver", "append", "copy", "move", "flags", "expunge", "rename", "delete")),
+    st.sampled_from(BOXES), st.sampled_from(BOXES), st.integers(0, 3), st.sampled_from(FlagAction)), max_size=25)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(operations=OPERATIONS)
+def test_the_stream_of_events_gives_the_same_mailboxes(store, operations):
+    for entry in list(store.mailboxes.below("alice")):
+        if not entry.name.is_inbox():
+            deletion.delete_mailbox(store, entry.name)
+    forget(store)
+    copy = Copy()
+    copy.boxes = there(store)
+    for what, first, second, number, action in operations:
+        try:
+            do(store, what, MailboxName("alice", first), MailboxName("alice", second), number, action)
+        except StoreError as refused:
+            assert refused.problem in (Problem.NO_MAILBOX, Problem.MAILBOX_EXISTS, Problem.BAD_NAME, Problem.GONE)
+    for body in waiting(store):
+        copy.hear(body)
+    assert copy.boxes == there(store)
+
+
+def do(store: Store, what: str, one: MailboxName, other: MailboxName, number: int, action: FlagAction) -> None:
+    flags = FLAGS[number]
+    if what == "create":
+        namespace.create_mailbox(store, one)
+    elif what == "rename":
+        namespace.rename_mailbox(store, one, other)
+    elif what == "delete":
+        deletion.delete_mailbox(store, one)
+    elif what in ("deliver", "append"):
+        deliver(store, MAIL % number, str(one), flags=flags if what == "append" else Flags())
+    elif what == "flags":
+        change_flags(store, store.entry(one), uids(store, one)[number:], action, flags)
+    elif what == "expunge":
+        expunge(store, store.entry(one))
+    else:
+        copy_messages(store, store.entry(one), store.entry(other), uids(store, one)[number:], remove=what == "move")
