@@ -13,7 +13,8 @@ from imap.wire.commands import State
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import firstuse
-from store.net.authentication import Admitted, Authenticator, Caller
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted, Caller
 from store.net.linestates import Clock
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream

@@ -8,7 +8,7 @@ from imap.wire.responses import bye
 from store.net.admission import AdmissionControl
 from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
 
 

@@ -166,10 +166,7 @@ class Session(Selection):
             else:
                 command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:
-            if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
-                self.close()
-            elif head.name in (b"LOGIN", b"AUTHENTICATE"):
-                self.authenticator.not_looked_at(self.caller, bad.problem.public)
+            self._cannot_read(head, bad)
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
@@ -211,6 +208,13 @@ class Session(Selection):
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    def _cannot_read(self, head: Head, bad: BadCommand) -> None:
+        """What a command does although its arguments are none."""
+        if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+            self.close()
+        elif head.name in (b"LOGIN", b"AUTHENTICATE"):
+            self.authenticator.not_looked_at(self.caller, bad.problem.public)
 
     async def _referred(self, command: Any, reply: Reply) -> Reply:
         """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""

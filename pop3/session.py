@@ -24,7 +24,8 @@ from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import Problem, StoreError, disk_problem
 from store.metrics.counters import SECONDS, Counters
-from store.net.authentication import Admitted, Authenticator
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream

@@ -7,7 +7,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from store.net.linestates import Stopping
-from store.net.stream import Stream, StreamFactory
+from store.net.stream import Stream
+from store.net.streamfactory import StreamFactory
 from tests.support.conversations.wire import Wire
 from tools.server.control.connectionlist import FAREWELL, MOST_IDS, PAGE, PATIENCE, Connections
 from tools.server.process.sockets import Purpose

@@ -10,7 +10,8 @@ from typing import Any
 from attrs import define
 
 from store.net.admission import AdmissionControl
-from store.net.stream import Stream, StreamFactory
+from store.net.stream import Stream
+from store.net.streamfactory import StreamFactory
 from tools.server.process.listeners import Server
 from tools.server.process.sockets import Purpose
 
