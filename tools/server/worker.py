@@ -40,8 +40,9 @@ from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
-from tools.server.control.doorpages import add_pages
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
+from tools.server.doorpages import add_pages
+from tools.server.health import Health
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
@@ -135,7 +136,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if worker_config.keeper and not opened.read_only:
         more = [*more, finishing(worker_config.config, repeated).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
-    add_pages(server.pages, opened)
+    add_pages(server.pages, opened, Health(opened, worker_config.config, worker_config.processes))
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 
     failed: list[Exception] = []

@@ -56,7 +56,7 @@ class ControlServer:
         Authenticator.of(store).turned.delivery_log = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
-            "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
+            "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
             "logins": self._logins})
 
     @property
