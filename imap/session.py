@@ -8,7 +8,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from time import monotonic
 from typing import Any, TypeVar
 
 from attrs import evolve, frozen
@@ -75,6 +74,7 @@ class Session(Selection):
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self._listener = listener
         self._receive = partial(listener.receive, self)
+        self._ended = 0.0                       # when the command before was answered
         self._times = Counters.of(listener.store).of_server("imap")
         self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
@@ -170,7 +170,7 @@ class Session(Selection):
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
-        began, self.tag = monotonic(), head.tag
+        began, self.tag = max(self.stream.heard, self._ended), head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
@@ -197,8 +197,9 @@ class Session(Selection):
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
         self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
+        self._ended = self.clock.seconds()
         if head.name != b"IDLE":        # which takes as long as the client likes
-            seconds, timed = monotonic() - began, self._times[head.name]
+            seconds, timed = max(0.0, self._ended - began), self._times[head.name]
             timed.counts[bisect_left(SECONDS, seconds)] += 1
             timed.total += seconds
         self.stream.operations += 1

@@ -3,7 +3,6 @@
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
-from time import monotonic
 from typing import Any
 
 from lmtp import noting, replies
@@ -56,7 +55,7 @@ class Session(Relay):
         self._deliveries = 0
         self._commands = 0                      # since the last message
         self._times = Counters.of(listener.store).of_server("lmtp")
-        self._began = 0.0                       # the command; of a message, when all of it had come
+        self._ended = self._began = 0.0         # when the command before was answered; when all of this one had come
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
             Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Bdat: self._bdat, Rset: self._rset,
             Noop: self._noop, Vrfy: self._vrfy, Help: self._help, Starttls: self._starttls, Auth: self._auth,
@@ -116,7 +115,7 @@ class Session(Relay):
         """Carry out one command and answer it."""
         name, argument = verb(line)
         entry = COMMANDS.get(name)
-        self._began = monotonic()
+        self._began = max(self._stream.heard, self._ended)
         if entry is None:
             self._refuse(OTHERS.get(name, replies.UNKNOWN_COMMAND))
             return
@@ -161,7 +160,8 @@ class Session(Relay):
                     raise ConnectionLost from error
                 raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
-        seconds, timed = monotonic() - self._began, self._times[name]
+        self._ended = self._listener.clock()
+        seconds, timed = max(0.0, self._ended - self._began), self._times[name]
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
 
@@ -214,7 +214,7 @@ class Session(Relay):
         incoming = await self._begin()
         self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
-        self._began = monotonic()
+        self._began = max(self._stream.heard, self._ended)
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
@@ -228,7 +228,7 @@ class Session(Relay):
                 refused=failure("a message could not be begun", error))
         self._state = State.CHUNKS
         await incoming.chunk(self._stream, command.size)
-        self._began = monotonic()
+        self._began = max(self._stream.heard, self._ended)
         if command.last:
             await self._finish()
         elif incoming.refused is not None:

@@ -3,7 +3,6 @@
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
-from time import monotonic
 from typing import Any
 
 from attrs import frozen
@@ -60,6 +59,7 @@ class Session:
         self._user = ""
         self._held: OpenLogin | None = None
         self._maildrop: Maildrop | None = None
+        self._ended = 0.0                       # when the command before was answered
         self._times = Counters.of(listener.store).of_server("pop3")
         self._bad_commands = 0
         self._open = True
@@ -152,7 +152,7 @@ class Session:
         await self._carry_out(verb.decode("ascii"), command)
 
     async def _carry_out(self, verb: str, command: wire.Command) -> None:
-        bad, before, began = self._bad_commands, Commits.total, monotonic()
+        bad, before, began = self._bad_commands, Commits.total, max(self._stream.heard, self._ended)
         if self._held is not None:
             try:
                 self._held.require()
@@ -183,7 +183,8 @@ class Session:
                 self._stream.abort()
                 raise ConnectionLost from error
             self._fail(replies.SERVER_BUG)
-        seconds, timed = monotonic() - began, self._times[verb]
+        self._ended = self._listener.clock()
+        seconds, timed = max(0.0, self._ended - began), self._times[verb]
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
         self._stream.operations += 1

@@ -66,12 +66,12 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings
+tools/exits tools/serversettings tools/outbox/outboxsettings
 tools/storeowner
 tools/http
 tools/server/tls tools/front
 tools/cli
-tools/transfer
+tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/control
 tools/server
@@ -145,6 +145,7 @@ PLACES = {
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "pop3/dots.py", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
     "prometheus_client": ("tools/server/metrics/exposition.py",),
+    "pika": ("tools/outbox/broker.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),

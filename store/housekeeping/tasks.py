@@ -46,6 +46,7 @@ EXPIRE_INTERVAL = 30        # between two looks at the clock
 NOTICES_INTERVAL = 300
 REPAIR_INTERVAL = 2
 PARTITIONS_INTERVAL = 5
+RECEIVERS_INTERVAL = 2
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
 DUPLICATES_INTERVAL = 600
@@ -197,6 +198,7 @@ def every_process(store: Store) -> list[Task]:
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
             Task("domains", domainlimits.FRESH, _domains, _refresh_domains),
             Task("partitions", PARTITIONS_INTERVAL, volumes.added, _join),
+            Task("receivers", RECEIVERS_INTERVAL, lambda store: ("filters",), _look_at_receivers),
             Task("repair", REPAIR_INTERVAL, _damaged, _repair)]
 
 
@@ -264,6 +266,11 @@ def _with_logs(store: Store) -> list[str]:
     """The environments whose log is that of their volume."""
     return [name for name, env in environments(store).items()
             if all(env is not each.env or not each.read_only for each in store.partitions.values())]
+
+
+def _look_at_receivers(store: Store, _: str) -> int:
+    """Hear of receivers of events that are new, and of those that are full."""
+    return int(store.recorder.look())
 
 
 def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:

@@ -38,6 +38,7 @@ from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
+from tools.outbox.sendall import Dispatch, of_config
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
@@ -135,9 +136,14 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         more = [*more, _saving(former)]
     if worker_config.keeper and not opened.read_only:
         more = [*more, finishing(worker_config.config, repeated).task()]
+    dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
+        worker_config.keeper and not opened.read_only) else None
+    if dispatch is not None:
+        more = [*more, dispatch.task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     add_pages(server.pages, opened, Health(opened, worker_config.config, worker_config.processes))
-    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
+    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
+                          list if dispatch is None else dispatch.status)
 
     failed: list[Exception] = []
 
@@ -148,6 +154,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
             if others is not None:
                 others.start(called)
             housekeeping.start()
+            if dispatch is not None:
+                dispatch.start()
             asked.start()
             os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
@@ -163,6 +171,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         stopping = True
         log.debug("stopping")
         housekeeping.stop()
+        if dispatch is not None:
+            dispatch.stop()
         asked.stop()
         ending = threads.run("files", others.stop) if others is not None else None
         try:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,6 +39,7 @@ class ControlServer:
     _threads: ReactorThreads
     _housekeeping: Housekeeping
     _reactor: Any
+    _outbox: Callable[[], list[dict[str, Any]]] = list          # how the receivers of events stand
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
@@ -57,7 +58,7 @@ class ControlServer:
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
             "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
-            "logins": self._logins})
+            "logins": self._logins, "outbox": lambda _request: self._outbox()})
 
     @property
     def _store(self) -> Store:

@@ -14,7 +14,7 @@ from store.net.authentication import Authenticator
 from store.net.openlogins import OpenLogins
 from store.offload import Threads
 from store.store import Store
-from tools.cli.options import Config, table
+from tools.cli.options import Config, option
 from tools.exits import Failure
 from tools.server.process import logs
 from tools.server.process.listeners import Server
@@ -77,8 +77,8 @@ class Reloading:
 
     def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         """For those who ask."""
-        options = table()
-        return {"values": {name: options[name].show(value) for name, value in self.config.values.items()},
+        return {"values": {name: found.show(value) for name, value in self.config.values.items()
+                           if (found := option(name)) is not None},
                 "rounds": self.rounds, "applied": self.applied, "waiting": self.waiting, "problem": self.problem,
                 "file": None if self.config.file is None else str(self.config.file.absolute()),
                 "started": self.started}

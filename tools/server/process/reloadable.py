@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
-from tools.cli.options import Config, table
+from tools.cli.options import Config
 
 # Of these sections all options are taken over by connections that come later, but those that open sockets or are in use
 # by all connections together.
@@ -32,12 +32,14 @@ def is_reloaded(name: str) -> bool:
 
 def differing(running: Config, wanted: Config) -> list[str]:
     """The options whose values are not the same."""
-    return [name for name in table() if running.values[name] != wanted.values[name]]
+    return [name for name in {**dict.fromkeys(running.values), **dict.fromkeys(wanted.values)}
+            if running.values[name] != wanted.values[name]]
 
 
 def joined(running: Config, wanted: Config) -> Config:
     """What a server has that has taken over what it can: the rest is as before."""
     def pick(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: theirs[name] if is_reloaded(name) else ours[name] for name in ours}
+        every = {**dict.fromkeys(ours), **dict.fromkeys(theirs)}
+        return {name: theirs[name] if is_reloaded(name) else ours[name] for name in every}
 
     return evolve(running, values=pick(running.values, wanted.values), origins=pick(running.origins, wanted.origins))
