@@ -32,6 +32,7 @@ from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.metrics.counters import SECONDS, Counters
+from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
@@ -56,12 +57,14 @@ Receive = Callable[["Session", Message], Awaitable[Step | None]]
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `receive` takes the message of an APPEND, or says what to do instead."""
+    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user; `receive`
+    takes the message of an APPEND, or says what to do instead."""
 
     store: Store
     settings: Settings
     clock: Clock
     verbs: Mapping[type[Any], Verb]
+    watched: Mapping[type[Any], Verb]
     receive: Receive
 
 
@@ -73,6 +76,7 @@ class Session(Selection):
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self._listener = listener
+        self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
         self._ended = 0.0                       # when the command before was answered
         self._times = Counters.of(listener.store).of_server("imap")
@@ -174,7 +178,7 @@ class Session(Selection):
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
-            reply = await self._listener.verbs[type(command)](self, command)
+            reply = await self._verbs[type(command)](self, command)
         except Exception as error:
             reply = self._reply_to(head, error)
         if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
@@ -209,6 +213,11 @@ class Session(Selection):
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    def log_in(self, admitted: Admitted) -> None:
+        """See `Client`."""
+        super().log_in(admitted)
+        self._verbs = self._listener.watched if self.acts else self._listener.verbs
 
     def _cannot_read(self, head: Head, bad: BadCommand) -> None:
         """What a command does although its arguments are none."""

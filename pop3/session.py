@@ -21,6 +21,7 @@ from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
 from store.metrics.counters import SECONDS, Counters
 from store.net.authentication import Authenticator
@@ -306,11 +307,20 @@ class Session:
             if removed is None:
                 self._say(replies.NOT_REMOVED)
                 return
+            await self._note_removed(removed)
             if removed < 0:
                 self._say(replies.SOME_REMOVED)
                 return
             self._stream.acts["expunged"] += removed
         self._say(replies.BYE)
+
+    async def _note_removed(self, messages: int) -> None:
+        """An administrator has removed messages of the user as whom it acts; -1: only some of those that were to go."""
+        store, admitted = self._listener.store, self._held.admitted if self._held is not None else None
+        if messages and admitted is not None and Authenticator.of(store).is_administrator_acting(admitted):
+            await note(store, "delete", "QUIT", actor=admitted.authenticated, user=self._user,
+                       address=self._stream.peer, service="pop", session=self._stream.id,
+                       **({"messages": messages} if messages > 0 else {"result": "in part"}))
 
     def _open_message(self, row: Any) -> MessageFile:
         """The file of a message, which stays for a while when others expunge it."""

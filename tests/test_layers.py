@@ -43,7 +43,7 @@ store/accounts/ldap
 store/store
 store/readable
 store/offload
-store/hosting
+store/hosting store/audit
 store/userarea
 store/delivery
 store/quota
@@ -67,7 +67,7 @@ store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings tools/outbox/outboxsettings
-tools/storeowner
+tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
 tools/cli

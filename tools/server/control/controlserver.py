@@ -10,6 +10,7 @@ from attrs import asdict, define, field
 
 from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
+from store.audit.sessionaudit import note
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.housekeeping import interrupted
 from store.metrics.counters import Counters
@@ -78,6 +79,8 @@ class ControlServer:
     async def reload(self) -> None:
         """See `Reloading`."""
         await self._reloading.reload()
+        if self._reloading.applied and self._worker_config.keeper:
+            await note(self._store, "configuration", "reload", actor="the server", options=self._reloading.shown())
 
     def _write(self) -> None:
         done = self._threads.run("files", self._write_both)
