@@ -31,7 +31,7 @@ from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
-from store.metrics.counters import SECONDS, Counters
+from store.metrics.processcounters import SECONDS, Counters
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from attrs import define, field
 
-from store.metrics.counters import Counters, Octets
+from store.metrics.processcounters import Counters, Octets
 from store.store import Store
 from store.tables.references import STORED
 

@@ -23,7 +23,7 @@ from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
-from store.metrics.counters import SECONDS, WAITING, Counters
+from store.metrics.processcounters import SECONDS, WAITING, Counters
 from store.net.stream import Done
 from store.net.threads import ReactorThreads
 from store.offload import Threads

@@ -29,7 +29,7 @@ from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
 from store.errors import StoreError
 from store.housekeeping.tasks import Task
-from store.metrics.counters import Counters
+from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket

@@ -5,7 +5,7 @@ from store.check.wholecheck import check
 from store.housekeeping import keptoctets
 from store.housekeeping.tasks import Round, Task
 from store.mailboxes.copymessages import copy_messages
-from store.metrics.counters import Counters
+from store.metrics.processcounters import Counters
 from tests.support.stores.stores import deliver, make_store
 
 

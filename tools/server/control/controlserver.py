@@ -13,7 +13,7 @@ from store.accounts.throttle.slowdown import NOWHERE
 from store.audit.sessionaudit import note
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.housekeeping import interrupted
-from store.metrics.counters import Counters
+from store.metrics.processcounters import Counters
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads

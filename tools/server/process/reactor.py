@@ -9,7 +9,7 @@ from typing import Any, cast
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
 
-from store.metrics.counters import TURN_SECONDS, Histogram
+from store.metrics.processcounters import TURN_SECONDS, Histogram
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from lmtp.settings import Settings as LmtpSettings
 from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
 from store.check.wholecheck import check
-from store.metrics.counters import SECONDS, Counters
+from store.metrics.processcounters import SECONDS, Counters
 from store.net import sharedsyncs
 from store.net.authentication import Authenticator
 from tests.support.conversations.wire import Wire
