@@ -30,7 +30,7 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def told(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """As it is given to those who ask the process."""
         return {"bounds": list(self.bounds), "counts": list(self.counts), "sum": self.total}
 
@@ -80,14 +80,14 @@ class Counters:
         """How long flushes of its log take, and how many share one."""
         return self.flushes[name], self.sharing.setdefault(name, Histogram(WAITING))
 
-    def told(self) -> Mapping[str, Any]:
+    def figures(self) -> Mapping[str, Any]:
         """As it is given to those who ask the process."""
         return {
-            "commands": {server: {_text(name): each.told() for name, each in list(times.items())}
+            "commands": {server: {_text(name): each.figures() for name, each in list(times.items())}
                          for server, times in self.commands.items()},
-            "flushes": {name: each.told() for name, each in list(self.flushes.items())},
-            "sharing": {name: each.told() for name, each in list(self.sharing.items())},
-            "turns": self.turns.told(),
+            "flushes": {name: each.figures() for name, each in list(self.flushes.items())},
+            "sharing": {name: each.figures() for name, each in list(self.sharing.items())},
+            "turns": self.turns.figures(),
             "octets": {name: {"files": each.files, "unique": each.unique, "references": each.references,
                               "referenced": each.referenced, "when": each.when}
                        for name, each in list(self.octets.items())}}

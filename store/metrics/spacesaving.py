@@ -57,7 +57,7 @@ class Busiest:
                 self.users[kind].add(user, weight)
                 self.domains[kind].add(domain, weight)
 
-    def told(self) -> dict[str, dict[str, list[tuple[str, int, int]]]]:
+    def figures(self) -> dict[str, dict[str, list[tuple[str, int, int]]]]:
         """As it is given to those who ask the process: all that is counted, so that several can be merged."""
         return {what: {kind: each.first(KEPT) for kind, each in kinds.items()}
                 for what, kinds in (("users", self.users), ("domains", self.domains))}

@@ -46,7 +46,7 @@ def test_several_processes_are_one() -> None:
     one.add("bob@example.net", 1, 0)
     other.add("alice", 2, 50)
     other.add("carol@example.net", 3, 7)
-    found = merged([one.told(), other.told()])
+    found = merged([one.figures(), other.figures()])
     assert [(row["name"], row["weight"]) for row in found["users"]["operations"]] == [
         ("alice", 7), ("carol@example.net", 3), ("bob@example.net", 1)]
     assert [(row["name"], row["weight"]) for row in found["users"]["octets"]] == [

@@ -79,7 +79,7 @@ class Connections:
         most to count since the last one."""
         for stream in heapq.nlargest(MOST_TOLD, [stream for _, stream in self._all()], key=attrgetter("untold")):
             stream.tell_busy(stream.user)
-        return [admission.busiest.told() for admission in {factory.admission for _, factory in self._kinds()}]
+        return [admission.busiest.figures() for admission in {factory.admission for _, factory in self._kinds()}]
 
     def _all(self) -> Iterator[tuple[str, Stream]]:
         for label, factory in self._kinds():

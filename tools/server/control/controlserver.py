@@ -105,7 +105,7 @@ class ControlServer:
 
     def _busiest(self, _request: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Of users and domains those that do most (`store.metrics.spacesaving`): by server, and by mail that came."""
-        return [*self._connections.busiest(), self._store.delivery_log.received.told()]
+        return [*self._connections.busiest(), self._store.delivery_log.received.figures()]
 
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -116,7 +116,7 @@ class ControlServer:
                                Authenticator.of(self._store).turned.counted.items()],
             "unwritten": {name: len(partition.unwritten.changed) for name, partition in
                           self._store.partitions.items()},
-            **Counters.of(self._store).told(),
+            **Counters.of(self._store).figures(),
             "tasks": [asdict(status) for status in self._housekeeping.status()]}
 
     def _interrupted(self) -> int:
