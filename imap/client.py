@@ -74,6 +74,11 @@ class Client:
         self.utf8 = not self.enabled.isdisjoint(_UTF8)
 
     @property
+    def acts(self) -> bool:
+        """Whether an administrator acts as the user."""
+        return self.login is not None and self.authenticator.is_administrator_acting(self.login.admitted)
+
+    @property
     def authenticator(self) -> Authenticator:
         """The way in."""
         return Authenticator.of(self.store)
