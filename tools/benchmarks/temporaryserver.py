@@ -23,7 +23,7 @@ from store.users.newuser import NewUser, add_users
 from store.values import Secret
 from tools.cli.storeaccess import init
 from tools.exits import Failure
-from tools.http.tokens import ADMINISTRATOR, Tokens
+from tools.http.apitokens import ADMINISTRATOR, Tokens
 
 SERVERS = ("imap", "pop3", "lmtp")
 ALL = (*SERVERS, "http")     # what it serves beside mail says nothing first

@@ -27,7 +27,7 @@ from tools.cli.later import Later
 from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
 
-_elsewhere = Later("tools.cli.remote:run")
+_elsewhere = Later("tools.cli.elsewhere.remote:run")
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
 _note = Later("tools.commandaudit:note")                # most commands note nothing
 _running = Later("tools.commandaudit:running")

@@ -6,7 +6,7 @@ from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
-from tools.http.tokens import HELPDESK, ROLES, USER, Tokens
+from tools.http.apitokens import HELPDESK, ROLES, USER, Tokens
 
 
 def add(parser: Parsers) -> None:

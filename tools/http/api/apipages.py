@@ -18,8 +18,8 @@ from tools.cli.options import Config
 from tools.http.api.operationlist import STDIN, Operation, openapi, operations
 from tools.http.api.permissions import READING, allowed, within_scope
 from tools.http.api.running import Run, Runs
+from tools.http.apitokens import Token, Tokens
 from tools.http.settings import Settings
-from tools.http.tokens import Token, Tokens
 from tools.http.webpages import Answer, Asked, Pages, Refused, words_of
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from tools.cli import program, registry
-from tools.cli.argumentnames import named
+from tools.cli.elsewhere.argumentnames import named
 from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone.

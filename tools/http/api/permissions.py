@@ -7,7 +7,7 @@ from store.errors import StoreError
 from store.store import Store
 from tools.cli.lookup import account
 from tools.http.api.operationlist import Operation
-from tools.http.tokens import ADMINISTRATOR, AUDITOR, HELPDESK, Token
+from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK, Token
 from tools.http.webpages import Refused
 
 _ALL: frozenset[str] | None = None      # every argument

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mboxlist import privatefiles
 from tools.cli import program, registry
-from tools.cli.argumentnames import named
+from tools.cli.elsewhere.argumentnames import named
 from tools.cli.options import TYPED
 from tools.cli.output import print_json
 from tools.exits import Failure

@@ -1,0 +1,1 @@
+"""A command that a server elsewhere carries out (`onecopy --server`), and what its arguments are called there."""
