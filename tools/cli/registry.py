@@ -120,6 +120,7 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show", "retry", "discard")),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
@@ -140,6 +141,7 @@ GROUPS = {
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
+    "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
