@@ -26,7 +26,7 @@ def add(parser: Parsers) -> None:
                                                  "refused, and whether it is down; exit status 1 if one is")
     made.add_argument("--json", action="store_true")
     made = parser("outbox show", show, "show the first events that wait for a receiver, or its dead letters")
-    made.add_argument("receiver", metavar="RECEIVER")
+    made.add_argument("receiver", metavar="RECEIVER", help="its name in the configuration, outbox.NAME")
     made.add_argument("--dead", action="store_true", help="dead letters")
     made.add_argument("--most", type=int, default=SHOWN, metavar="N", help=f"so many ({SHOWN})")
     made.add_argument("--json", action="store_true")
@@ -40,7 +40,7 @@ def add(parser: Parsers) -> None:
 
 
 def _which(made: Any) -> None:
-    made.add_argument("receiver", metavar="RECEIVER")
+    made.add_argument("receiver", metavar="RECEIVER", help="its name in the configuration, outbox.NAME")
     made.add_argument("--id", metavar="ID", help="this one alone, by the id that outbox show has")
     made.add_argument("--dry-run", action="store_true", help="only say how many")
     made.add_argument("--json", action="store_true")
