@@ -113,6 +113,10 @@ BESIDE = f"""
 0 explain quota bob
 0 explain login bob
 0 logins
+0 audit show
+0 audit verify
+0 audit head
+0 audit remove --before 2020-01 --yes
 0 man onecopy
 0 completion bash
 0 drain

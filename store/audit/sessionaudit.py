@@ -1,0 +1,21 @@
+"""What the servers note in the audit trail: of a client who waits for an answer, in a thread."""
+
+from functools import partial
+from typing import Any
+
+from store import offload
+from store.audit.trail import Trail
+from store.store import Store
+
+
+def attach(store: Store, trail: Trail) -> None:
+    """Have what the sessions of this process do noted there."""
+    store.owned.put(Trail, trail)
+
+
+async def note(store: Store, kind: str, what: str, **facts: Any) -> None:
+    """Note that somebody does something: it is on disk when this ends. Nothing is noted of a store that no server has
+    opened. Raises nothing: what is done is done, and an answer must say so."""
+    trail = store.owned.find(Trail)
+    if trail is not None and trail.wants(kind):
+        await offload.run(store, "files", partial(trail.write, kind, what, **facts))
