@@ -5,6 +5,7 @@ news that this command may tell. What is selected is in `imap.selection`.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
+from store.metrics.processcounters import SECONDS, Counters
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
@@ -76,6 +78,8 @@ class Session(Selection):
         self._listener = listener
         self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
+        self._ended = 0.0                       # when the command before was answered
+        self._times = Counters.of(listener.store).of_server("imap")
         self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
         self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
@@ -170,7 +174,7 @@ class Session(Selection):
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
-        self.tag = head.tag
+        began, self.tag = max(self.stream.heard, self._ended), head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
@@ -197,6 +201,12 @@ class Session(Selection):
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
         self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
+        self._ended = self.clock.seconds()
+        if head.name != b"IDLE":        # which takes as long as the client likes
+            seconds, timed = max(0.0, self._ended - began), self._times[head.name]
+            timed.counts[bisect_left(SECONDS, seconds)] += 1
+            timed.total += seconds
+        self.stream.operations += 1
         if reply.status == BAD:
             self._count_bad()
         else:

@@ -27,6 +27,7 @@ ROOMS = """
 mboxlist/privatefiles
 mboxlist/engine
 mboxlist
+store/metrics
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/filelock store/problems
 store/operations

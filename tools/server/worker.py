@@ -29,6 +29,7 @@ from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
 from store.errors import StoreError
 from store.housekeeping.tasks import Task
+from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
@@ -115,6 +116,7 @@ def _end_broken(root: Path) -> None:
 
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
+    Counters.of(opened).turns = reactor.turns
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     noted = worker_config.config.settings("audit", AuditSettings)
     sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
