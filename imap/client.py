@@ -1,7 +1,8 @@
 """The client of a session: who it has proved to be, how it may do so, and what it has enabled."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
 
 from imap.capabilities import capabilities
 from imap.commandreader import CommandReader
@@ -18,9 +19,12 @@ from store.net.callers import Admitted, Caller
 from store.net.linestates import Clock
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
+from store.progress import Progress
 from store.store import Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _UTF8 = (b"IMAP4REV2", b"UTF8=ACCEPT")
 
@@ -45,6 +49,10 @@ class Client:
         self.ending = "server error"            # why the session ended
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.reading = CommandReader(stream, settings, clock)
+
+    async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
+        """See `Session`."""
+        raise NotImplementedError
 
     def leave(self) -> None:
         """See `Session`."""
