@@ -1,4 +1,5 @@
-"""A message on its way in: by DATA or in chunks, its octets go to its file as they arrive, in bounded memory.
+"""A message on its way in: by DATA or in chunks, its octets go to its file as they arrive, in bounded memory; of those
+after DATA the dots that are not the message's are taken away.
 
 A message that must be refused is read to its end and dropped, so that the conversation stays in step; but not for ever.
 """
@@ -14,7 +15,6 @@ from lmtp.replies import Farewell, Reply
 from lmtp.settings import Settings
 from store.delivery import durable
 from store.errors import StoreError
-from store.net.dots import DotReader
 from store.net.linestates import TimedOut
 from store.net.stream import Stream
 from store.partition.staged import Staged
@@ -24,6 +24,54 @@ from store.store import Store
 CHUNK = 16 * 1024       # octets of a message taken at a time: of one made to be dear they are 20 ms of work
 
 log = logging.getLogger(__name__)
+
+END = b"\r\n.\r\n"
+
+# The beginnings of END that a chunk can end with, longest first.
+_OPEN_ENDS = tuple(END[:length] for length in range(len(END) - 1, 0, -1))
+
+
+class DotReader:
+    """Takes the octets after DATA in chunks of any size and gives those of the message (RFC 5321 §4.5.2). It works on
+    whole chunks, so that its cost is that of copying the octets, and keeps a few between two chunks.
+
+    The message ends at CRLF "." CRLF and nowhere else: a dot between bare LFs or CRs is text like any other, or what
+    one server takes for text another would take for the end, and the text behind it for commands. The CRLF before the
+    dot belongs to the message. Bare CR and LF, NUL and 8-bit octets pass unchanged.
+    """
+
+    __slots__ = ("_open", "_unseen", "done", "left")
+
+    def __init__(self) -> None:
+        self._open = b"\r\n"        # octets received and not yet given: what follows decides. DATA's own CRLF is before
+        self._unseen = 2            # the first line, and is not part of the message
+        self.done = False           # whether the end has been seen
+        self.left = 0               # octets at the end of the last chunk that come after the message
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What is certain of the message after this chunk, without the stuffing.
+
+        When `done` has become true, the last `left` octets of `chunk` belong to what follows. Raises ValueError when it
+        was true already.
+        """
+        if self.done:
+            raise ValueError("the message has ended")
+        data = self._open + chunk
+        dot = data.find(b"\r\n.")                        # most chunks have none
+        end = data.find(END, dot) if dot >= 0 else -1
+        if end >= 0:
+            self.done = True
+            self.left = len(data) - end - len(END)
+            data = data[: end + 2]
+        else:
+            self._open = next((start for start in _OPEN_ENDS if data.endswith(start)), b"")
+            if self._open:
+                data = data[: -len(self._open)]
+        if dot >= 0:
+            data = data.replace(b"\r\n.", b"\r\n")
+        if self._unseen and data:
+            data, self._unseen = data[self._unseen:], 0
+        return data
 
 
 @define(eq=False)

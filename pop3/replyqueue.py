@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from pop3.dots import DotWriter
 from pop3.replies import END
 from pop3.surrogate import File
 from pop3.wire import TopLines
-from store.net.dots import DotWriter
 from store.net.linestates import TimedOut
 from store.net.stream import Stream
 

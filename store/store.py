@@ -25,6 +25,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
+from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
@@ -34,7 +35,6 @@ from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
-from store.readable import Owned
 from store.settings import Settings
 from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
@@ -48,6 +48,44 @@ T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
 PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
+
+
+class Owned:
+    """Objects that belong to an open store or snapshot and are made by rooms above it: at most one of each class."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[type[object], object] = {}
+        self._forget: list[Callable[[MailboxId], None]] = []
+
+    def find(self, kind: type[T]) -> T | None:
+        """The object of that class, if there is one."""
+        found = self._found.get(kind)
+        return found if isinstance(found, kind) else None
+
+    def get(self, kind: type[T], make: Callable[[], T]) -> T:
+        """The object of that class; `make` makes it at its first use."""
+        found = self._found.get(kind)
+        if isinstance(found, kind):
+            return found
+        with self._lock:
+            there = self.find(kind)
+            if there is None:
+                self._found[kind] = there = make()
+        return there
+
+    def remembers_mailboxes(self, forget: Callable[[MailboxId], None]) -> None:
+        """Call `forget` with each mailbox that this process deletes."""
+        self._forget.append(forget)
+
+    def forget_mailbox(self, mailbox: MailboxId) -> None:
+        """The mailbox has been deleted."""
+        for forget in self._forget:
+            forget(mailbox)
+
+    def put(self, kind: type[T], value: T) -> None:
+        """Have this object from now on."""
+        self._found[kind] = value
 
 
 @define(eq=False, slots=False)
@@ -78,6 +116,12 @@ class Store:
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
     recorder: Recorder = field(init=False)          # of events for receivers
+
+    outbox: OutboxTable = field(init=False)         # that of the list
+
+    @outbox.default
+    def _outbox_of_list(self) -> OutboxTable:
+        return OutboxTable(self.mailboxes.outbox)
 
     @recorder.default
     def _recorder_of_events(self) -> Recorder:

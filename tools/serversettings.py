@@ -66,6 +66,15 @@ class FrontListen:
 
 
 @frozen
+class HttpListen:
+    """Where metrics, health, the API and the console are served."""
+
+    address: tuple[str, ...] = setting(("127.0.0.1",), "addresses to listen on; *: all")
+    port: int = tcp_port(0, "port of HTTP: metrics, health, the API, the console")
+    tls_port: int = tcp_port(0, "the same under TLS (HTTPS)")
+
+
+@frozen
 class Exchange:
     """How back ends speak to each other, to move users: under TLS, and each shows the other a certificate."""
 
@@ -118,6 +127,7 @@ class Workers:
     imap: int = count(0, "processes for IMAP alone")
     pop3: int = count(0, "processes for POP3 alone")
     lmtp: int = count(0, "processes for LMTP alone")
+    http: int = count(0, "processes for HTTP alone; 0: one, where any of these is not 0 and HTTP has a port")
     stop_time: float = setting(10.0, "how long sessions have to end at a stop", type="duration")
     drain_time: float = setting(600.0, "how long those who have logged in may stay at `onecopy drain`", type="duration")
     restarts: int = count(10, "give up after so many restarts in ten minutes")
@@ -134,11 +144,29 @@ def _level(value: str) -> None:
         raise ValueError("must be one of " + ", ".join(LEVELS))
 
 
+def levels_of_parts(values: tuple[str, ...]) -> dict[str, str]:
+    """The level of each part, of part=level. Raises ValueError."""
+    found: dict[str, str] = {}
+    for text in values:
+        part, _, level = (word.strip() for word in text.partition("="))
+        if not part or level not in LEVELS:
+            raise ValueError(f"{text} is no part=level, such as imap=debug, with one of {', '.join(LEVELS)}")
+        found[part] = level
+    return found
+
+
+FORMATS = ("text", "json")
+
+
 @frozen
 class Log:
     """Where events are told."""
 
     level: str = setting("info", ", ".join(LEVELS), check=_level)
+    levels: tuple[str, ...] = setting((), "parts that have a level of their own, by the names of modules or of what is "
+                                      "above them, as the log has them: imap=debug, store.delivery=warning",
+                                      check=levels_of_parts)
+    format: str = setting("text", "how a line is written: " + ", ".join(FORMATS), validator=in_(FORMATS))
     file: Path | None = setting(None, "file to write to; default: standard error")
 
 

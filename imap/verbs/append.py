@@ -17,7 +17,7 @@ from imap.wire.grammar import SyntaxProblem
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from store import offload
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
@@ -124,7 +124,7 @@ def _note(session: Session, arriving: Arriving | None, error: StoreError) -> Non
 async def _make_room(session: Session, arriving: Arriving) -> None:
     """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
     partition = session.store.partition_of(arriving.entry)
-    await durable.secure(session.store, partition, arriving.messages[arriving.secured:])
+    await severalmessages.secure(session.store, partition, arriving.messages[arriving.secured:])
     arriving.secured, arriving.held = len(arriving.messages), 0
 
 
@@ -194,7 +194,7 @@ async def append(session: Session, command: Append) -> Reply:
         else:
             targets = [_target(session, entry, one) for one in command.messages]
             dates = [one.date for one in command.messages]
-            uids = await session.patiently(durable.deliver_all(
+            uids = await session.patiently(severalmessages.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
         arriving.messages.clear()               # they are used up
     except StoreError as refusal:

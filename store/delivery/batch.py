@@ -12,7 +12,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
-from store.delivery.durability import place_all
+from store.delivery.durable import place_all
 from store.delivery.replacement import LostFile, let_go, put_back, require_fit
 from store.partition.messagefiles import Volume
 from store.partition.partition import Partition

@@ -1,13 +1,15 @@
 """The whole way of a message into the store: when a function here returns, what it says is on disk.
 
-`deliver` is the way of every message, `flushed` what comes before every other positive answer. The setting `store.sync`
-says what is synced: with "messages", flag changes, copies and expunges are acknowledged before, and are on disk within
-a second; with "none" nothing is waited for.
+`deliver` is the way of a message, `flushed` what comes before every other positive answer; `severalmessages` brings
+several to one mailbox. What is synced is synced for itself here (`Durability`); a server has `net.sharedsyncs`, where
+those that come at the same time share a sync. The setting `store.sync` says what is synced: with "messages", flag
+changes, copies and expunges are acknowledged before, and are on disk within a second; with "none" nothing is waited
+for.
 """
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -15,13 +17,12 @@ from typing import TypeVar
 from attrs import evolve
 
 from mboxlist.engine.transact import Commits, Unflushed, unless_committed
-from mboxlist.engine.troubles import after_commit
+from mboxlist.engine.troubles import TROUBLES, after_commit
 from mboxlist.entry import MailboxEntry
 from store import hosting, offload
 from store.delivery import repeats
-from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
+from store.delivery.commit import Delivered, Locked, NotOnDisk, Outcome, Target, commit, is_known
 from store.delivery.concealment import stored_lately, takes_long_way
-from store.delivery.durability import Durability, durability_of, place_all
 from store.delivery.lockedmailboxes import LockedMailboxes
 from store.delivery.replacement import LostFile, let_go
 from store.errors import Problem, StoreError
@@ -39,6 +40,50 @@ Found = TypeVar("Found", bound=Outcome)
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 FEW = 50                    # messages that are delivered together on the event loop
 PAUSE = 0.05                # seconds between two tries
+
+
+class Durability:
+    """The syncs of an open store."""
+
+    def staged(self, staged: Staged, partition: Partition) -> Awaitable[None]:
+        """Ends when the message file and its name are on disk."""
+        return _sync_staged(staged)
+
+    def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Awaitable[None]:
+        """Ends when everything committed so far is on disk; after that these messages get their places."""
+        return _flush(partition, staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove a message that nobody refers to; what is on disk of it when there is time. It is not used any more."""
+        staged.abort()
+
+    def make_ready(self, partition: Partition) -> None:
+        """Have files made for messages to come, if there are too few."""
+
+
+def durability_of(store: Store) -> Durability:
+    """That of whoever serves the store."""
+    return store.owned.get(Durability, Durability)
+
+
+async def _sync_staged(staged: Staged) -> None:
+    staged.sync()
+    if not staged.named:
+        staged.files.sync_names()
+
+
+async def _flush(partition: Partition, staged: Sequence[Staged]) -> None:
+    partition.flush()
+    place_all(staged)
+
+
+def place_all(batch: Iterable[Staged]) -> None:
+    """The messages are safe under their staged names already, so a failure here is not the senders' business."""
+    for staged in batch:
+        try:
+            staged.place()
+        except Exception as error:
+            TROUBLES.met("messages keep their names in staging for now", str(error))
 
 
 async def spill(store: Store, staged: Staged) -> None:
@@ -86,7 +131,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
                 found = []
                 for at, target in enumerate(targets):
                     outcome = outcomes[at]
-                    found.append(_or_elsewhere(store, target.entry, outcome) if isinstance(outcome, StoreError)
+                    found.append(or_elsewhere(store, target.entry, outcome) if isinstance(outcome, StoreError)
                                  else outcome)
                 return found
             if any(left[at].entry.partition == tried[at].entry.partition for at in left):
@@ -103,134 +148,11 @@ def unanswered(store: Store, staged: Staged, targets: Sequence[Target]) -> None:
             repeats.note, store, staged.digest, [target.entry for target in targets], targets[0].repeat))
 
 
-async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
-    """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
-
-    It is tried again while the mailbox is being moved to another partition, up to `Store.patience`. The staged
-    messages are used up, also when this raises. Raises StoreError.
-    """
-    now = InternalDate(int(time.time()))
-    arrived = [(staged, target, received or now) for staged, target, received in messages]
-    deadline = time.monotonic() + store.patience
-    try:
-        while True:
-            before = arrived[0][1].entry
-            try:
-                return await _deliver_all_to(store, store.partition_of(before), arrived)
-            except StoreError as refusal:
-                entry = store.mailboxes.find_id(before.id)
-                elsewhere = _or_elsewhere(store, before, refusal)
-                if elsewhere is not refusal:
-                    raise elsewhere from refusal
-                if entry is None or refusal.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
-                    raise
-                if time.monotonic() > deadline:
-                    raise StoreError(Problem.BUSY, "The mailbox is being moved") from refusal
-            if entry.partition == before.partition:
-                await threads_of(store).pause(PAUSE)
-            arrived = [(staged, evolve(target, entry=entry), received) for staged, target, received in arrived]
-    finally:
-        for staged, _, _ in messages:
-            if not staged.committed:
-                after_commit(durability_of(store).discard, staged)
-
-
-async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
-                          ) -> list[int]:
-    """One try. Messages that were staged on another partition are copied to this one."""
-    here: list[tuple[Staged, Target, InternalDate]] = []
-    try:
-        for staged, target, received in arrived:
-            if staged.files is not partition.files:
-                own = next(one for one in store.partitions.values() if one.files is staged.files)
-                await secure(store, own, [staged])
-                staged = await _copy(store, staged, partition)
-            here.append((staged, target, received))
-        files = [staged for staged, _, _ in here]
-        targets = {id(staged): target for staged, target, _ in here}
-
-        def spared(staged: Staged) -> bool:
-            staged.concealed = takes_long_way(store, staged, [targets[id(staged)]])
-            return not staged.concealed and is_known(partition, staged)
-
-        await secure(store, partition, files, spared)
-        try:
-            uids = await _commit_all(store, partition, here)
-        except NotOnDisk:               # a purge was quicker
-            await secure(store, partition, files)
-            try:
-                uids = await _commit_all(store, partition, here)
-            except LostFile as lost:
-                await _forget_expunged(store, partition, lost)
-                uids = await _commit_all(store, partition, here)
-        for staged, target, _ in here:
-            after_commit(stored_lately(store).note, store, target, staged)
-            staged.left = staged.concealed
-        await _on_disk(store, durability_of(store), partition, files)
-        return uids
-    finally:
-        for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
-            if staged is not original and not staged.committed:
-                after_commit(durability_of(store).discard, staged)
-
-
-async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
-                 spared: Callable[[Staged], bool] = lambda staged: False) -> None:
-    """Have received messages on disk, but those that are `spared`. They take no memory then.
-
-    Raises StoreError DISK_FULL, UNAVAILABLE.
-    """
-    if len(messages) > FEW or any(staged.costly for staged in messages):
-        await run(store, "files", _finish, messages)
-    else:
-        _finish(messages)
-    missing = [one for one in messages if not spared(one) and not one.on_disk]
-    for at in range(0, len(missing), FEW):      # each has its file open
-        await _secure_some(store, partition, missing[at:at + FEW])
-
-
-def _finish(messages: Sequence[Staged]) -> None:
-    for staged in messages:
-        staged.finish()
-
-
-async def _secure_some(store: Store, partition: Partition, messages: Sequence[Staged]) -> None:
-    if store.settings.sync == NOTHING:
-        for staged in messages:
-            await spill(store, staged)
-            staged.on_disk = True
-    else:
-        # All have ended before one that failed is raised, since the caller takes the files away then.
-        begun = [durability_of(store).staged(staged, partition) for staged in messages]
-        failures = []
-        for one in begun:
-            try:
-                await one
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-    for staged in messages:
-        staged.close()
-
-
-async def _forget_expunged(store: Store, partition: Partition, lost: LostFile) -> None:
+async def forget_expunged(store: Store, partition: Partition, lost: LostFile) -> None:
     """What is left of a lost file goes, and its message can be delivered as a new one. Raises `lost` when that is more
     than expunged messages."""
     if not await run(store, "changes", let_go, partition, lost.digest):
         raise lost
-
-
-async def _commit_all(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
-                      ) -> list[int]:
-    """At once when they are few, unless another transaction holds a lock for longer than usual."""
-    if len(messages) <= FEW:
-        try:
-            return await change(store, lambda: commit_all(partition, messages, seconds=AT_ONCE))
-        except StoreError as refusal:
-            if refusal.problem is not Problem.BUSY:
-                raise
-    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=store.patience))
 
 
 async def _deliver_to_several(store: Store, staged: Staged, by_partition: dict[str, dict[int, Target]],
@@ -253,7 +175,7 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
     try:
         partition = store.partition(name)
         if partition.files is not staged.files:
-            copy = await _copy(store, staged, partition)
+            copy = await copied(store, staged, partition)
         copy.concealed = takes_long_way(store, copy, targets)
         outcomes = None
         if not copy.concealed and is_known(partition, copy):
@@ -276,7 +198,7 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
                 after_commit(stored_lately(store).note, store, target, copy)
         if alone and copy.concealed and not refused:
             copy.left = True                # there is no other try
-        await _on_disk(store, durability, partition, (copy,))
+        await put_on_disk(store, durability, partition, (copy,))
         return outcomes
     except StoreError as refusal:
         return [refusal] * len(targets)
@@ -305,7 +227,7 @@ def _is_gone(store: Store, entry: MailboxEntry) -> bool:
     return hosting.is_elsewhere(store, entry.name.owner)
 
 
-def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | StoreError:
+def or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | StoreError:
     """The outcome for that mailbox. The mail of one who has gone must come again, and will find the right back end."""
     if isinstance(outcome, StoreError) and outcome.problem in (Problem.BUSY, Problem.NO_MAILBOX) and _is_gone(
             store, entry):
@@ -318,7 +240,7 @@ def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Found) -> Found | 
     return outcome
 
 
-def _on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]
+def put_on_disk(store: Store, durability: Durability, partition: Partition, messages: Sequence[Staged]
              ) -> Awaitable[None]:
     """Ends when what has been committed is on disk; the messages get their places. Raises Unflushed, nothing else."""
     if partition.files.few_ready:
@@ -340,7 +262,7 @@ async def _commit(store: Store, partition: Partition, staged: Staged, targets: S
     try:
         return await change(store, partial(commit, partition, staged, targets, received, seconds=AT_ONCE))
     except LostFile as lost:
-        await _forget_expunged(store, partition, lost)
+        await forget_expunged(store, partition, lost)
         return await _commit(store, partition, staged, targets, received)
     except StoreError as refusal:
         if refusal.problem is not Problem.BUSY:
@@ -348,7 +270,8 @@ async def _commit(store: Store, partition: Partition, staged: Staged, targets: S
     return await store.owned.get(LockedMailboxes, LockedMailboxes).commit(store, partition, staged, targets, received)
 
 
-async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:
+async def copied(store: Store, staged: Staged, partition: Partition) -> Staged:
+    """The message, staged on that partition."""
     partition.check_room()
     if not staged.on_disk:              # they and its name are synced where it is delivered
         await spill(store, staged)

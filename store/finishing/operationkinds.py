@@ -40,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "snapshot create": Kind(ofdatabases.made_snapshot),
     "snapshot remove": Kind(ofdatabases.remove_snapshots),
     "facts export": Kind(ofdatabases.remove_snapshots),
+    "check": Kind(ofdatabases.remove_snapshots),        # by Spark: of what it reads
     "snapshot restore": Kind(ofdatabases.restored, ofdatabases.restore),
     "reconstruct": Kind(ofdatabases.rebuilt, ofdatabases.rebuild, long=True),
     "reconstruct mailboxes": Kind(ofdatabases.correct, long=True),

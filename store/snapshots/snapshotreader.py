@@ -35,11 +35,10 @@ from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import MessageFile
 from store.partition.serials import META, META_KEY, READABLE
 from store.problems import problems
-from store.readable import Owned
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.taking import LIST, Snapshot
-from store.store import Store
+from store.store import Owned, Store
 from store.tables.counters import counters_of
 from store.tables.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.tables.privateheaders import PrivateHeaders

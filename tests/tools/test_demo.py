@@ -12,7 +12,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import COMMAND, PROGRAM
 from tools import demo
 
-PORTS = ("imap", "imap-tls", "pop3", "pop3-tls", "lmtp")
+PORTS = ("imap", "imap-tls", "pop3", "pop3-tls", "lmtp", "http")
 
 
 def start(folder: Path, ports: dict[str, int]) -> "subprocess.Popen[bytes]":

@@ -25,6 +25,7 @@ from tools.cli.storeaccess import init
 from tools.exits import Failure
 
 SERVERS = ("imap", "pop3", "lmtp")
+ALL = (*SERVERS, "http")     # what it serves beside mail says nothing first
 ADDRESS = "127.0.0.1"
 USER, PASSWORD = "bench%04d", "secret"
 START_TIME = 120.0      # seconds until it must answer
@@ -60,13 +61,13 @@ def free_ports(count: int) -> list[int]:
 
 def server_ports() -> dict[str, int]:
     """A free port for each server."""
-    return dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
+    return dict(zip(ALL, free_ports(len(ALL)), strict=True))
 
 
 def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Start the server, wait until it answers, and give the target. Raises Failure."""
     command = [sys.executable, "-P", "-m", "tools.cli.program", "serve", "--root", state["root"]]
-    for server in SERVERS:
+    for server in ALL:
         command += [f"--{server}-address", ADDRESS, f"--{server}-port", str(state["ports"][server])]
     command += ["--imap-tls-port", "0", "--pop3-tls-port", "0", "--log-level", "warning"]
     if state["workers"] > 1:
@@ -113,7 +114,7 @@ def serving(parent: Path | None, *options: str, fill: Callable[[Path], None] = l
 def target(state: dict[str, Any]) -> dict[str, Any]:
     """What a load generator needs to know."""
     return {"name": "onecopy", "version": VERSION,
-            **{server: [ADDRESS, state["ports"][server]] for server in SERVERS},
+            **{server: [ADDRESS, state["ports"][server]] for server in ALL},
             "user": USER, "password": PASSWORD, "users": state["users"], "pid": state["pid"],
             "data": str(Path(state["root"]) / "partitions" / PRIMARY), "root": state["root"]}
 

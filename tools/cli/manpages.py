@@ -19,7 +19,8 @@ from tools.cli.options import Option
 _INTRODUCTIONS = {
     "store": "The store and its messages.", "imap": "The IMAP server.", "pop3": "The POP3 server.",
     "lmtp": "The LMTP server, which takes mail from the relay.", "exchange": "Moves of users between back ends.",
-    "front": "The end point that proxies ask about logins.", "directory": "An outside directory (LDAP).",
+    "front": "The end point that proxies ask about logins.", "http": "Metrics, health and the API over HTTP.",
+    "directory": "An outside directory (LDAP).",
     "login": "Logins by all protocols.", "tls": "Certificates.", "workers": "Processes.", "log": "The log."}
 _FILES = {f"./{options.FILE_NAME}": "The configuration, if it is there.",
           str(options.DEFAULT_FILE): "Or else this one."}

@@ -14,7 +14,7 @@ from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 
-PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
+PROTOCOLS = ("imap", "pop3", "lmtp", "front", "http", "verification")
 IDS_AT_A_TIME = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")

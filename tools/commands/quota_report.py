@@ -10,8 +10,8 @@ from tools.cli.later import Later
 from tools.commands import spark
 
 ENGINES = ("spark", "local")
-LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots", "ages", "kinds", "sizes", "messages",
-          "senders", "purge")
+LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots", "classes", "ages", "kinds", "sizes",
+          "messages", "senders", "purge")
 ROWS = 25
 IDLE = 180                  # days
 REPORT = Later("tools.spark.report.reportcommand:report", spark.REQUIRE)

@@ -18,23 +18,22 @@ import imap.refusals
 import pop3.refusals
 from store.accounts import refusallines
 from store.accounts.base import Account
-from store.accounts.networks import Networks
 from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator, Behind, Caller
+from store.net.authentication import Authenticator
+from store.net.callers import Behind, Caller
 from store.net.limits import is_this_host
-from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.problems import tell_refusal
 from store.store import Store
 from store.values import Secret
-from tools.front import http
 from tools.front.hosts import Hosts, Unknown, parse_server
-from tools.front.http import BadRequest, Request, answer
 from tools.front.settings import Settings
+from tools.http.webpages import Answer, Asked, Refused
 
 log = logging.getLogger(__name__)
 
 SERVICES = {"imap": "imap", "pop3": "pop", "smtp": "smtp"}      # nginx's words, and those of the rules of access
+UNREADABLE = (413, 414, 431)        # what nginx asks has no body, and is short
 LONGEST_NAME, LONGEST_PASSWORD = 1024, 1024                     # octets
 
 
@@ -47,7 +46,6 @@ class Listener:
     clock: Callable[[], float]
     hosts: Hosts
     secret: bytes
-    networks: Networks
 
 
 @frozen
@@ -63,79 +61,66 @@ class Question:
     attempt: int
 
     @classmethod
-    def parse(cls, request: Request) -> "Question":
-        """Raises BadRequest."""
-        fields = request.fields
+    def parse(cls, asked: Asked) -> "Question":
+        """Raises Refused."""
+        fields = asked.fields
         protocol = fields.get("auth-protocol", "")
         if protocol not in SERVICES:
-            raise BadRequest("Auth-Protocol is none of imap, pop3, smtp")
+            raise Refused(400, "Auth-Protocol is none of imap, pop3, smtp")
         try:
             peer = str(ipaddress.ip_address(fields.get("client-ip", "")))
         except ValueError:
-            raise BadRequest("Client-IP is no address") from None
+            raise Refused(400, "Client-IP is no address") from None
         attempt = fields.get("auth-login-attempt", "1")
         if not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
-            raise BadRequest("Auth-Login-Attempt is no number")
+            raise Refused(400, "Auth-Login-Attempt is no number")
         user = unquote_to_bytes(fields.get("auth-user", "").encode("latin-1"))
         password = Secret(unquote_to_bytes(fields.get("auth-pass", "").encode("latin-1")))
         return cls(protocol, fields.get("auth-method", "").lower(), user, password, peer,
                    fields.get("auth-ssl", "").lower() == "on", int(attempt))
 
 
-class Session:
-    """One connection of a proxy, which asks once."""
+@frozen(eq=False)
+class Answering:
+    """Answers the questions of proxies, each on a connection of its own."""
+
+    _listener: Listener
+
+    async def answer(self, asked: Asked) -> Answer:
+        """Raises Refused, ConnectionLost, Stopping."""
+        assert asked.stream is not None
+        return await _Asking(asked.stream, self._listener).answer(asked)
+
+
+def refusal(refused: Refused) -> Answer | None:
+    """What a proxy hears of what is none of its questions; nothing, where it has not come in time."""
+    if refused.status == 408:
+        return None
+    status = 400 if refused.status in UNREADABLE else 503 if refused.status == 500 else refused.status
+    return Answer(status, fields=refused.fields)
+
+
+class _Asking:
+    """One question, on that connection."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
         self._stream = stream
         self._listener = listener
         self._settings = listener.settings
 
-    async def run(self) -> None:
-        """Read the question, and answer it. Raises ConnectionLost, TimedOut, LimitReached, Stopping."""
-        stream = self._stream
-        if stream.peer not in self._listener.networks:
-            refusallines.refused(refusallines.ADDRESS, stream.peer, "", "front", "not in front.networks")
-            stream.write(answer(403))
-            return
-        stream.admit()
-        try:
-            stream.write(await self._answer(await self._request()))
-        except BadRequest as problem:
-            log.warning("%s: %s is not understood: %s", stream.id, stream.peer, problem)
-            stream.write(answer(400))
-        except Stopping:
-            stream.write(answer(503))
-        except (ConnectionLost, TimedOut, LimitReached):
-            raise
-        except Exception:
-            log.exception("%s: a login could not be looked at", stream.id)
-            stream.write(answer(503))
-
-    async def _request(self) -> Request:
-        clock, octets = self._listener.clock, 0
-        lines: list[bytes] = []
-        deadline = clock() + self._settings.request_time
-        while True:
-            try:
-                line = await self._stream.line(http.LINE_LIMIT, max(0.0, deadline - clock()))
-            except LineTooLong:
-                raise BadRequest("a line is too long") from None
-            if not line:
-                return http.parse(lines)
-            lines.append(line)
-            octets += len(line)
-            if len(lines) > http.LINES_LIMIT or octets > http.REQUEST_LIMIT:
-                raise BadRequest("too many lines")
-
-    async def _answer(self, request: Request) -> bytes:
-        """Raises BadRequest, ConnectionLost, Stopping."""
-        if request.method != "GET":
-            return answer(405, [("Allow", "GET")])
-        if not hmac.compare_digest(request.fields.get("auth-key", "").encode("latin-1"), self._listener.secret):
+    async def answer(self, asked: Asked) -> Answer:
+        """Raises Refused, ConnectionLost, Stopping."""
+        if asked.method != "GET":
+            return Answer(405, fields=[("Allow", "GET")])
+        if asked.repeated:                      # which of the two counts would be a guess
+            raise Refused(400, f"two fields {min(asked.repeated)}")
+        if not asked.target.startswith("/"):
+            raise Refused(400, "the target is no path")
+        if not hmac.compare_digest(asked.fields.get("auth-key", "").encode("latin-1"), self._listener.secret):
             refusallines.refused(refusallines.ADDRESS, self._stream.peer, "", "front",
                                  "no Auth-Key, or another one than in front.secret_file")
-            return answer(403)
-        question = Question.parse(request)
+            return Answer(403)
+        question = Question.parse(asked)
         user = _name(question.user)
         try:
             account = await self._log_in(question, user)
@@ -144,7 +129,7 @@ class Session:
             return self._refusal(question, user, error)
         log.info("%s: %s (%s) from %s goes to %s port %d", self._stream.id, account.user, question.protocol,
                  question.peer, address, port)
-        return answer(200, [("Auth-Status", "OK"), ("Auth-Server", address), ("Auth-Port", str(port))])
+        return Answer(fields=[("Auth-Status", "OK"), ("Auth-Server", address), ("Auth-Port", str(port))])
 
     async def _log_in(self, question: Question, user: str) -> Account:
         """Raises StoreError, ConnectionLost, Stopping."""
@@ -185,7 +170,7 @@ class Session:
             raise StoreError(Problem.UNAVAILABLE, detail=f"{account.user}: {error}") from None
         return place.address, place.ports.get(protocol, getattr(settings, f"{protocol}_port"))
 
-    def _refusal(self, question: Question, user: str, error: StoreError) -> bytes:
+    def _refusal(self, question: Question, user: str, error: StoreError) -> Answer:
         """The words and the code are those that a back end would say."""
         at_fault = error.problem in imap.refusals.OUR_FAULT
         if at_fault:
@@ -196,7 +181,7 @@ class Session:
             fields.append(("Auth-Error-Code", "454 4.7.0" if at_fault else "535 5.7.8"))
         if not at_fault and question.attempt < self._settings.login_attempts:
             fields.append(("Auth-Wait", str(self._penalty(question.peer, user))))
-        return answer(200, fields)
+        return Answer(fields=fields)
 
     def _penalty(self, peer: str, user: str) -> int:
         """Seconds after which the client may try again; it is told so. Without one, the proxy ends the connection."""

@@ -1,11 +1,11 @@
 """Any octets to the parsers of LMTP: they give a value that is what it should be, or raise what they should raise."""
 
+from lmtp.receiving import DotReader
 from lmtp.replies import Farewell, SyntaxProblem
 from lmtp.smtppaths import Address, PathProblem, is_host, is_ip, path
 from lmtp.states import COMMANDS
 from lmtp.verification import Malformed, netstring, parse_address, parse_netstring, parse_policy
 from lmtp.wire import Bdat, Lhlo, Mail, Rcpt, Xclient, verb
-from store.net.dots import DotReader
 from store.net.proxies import proxyheader
 from tests.lmtp.conversation import SCRIPTS, SENDING, read_script, sent
 from tests.support.fuzz.parsers import LONGEST, Parsers

@@ -2,6 +2,7 @@
 
 import unicodedata
 
+from pop3.dots import DotWriter
 from pop3.policy import PerUser
 from pop3.replies import ok, refused
 from pop3.states import COMMANDS
@@ -10,7 +11,6 @@ from pop3.uniqueids import UniqueIds, parse
 from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, prepared, response
 from store.message.cacherecord import render
 from store.message.mime import parse as parse_message
-from store.net.dots import DotWriter
 from store.tables.uidls import is_legal
 from tests.pop3.place import SCRIPTS, said
 from tests.pop3.test_wire import top

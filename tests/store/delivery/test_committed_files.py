@@ -10,7 +10,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store import offload
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.batch import one_by_one
 from store.delivery.commit import Target
 from store.housekeeping import notices
@@ -64,7 +64,7 @@ def delivered(store: Store, number: int) -> Callable[[], object]:
 def appended(store: Store, number: int) -> Callable[[], object]:
     staged = store.partitions["second"].stage()
     staged.write(body(number))
-    return lambda: offload.now(durable.deliver_all(store, [(staged, Target(store.entry(BOB)), None)]))
+    return lambda: offload.now(severalmessages.deliver_all(store, [(staged, Target(store.entry(BOB)), None)]))
 
 
 def noticed(store: Store, number: int) -> Callable[[], object]:

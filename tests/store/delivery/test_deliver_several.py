@@ -6,7 +6,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store import offload
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
@@ -35,7 +35,7 @@ def stage(store, body):
 
 def deliver_all(store, bodies, flags=Flags()):
     messages = [(stage(store, body), Target(inbox(store), flags, appended=True), DATE) for body in bodies]
-    return offload.now(durable.deliver_all(store, messages))
+    return offload.now(severalmessages.deliver_all(store, messages))
 
 
 def contents(store):
@@ -84,7 +84,7 @@ def test_the_mailbox_has_gone_meanwhile(store):
     messages = [(stage(store, BODY % 1), Target(entry, appended=True), None) for _ in range(2)]
     deletion.delete_mailbox(store, entry.name)
     with pytest.raises(StoreError) as refused:
-        offload.now(durable.deliver_all(store, messages))
+        offload.now(severalmessages.deliver_all(store, messages))
     assert refused.value.problem is Problem.NO_MAILBOX
     assert staged_names(store) == []
 
@@ -92,10 +92,10 @@ def test_the_mailbox_has_gone_meanwhile(store):
 def test_what_is_secured_before_takes_no_file_and_no_memory(store):
     files = [stage(store, BODY % number) for number in range(MANY)]
     partition = store.partitions["primary"]
-    offload.now(durable.secure(store, partition, files))
+    offload.now(severalmessages.secure(store, partition, files))
     assert all(one.on_disk and one._file < 0 and not one.held for one in files)
     messages = [(one, Target(inbox(store), appended=True), None) for one in files]
-    offload.now(durable.deliver_all(store, messages))
+    offload.now(severalmessages.deliver_all(store, messages))
     assert contents(store) == [BODY % number for number in range(MANY)]
 
 

@@ -16,7 +16,7 @@ from mboxlist.names import MailboxName
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Duplicate, Outcome, Target
-from store.delivery.durability import Durability
+from store.delivery.durable import Durability
 from store.mailboxes.expunge import remove
 from store.quota import roots
 from store.store import Store

@@ -12,7 +12,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store import offload
 from store.check.wholecheck import check
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
@@ -270,13 +270,13 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, faults):
             two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
 
     faults.around(time, "sleep", lambda _, seconds: let_go(seconds))
-    assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
+    assert offload.now(severalmessages.deliver_all(two, messages)) == [1, 2, 3]
     assert len(waited) == 2
     assert [found[0] for found in contents(two).values()] == [BODIES[1], BODIES[2], BODIES[1]]
     two.patience = 0
     hold(two, inbox)
     with pytest.raises(StoreError) as refused:
-        offload.now(durable.deliver_all(two, arrived(two, inbox, [3, 4])))
+        offload.now(severalmessages.deliver_all(two, arrived(two, inbox, [3, 4])))
     assert refused.value.problem is Problem.BUSY
     two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
     assert len(contents(two)) == 3
@@ -292,7 +292,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
         deliver(two, BODIES[2], "user/bob/INBOX")
     messages = arrived(two, stale, [3, 2, 3])
     partitionmove.move_owner(two, "alice", "second")
-    assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
+    assert offload.now(severalmessages.deliver_all(two, messages)) == [1, 2, 3]
     assert [found[0] for found in contents(two).values()] == [BODIES[3], BODIES[2], BODIES[3]]
     for partition in two.partitions.values():
         partition.files.drop_staged_names()
@@ -301,7 +301,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
     gone = arrived(two, stale, [1, 2])
     lifecycle.remove_mail(two, "alice")
     with pytest.raises(StoreError) as refused:
-        offload.now(durable.deliver_all(two, gone))
+        offload.now(severalmessages.deliver_all(two, gone))
     assert refused.value.problem is Problem.NO_MAILBOX
 
 

@@ -16,7 +16,7 @@ from mboxlist.engine.transact import Unflushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
-from store.delivery.durability import durability_of
+from store.delivery.durable import durability_of
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
 from store.net import sharedsyncs

@@ -8,7 +8,7 @@ from mboxlist.names import MailboxName
 from store import hosting, offload
 from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, firstuse, namespace, subscribing
@@ -265,7 +265,7 @@ def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
     found = offload.now(durable.deliver(one, staged[0], [Target(entry) for entry in entries]))
     assert found[0].problem is Problem.ELSEWHERE and found[1].uid == 1
     with pytest.raises(StoreError) as refused:
-        offload.now(durable.deliver_all(one, [(staged[1], Target(entries[0]), None)]))
+        offload.now(severalmessages.deliver_all(one, [(staged[1], Target(entries[0]), None)]))
     assert refused.value.problem is Problem.ELSEWHERE
     if held:
         transact(one.mailboxes.env, lambda txn: hosting.set_row_host(one, "alice", ONE, txn))

@@ -35,6 +35,13 @@ TWO = {"workers.all": "2"}
 ])
 def test_roles(workers: Workers, expected: list[Role]) -> None:
     assert roles(workers) == expected
+    assert roles(workers, http=True) == [*expected, *([Role("http", ("http",), 1)] if expected else [])]
+
+
+def test_http_has_a_process_of_its_own_where_it_is_asked_for() -> None:
+    assert roles(Workers(http=2)) == []
+    assert roles(Workers(http=2), http=True) == [Role("imap+pop3+lmtp", ("imap", "pop3", "lmtp"), 1),
+                                                 Role("http", ("http",), 2)]
 
 
 def send(server: Server, number: int, recipients: list[str]) -> None:

@@ -1,18 +1,25 @@
 """What Spark cuts into blocks and pieces, so that nothing grows with a mailbox or with those who hold a message, comes
 to the same as what is taken whole. (Both engines: test_engines.)"""
 
+import os
 import random
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from store.check.wholecheck import check
+from store.finishing.cutoperations import Finishing
+from store.opening import open_store
+from store.operations import operationrecord
 from store.tables.index import CHUNK, ROW
+from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.tools.spark.test_driver import JOBS, ROOM
 from tools.spark.rebuild import planrows, plantasks
-from tools.spark.rebuild.plan import MID
+from tools.spark.rebuild.plan import MID, Plan
 from tools.spark.verify import comparing, sparkcompare
 from tools.spark.verify.sparkcompare import BLOCK
 
@@ -75,3 +82,27 @@ def test_digests_of_a_piece_are_asked_for_once():
 def test_no_window_is_over_the_holders_of_a_message(place):
     text = Path(ROOM / place).read_text(encoding="utf-8")
     assert re.findall(r"PARTITION BY[^)]*digest|Window\.", text) == []
+
+
+def test_a_killed_check_leaves_no_snapshot(tmp_path, faults):
+    """That which it reads would keep message files from the purge: it is on record, and the next start removes it
+    (issue 25)."""
+    root = tmp_path / "store"
+    store = make_store(root, ("alice",))
+    deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX")
+    store.close()
+    faults.before(sparkcompare, "_compare", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    child = os.fork()
+    if not child:
+        sparkcompare.compare(None, open_store(root, SMALL), Plan(tmp_path / "plan"))
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert [path for path in (root / "snapshots").iterdir() if path.name.endswith("Z")]
+    assert [operation.kind for operation in operationrecord.under_way(root)[1]] == ["check"]
+    store = open_store(root, SMALL)
+    try:
+        Finishing().at_start(store)
+        assert not [path for path in (root / "snapshots").iterdir() if path.name.startswith("2")]
+        assert operationrecord.under_way(root) == ([], []) and check(store) == []
+    finally:
+        store.close()

@@ -31,7 +31,7 @@ from tools.spark.report.what_if import Left, compared, rules_of
 
 WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
-LISTS = ("mailboxes", "ages", "kinds", "sizes", "messages", "senders", "purge")
+LISTS = ("mailboxes", "classes", "ages", "kinds", "sizes", "messages", "senders", "purge")
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 SETTINGS = Settings(default_domain="example.org", default_quota=110)
 NOW = datetime.now(UTC) + timedelta(40)

@@ -73,6 +73,25 @@ def only(rows, **wanted):
     return row
 
 
+def test_classes_of_service():
+    """By hand (issue 25, item 4): users by the groups of their accounts, the largest fair share first; without an open
+    store there is no telling."""
+    found = read([box("alice", "INBOX", 3, 900), box("alice", "Sent", 1, 100), box("bob", "INBOX", 2, 1200),
+                  box("carol@b.org", "INBOX", 1, 50, newest=NOW, newest_read=NOW), box("dora", "INBOX", 0, 0)])
+    unknown = made(found)
+    assert unknown["classes"] is None and {row["class"] for row in unknown["users"]} == {None}
+    known = made(found, live=Live({}, {}, 0, {"alice": "gold,staff", "carol@b.org": "gold,staff", "bob": "free"}))
+    assert known["classes"] == [
+        {"class": "free", "users": 1, "messages": 2, "logical": 1200, "fair_share": 1200, "unique": 1200, "freed": 1200,
+         "idle": 1, "reads_nothing": 1, "over": 1},
+        {"class": "gold,staff", "users": 2, "messages": 5, "logical": 1050, "fair_share": 1050, "unique": 1050,
+         "freed": 1050, "idle": 1, "reads_nothing": 1, "over": 0},
+        {"class": "-", "users": 1, "messages": 0, "logical": 0, "fair_share": 0, "unique": 0, "freed": 0, "idle": 1,
+         "reads_nothing": 1, "over": 0}]
+    assert {row["user"]: row["class"] for row in known["users"]} == {
+        "alice": "gold,staff", "bob": "free", "carol@b.org": "gold,staff", "dora": "-"}
+
+
 # Rules
 
 def records(*given):

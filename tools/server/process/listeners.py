@@ -23,13 +23,15 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
 from store.net.authentication import Authenticator
 from store.net.proxies.proxyconnections import ProxiedFactory
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
+from tools.cli.later import Later
 from tools.cli.options import Config
-from tools.front.protocol import factory as front_factory
 from tools.front.settings import Settings as FrontSettings
+from tools.http.settings import Settings as HttpSettings
+from tools.http.webpages import Pages
 from tools.server.process.accepting import Port, Spares, UnixPort
-from tools.server.process.sockets import BACKLOG, Listening, Purpose
+from tools.server.process.sockets import BACKLOG, HTTP, Listening, Purpose
 from tools.server.tls.contexts import Certificates
 
 log = logging.getLogger(__name__)
@@ -37,19 +39,25 @@ log = logging.getLogger(__name__)
 CHECK = 0.05            # seconds between two looks whether all sessions have ended
 
 SETTINGS: dict[str, type[AdmissionSettings]] = {
-    "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings}
+    "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings,
+    HTTP: HttpSettings}
+
+# Only a process that serves them loads twisted.web.
+_front = Later("tools.front.protocol:factory")
+_http = Later("tools.http.protocol:factory")
 
 
 @define(eq=False)
 class Server:
     """What one process serves. `reactor` is Twisted's; `certificates` those of each server; `counts` what all processes
-    count together."""
+    count together; `pages`: what HTTP has."""
 
     reactor: Any
     store: Store
     config: Config
     certificates: Mapping[str, Certificates]
     counts: Counts | None = None
+    pages: Pages = field(factory=Pages)
     ports: list[Any] = field(factory=list, init=False)
     kinds: dict[tuple[str, bool, Purpose], StreamFactory] = field(factory=dict, init=False)
     admission: dict[str, AdmissionControl] = field(factory=dict, init=False)
@@ -81,7 +89,11 @@ class Server:
 
     def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
         if server == "front":
-            return front_factory(self.store, self.config.settings("front", FrontSettings), self.reactor, self.counts)
+            return cast(StreamFactory, _front(self.store, self.config.settings("front", FrontSettings), self.reactor,
+                                              self.counts))
+        if server == HTTP:
+            return cast(StreamFactory, _http(self.pages, self.config.settings(HTTP, HttpSettings), self.reactor,
+                                             self._door(HTTP), implicit_tls=tls))
         certificates = self.certificates[server]
         if server == "imap":
             return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),

@@ -19,7 +19,7 @@ from tools.exits import Failure, status
 from tools.spark.facts import factsexport
 from tools.spark.facts.destinations import Destination
 from tools.spark.facts.factfolders import destination, is_uri
-from tools.spark.facts.snapshottables import prepared
+from tools.spark.facts.snapshottables import given_up, prepared, taken_for
 from tools.spark.sparkcommands import session
 from tools.spark.sparksession import plain
 
@@ -72,16 +72,13 @@ def _snapshot(root: Path, settings: Settings, wanted: str) -> Iterator[Snapshot]
 
 @contextmanager
 def snapshot_for_now(invocation: Invocation) -> Iterator[Snapshot]:
-    """A snapshot that is made for the time being: it is on record, so that a start, or housekeeping, removes what a
-    killed command leaves. The store is open only while it is made: who is killed in an open store takes all others with
-    it. Raises Failure, StoreError, OSError."""
+    """A snapshot that is made for the time being. The store is open only while it is made: who is killed in an open
+    store takes all others with it. Raises Failure, StoreError, OSError."""
     with ExitStack() as on_record:
-        with invocation.store() as store, store.begun("snapshot create", {}, stops=True):
-            made = taking.create(store)
-            on_record.enter_context(store.begun("facts export", {"snapshots": [made.name]}, stops=True))
+        with invocation.store() as store:
+            made = taken_for(store, "facts export", on_record)
         try:
             yield made
         finally:
             with invocation.store() as store:
-                taking.remove(made)
-                taking.keep_what_is_needed(store)
+                given_up(store, made)

@@ -1,9 +1,10 @@
-"""The databases of a snapshot, for reading by many processes: `prepared` has them recovered beside the snapshot, as for
-users who look into it (`store.snapshots.opened`), and `opened` opens those of one environment in this process.
+"""The databases of a snapshot, for reading by many processes: `taken_for` makes one for the time being, `prepared` has
+its databases recovered beside it, as for users who look into it (`store.snapshots.opened`), and `opened_list` and
+`opened_partition` open those of one environment in this process.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from attrs import define, frozen
@@ -18,6 +19,7 @@ from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.snapshotreader import epoch_of
 from store.snapshots.taking import LIST, Snapshot
+from store.store import Store
 
 CACHE = 4 << 20             # octets of memory for each environment, in each process
 
@@ -28,6 +30,21 @@ class Folders:
 
     mailboxes: str
     partitions: Mapping[str, str]
+
+
+def taken_for(store: Store, kind: str, on_record: ExitStack) -> Snapshot:
+    """A snapshot for an operation of that kind, until `given_up`. It is on record as long as `on_record` lasts, so that
+    a start, or housekeeping, removes what a killed command leaves. Raises StoreError, OSError."""
+    with store.begun("snapshot create", {}, stops=True):
+        made = taking.create(store)
+        on_record.enter_context(store.begun(kind, {"snapshots": [made.name]}, stops=True))
+    return made
+
+
+def given_up(store: Store, made: Snapshot) -> None:
+    """Remove it. Raises StoreError, OSError."""
+    taking.remove(made)
+    taking.keep_what_is_needed(store)
 
 
 @contextmanager

@@ -12,11 +12,18 @@ from store.rebuild.recount import recount
 from store.store import Store
 from store.tables.counters import counters_of
 from store.tables.quotatable import DOMAIN, QuotaUse
+from tools.spark.report.lists import class_of_service
 
 
 def uses(store: Store, users: Iterable[str]) -> dict[str, QuotaUse]:
     """Use and limits of each quota root but those of domains, over all partitions; also of users without a row."""
     return {root: quotaroots.quota(store, root) for root in {*all_roots(store), *users} if not root.startswith(DOMAIN)}
+
+
+def classes(store: Store, users: Iterable[str]) -> dict[str, str]:
+    """The class of service of each of these users who has an account."""
+    accounts = filter(None, map(store.directory.find, users))
+    return {account.user: class_of_service(account.groups) for account in accounts if not account.removed}
 
 
 def drift(store: Store, roots: Collection[str]) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@ than to read.
 The figures have the definitions of the queries of `fleetviews`, view by view. Message files are read by ranges of their
 digests, with the records that refer to them: so a content comes with all its holders on all back ends, and of message
 files and records only a range is in memory (`RANGE_ROWS`, and what one message has). Sums are in memory: users,
-mailboxes and senders.
+mailboxes and senders. What is a list of a store's report, too, is summed up by `lists`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +20,9 @@ from mboxlist.names import PUBLIC
 from tools.spark.facts.factfolders import Facts, table_of
 from tools.spark.facts.factschema import fact_schema
 from tools.spark.report.fleetjob import Terms, heading
-from tools.spark.report.fleetviews import AGES, LARGER, LONGER, OLD_DAYS, RUBBISH, SIZES
-from tools.spark.report.groups import Sums, class_of, numbers, of_group, places
+from tools.spark.report.groups import Numbered, Numbers, Sums, numbers, of_group, places
 from tools.spark.report.groups import begins as begins_of
-from tools.spark.report.lists import kinds_of, purge
+from tools.spark.report.lists import NEVER, Against, Files, Lists, by, class_of_service, figures, kinds_of
 
 Row = dict[str, Any]
 
@@ -38,7 +37,6 @@ _READ = {
     "messages": ("store", "partition", "digest", "octets", "sender", "unused"),
     "expunged": ("store", "partition", "digest", "expunged")}
 _FIGURES = ("messages", "logical", "fair_share", "unique", "freed")
-_TRUTHS = ("idle", "reads_nothing")
 
 
 def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table], None] | None = None) -> Row:
@@ -57,18 +55,17 @@ def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table],
     most = terms.rows
     made |= {"users": users[:most], "over_quota": _over_quota(users)[:most],
              "never_reading": _never_reading(users)[:most],
-             "domains": _by(users, "domain")[:most], "classes": _by(users, "class")[:most],
-             "stores": sorted(_by(users, "store"), key=lambda row: str(row["store"])),
+             "domains": by(users, "domain", _is_over)[:most], "classes": by(users, "class", _is_over)[:most],
+             "stores": sorted(by(users, "store", _is_over), key=lambda row: str(row["store"])),
              "partitions": _partitions(facts, summed.partitions), "mailboxes": mailboxes[:most],
-             "messages": summed.messages, "senders": _ordered(summed.senders, "file_octets", "sender")[:most],
-             "ages": _classes(summed.ages), "sizes": _classes(summed.sizes), "purge": purge(summed.waiting.rows()),
              "moves": _moves(summed)[:most], "pairs": _ordered(summed.pairs, "octets", "store", "other_store")[:most]}
-    partitions = summed.partitions.rows()
+    partitions, lists = summed.partitions.rows(), summed.lists.made()
     made["totals"] = {
-        **_figures(users), **{name: sum(row[name] for row in partitions) for name in (
-            "files", "file_octets", "waiting", "waiting_files", "rubbish")},
+        **figures(users, _is_over), "rubbish": lists.pop("rubbish"), **{
+            name: sum(row[name] for row in partitions) for name in ("files", "file_octets", "waiting",
+                                                                    "waiting_files")},
         "doubled": summed.doubled, "doubled_octets": summed.doubled_octets, "mailboxes": _mailboxes(facts)}
-    return {**made, "kinds": kinds_of(made["ages"])}
+    return {**made, **lists, "kinds": kinds_of(lists["ages"])}
 
 
 # What is read
@@ -105,22 +102,16 @@ class _Summed:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._today = terms.now.astimezone(UTC).date()
+        self.lists = Lists(Against(terms.now, terms.rows), Numbered())
         self.mail = Sums(("store", "user"), {
             "messages": "sum", "logical": "sum", "newest": "max", "newest_read": "max", "domain": "max"})
         self.shares = Sums(("store", "user"), {"fair_share": "sum", "unique": "sum", "freed": "sum"})
         self.mailboxes = Sums((*_PLACE, "name", "kind"), {"messages": "sum", "logical": "sum", "newest": "max"})
-        self.ages = Sums(("age", "kind"), {"messages": "sum", "logical": "sum", "unread": "sum", "least": "min"})
-        self.sizes = Sums(("size_class",), {
-            "files": "sum", "file_octets": "sum", "messages": "sum", "logical": "sum", "least": "min"})
-        self.senders = Sums(("sender",), {"files": "sum", "file_octets": "sum", "messages": "sum", "logical": "sum"})
         self.partitions = Sums(("store", "partition"), {
-            "files": "sum", "file_octets": "sum", "waiting": "sum", "waiting_files": "sum", "rubbish": "sum"})
-        self.waiting = Sums(("days",), {"freed": "sum", "files": "sum"})
+            "files": "sum", "file_octets": "sum", "waiting": "sum", "waiting_files": "sum"})
         self.pairs = Sums(("store", "other_store"), {"contents": "sum", "octets": "sum"})
         self.homes = Sums(("store", "domain"), {"freed": "sum", "octets": "sum"})
         self.met = Sums(("store", "domain", "to_store"), {"there": "sum"})
-        self.messages: list[Row] = []
         self.doubled = self.doubled_octets = 0
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
@@ -146,30 +137,22 @@ class _Summed:
         received, saved = table["internal_date"], table["saved"]
         later = pc.fill_null(pc.greater(saved, received), False)
         newest = pc.if_else(later, saved, pc.coalesce(received, saved))
-        days = np.maximum(0, self._days(pc.coalesce(saved, received), 0))
+        days = self.lists.against.days(_seconds(pc.coalesce(saved, received)), 0)
         kind = pc.coalesce(pc.replace_substring(table["special_use"], "\\", ""), pc.if_else(
             public, "public", pc.if_else(pc.ends_with(table["name"], "/INBOX"), "INBOX", "others")))
-        old = pc.and_(pa.array(days > OLD_DAYS), pc.is_in(kind, pa.array(RUBBISH)))
+        number = self.lists.kinds.numbers(kind)
+        self.lists.add_records(days, number, numbers(table["octets"], 0), numbers(table["seen"], 0) == 1)
         return table.select([*_FILE, "name", "octets", "seen"]).append_column("kind", kind).append_column(
             "user", pc.if_else(public, PUBLIC, table["owner"])).append_column(
             "domain", pc.if_else(public, PUBLIC, domain)).append_column("newest", newest).append_column(
             "newest_read", pc.if_else(table["seen"], newest, None)).append_column(
-            "days", pa.array(days)).append_column("rubbish", old.cast(pa.int64()))
-
-    def _days(self, when: Any, absent: int) -> Any:
-        """How many days ago that was, as a calendar has them; `absent` for null."""
-        then = numbers(when.cast(pa.date32()).cast(pa.int32()), self._today.toordinal() - _EPOCH - absent)
-        return self._today.toordinal() - _EPOCH - then
+            "rubbish", pa.array(self.lists.rubbish(days, number)))
 
     def _add_records(self, records: pa.Table) -> None:
         ones = pa.array(np.ones(len(records), np.int64))
         counted = records.append_column("messages", ones).append_column("logical", records["octets"])
         self.mailboxes.add(counted)
         self.mail.add(counted)
-        days = numbers(records["days"], 0)
-        self.ages.add(pa.table({
-            "age": class_of(days, AGES, LONGER), "kind": records["kind"], "messages": ones,
-            "logical": records["octets"], "unread": pc.invert(records["seen"]).cast(pa.int64()), "least": days}))
 
     def _contents(self, messages: pa.Table, uses: pa.Table) -> pa.Table:
         """Each message file of the range, held or not."""
@@ -182,22 +165,16 @@ class _Summed:
         return found
 
     def _add_contents(self, contents: pa.Table) -> None:
-        size, holders, n = (numbers(contents[name], 0) for name in ("size", "holders", "n"))
-        made = pa.table({
-            "files": np.ones(len(contents), np.int64), "file_octets": size, "messages": n,
-            "logical": contents["logical"], "least": size, "waiting": size * (holders == 0),
-            "waiting_files": (holders == 0).astype(np.int64),
-            "rubbish": size * ((n > 0) & (numbers(contents["rubbish"], 0) == n)),
-            "store": contents["store"], "partition": contents["partition"],
-            "sender": pc.fill_null(contents["sender"], "-"), "size_class": class_of(size, SIZES, LARGER)})
-        self.partitions.add(made)
-        self.sizes.add(made)
-        self.senders.add(made.filter(pa.array(holders > 0)))
-        largest = contents.sort_by([("size", "descending"), ("digest", "ascending"), *(
-            (name, "ascending") for name in _PLACE)])[:self._terms.rows]
-        self.messages += [{name: row[field] for name, field in _MESSAGE.items()} for row in largest.to_pylist()]
-        self.messages.sort(key=lambda row: (-row["size"], row["digest"], row["store"], row["partition"]))
-        del self.messages[self._terms.rows:]
+        size, holders, messages, logical, rubbish = (numbers(contents[name], 0) for name in (
+            "size", "holders", "n", "logical", "rubbish"))
+        self.partitions.add(pa.table({
+            "files": np.ones(len(contents), np.int64), "file_octets": size, "waiting": size * (holders == 0),
+            "waiting_files": (holders == 0).astype(np.int64), "store": contents["store"],
+            "partition": contents["partition"]}))
+        digest, store, partition = (contents[name] for name in ("digest", *_PLACE))
+        self.lists.add_files(Files(
+            size, holders, messages, logical, rubbish, contents["sender"].combine_chunks(),
+            lambda at: (digest[at].as_py(), store[at].as_py(), partition[at].as_py())))
 
     def _add_uses(self, uses: pa.Table, contents: pa.Table) -> None:
         """The octets that do not divide go one by one to the first in order of domain and user."""
@@ -215,9 +192,9 @@ class _Summed:
         last = expunged.group_by(_FILE).aggregate([("expunged", "max")]).rename_columns([*_FILE, "expunged"])
         found = contents.filter(pc.equal(contents["holders"], 0)).join(last, _FILE)
         when = pc.coalesce(found["unused"], found["expunged"])
-        known = pa.table({"days": self._days(when, -1), "freed": found["size"],
-                          "files": np.ones(len(found), np.int64)})
-        self.waiting.add(known.filter(pc.is_valid(when)))
+        waits = _seconds(when)
+        known = waits != NEVER
+        self.lists.add_waiting(self.lists.against.days(waits[known], 0), numbers(found["size"], 0)[known])
 
     def _add_copies(self, uses: pa.Table, contents: pa.Table) -> None:
         """Contents by back end, once however many partitions have them; and what lies on several back ends."""
@@ -246,9 +223,10 @@ class _Summed:
                                "there": met["other_size"]}))
 
 
-_EPOCH = date(1970, 1, 1).toordinal()
-_MESSAGE = {"digest": "digest", "store": "store", "partition": "partition", "size": "size", "records": "n",
-            "holders": "holders", "sender": "sender"}
+def _seconds(when: pa.ChunkedArray) -> Numbers:
+    """Unix times; NEVER for null."""
+    found = numbers(when, NEVER)
+    return np.where(found == NEVER, NEVER, found // 1_000_000)
 
 
 # Lists
@@ -270,7 +248,7 @@ def _users(facts: Sequence[Facts], summed: _Summed, terms: Terms) -> list[Row]:
             domain = person["domain"] or terms.settings.default_domain
         found.append({
             "store": key[0], "user": key[1], "domain": domain,
-            "class": ",".join(sorted(person.get("groups") or ())) or "-",
+            "class": class_of_service(person.get("groups") or ()),
             **{name: held.get(name) or 0 for name in _FIGURES},
             "newest": _stamp(newest), "newest_read": _stamp(read[0]), "last_login": _day(person.get("last_login")),
             "last_read": _day(read[1]), "idle": _is_long_ago([newest], today, terms.idle),
@@ -314,22 +292,8 @@ def _named(row: Row) -> Row:
             "messages": row["messages"], "logical": row["logical"], "newest": _stamp(row["newest"])}
 
 
-def _figures(users: Sequence[Row]) -> Row:
-    return {"users": len(users), **{name: sum(user[name] for user in users) for name in (*_FIGURES, *_TRUTHS)},
-            "over": sum(_is_over(user) for user in users)}
-
-
-def _is_over(user: Row) -> bool:
+def _is_over(user: Mapping[str, Any]) -> bool:
     return user["limit"] is not None and user["charged"] is not None and user["charged"] > user["limit"]
-
-
-def _by(users: Sequence[Row], key: str) -> list[Row]:
-    """Figures of users by something that they have, the largest first."""
-    found: dict[str, list[Row]] = {}
-    for user in users:
-        found.setdefault(user[key], []).append(user)
-    return sorted(({key: value, **_figures(some)} for value, some in found.items()),
-                  key=lambda row: (-row["fair_share"], row[key]))
 
 
 def _over_quota(users: Sequence[Row]) -> list[Row]:
@@ -359,12 +323,6 @@ def _partitions(facts: Sequence[Facts], found: Sums) -> list[Row]:
 def _ordered(found: Sums, figure: str, *then: str) -> list[Row]:
     """The rows of a list, the largest first."""
     return sorted(found.rows(), key=lambda row: (-row[figure], *(row[name] for name in then)))
-
-
-def _classes(found: Sums) -> list[Row]:
-    """The rows of a list of classes, the least first."""
-    rows = sorted(found.rows(), key=lambda row: (row["least"], row.get("kind", "")))
-    return [{name: value for name, value in row.items() if name != "least"} for row in rows]
 
 
 def _moves(summed: _Summed) -> list[Row]:

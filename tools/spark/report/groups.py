@@ -71,6 +71,13 @@ class Numbered:
             self.names.append(name)
         return found
 
+    def numbers(self, texts: pa.ChunkedArray) -> Numbers:
+        """The numbers of these texts, -1 for null."""
+        coded = texts.combine_chunks().dictionary_encode()
+        codes = np.array([self.number(name) for name in coded.dictionary.to_pylist()] + [-1])
+        found: Numbers = codes[numbers(coded.indices, -1)]
+        return found
+
 
 @define(eq=False)
 class Sums:

@@ -1,24 +1,28 @@
-"""The lists of a store's report that are of all its records and message files: by age, kind of folder, size and sender,
-the largest messages, and what waits for the purge. Their definitions are those of a fleet (`fleetviews`).
+"""The lists of a report that are of all its records and message files: by age, kind of folder, size and sender, the
+largest messages, and what waits for the purge; and what is summed over users.
 
-None grows with the store. `Lists` sums them up in one process; the queries of `reportjob` do by Spark.
+None grows with the store. `Lists` sums them up in one process, of a store (`reportlocal`) or of a fleet (`fleetlocal`);
+with Spark the queries of `reportjob` and `fleetjob` do, with the definitions of `fleetviews`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import define, field, frozen
 
 from tools.spark.report.fleetviews import AGES, LARGER, LONGER, OLD_DAYS, RUBBISH, SIZES, WAITS
 from tools.spark.report.groups import Numbered, Numbers, Sums, class_of
 
 DAY = 86_400                # seconds
-_NEVER = np.iinfo(np.int64).min
+NEVER = np.iinfo(np.int64).min
 _AGES = [name for _, name in AGES] + [LONGER]
 _FIGURES = ("files", "file_octets", "messages", "logical")
+_OF_USERS = ("messages", "logical", "fair_share", "unique", "freed")
+_TRUTHS = ("idle", "reads_nothing")
 
 Row = dict[str, Any]
 NO_LISTS: Mapping[str, Any] = {"ages": [], "sizes": [], "messages": [], "senders": None, "purge": None, "rubbish": 0}
@@ -36,15 +40,34 @@ class Against:
         """The day, of 1970, in UTC."""
         return int(self.now.astimezone(UTC).timestamp()) // DAY
 
+    def days(self, when: Numbers, absent: int) -> Numbers:
+        """How many days ago these Unix times were, as a calendar has them; `absent` for NEVER."""
+        days: Numbers = np.where(when == NEVER, absent, self.day - when // DAY)
+        return days
+
+
+@frozen(eq=False)
+class Files:
+    """Message files: octets, who holds each, its records, what these are as users see them, and how many are rubbish;
+    its sender, as far as that is known; and its name: digest, back end and partition of the one at a place."""
+
+    size: Numbers
+    holders: Numbers
+    messages: Numbers
+    logical: Numbers
+    rubbish: Numbers
+    sender: pa.Array
+    name: Callable[[int], tuple[str, str, str]]
+
 
 @define(eq=False)
 class Lists:
-    """The lists, summed up while records and message files come. `kinds` and `senders` are what numbers stand for;
-    without `senders`, what only the databases know is null."""
+    """The lists, summed up while records and message files come. `kinds` is what numbers stand for. Where senders and
+    what waits are not `known` there are no such lists."""
 
     against: Against
     kinds: Numbered
-    senders: Numbered | None
+    known: bool = True
     _ages: dict[tuple[int, int], Row] = field(factory=dict)
     _sizes: Sums = field(factory=lambda: Sums(("size_class",), {**dict.fromkeys(_FIGURES, "sum"), "least": "min"}))
     _of_senders: Sums = field(factory=lambda: Sums(("sender",), dict.fromkeys(_FIGURES, "sum")))
@@ -52,75 +75,64 @@ class Lists:
     _waiting: Sums = field(factory=lambda: Sums(("days",), {"freed": "sum", "files": "sum"}))
     _rubbish: int = 0
 
-    def rubbish(self, records: Numbers) -> Numbers:
-        """Of each record whether it is old, and in a folder for such."""
+    def rubbish(self, days: Numbers, kind: Numbers) -> Numbers:
+        """Of each record whether it is old, and in a folder for such: 1 or 0."""
         such = np.array([name in RUBBISH for name in self.kinds.names] + [False])
-        old: Numbers = such[records["kind"]] & (self._days(records["when"], 0) > OLD_DAYS)
+        old: Numbers = such[kind] & (days > OLD_DAYS)
         return old.astype(np.int64)
 
-    def _days(self, when: Numbers, absent: int) -> Numbers:
-        """How many days ago that was, as a calendar has them."""
-        days: Numbers = np.where(when == _NEVER, absent, self.against.day - when // DAY)
-        return days
-
-    def add_records(self, records: Numbers) -> None:
+    def add_records(self, days: Numbers, kind: Numbers, octets: Numbers, seen: Numbers) -> None:
         """Records, by age and kind of folder."""
-        days = np.maximum(0, self._days(records["when"], 0))
-        group = records["kind"].astype(np.int64) * len(_AGES) + np.searchsorted([most for most, _ in AGES], days)
+        days = np.maximum(0, days)
+        group = kind.astype(np.int64) * len(_AGES) + np.searchsorted([most for most, _ in AGES], days)
         for number in np.unique(group).tolist():
             some = group == number
             row = self._ages.setdefault(divmod(number, len(_AGES)), {"messages": 0, "logical": 0, "unread": 0,
                                                                     "least": int(days[some].min())})
             row["messages"] += int(some.sum())
-            row["logical"] += int(records["octets"][some].sum())
-            row["unread"] += int((~records["seen"][some]).sum())
+            row["logical"] += int(octets[some].sum())
+            row["unread"] += int((~seen[some]).sum())
             row["least"] = min(row["least"], int(days[some].min()))
 
-    def add_files(self, place: tuple[str, str], files: Mapping[str, Numbers]) -> None:
-        """Message files of a partition."""
-        size, holders, messages = (files[name] for name in ("size", "holders", "messages"))
+    def add_files(self, files: Files) -> None:
+        """Message files, held or not."""
+        size, messages = files.size, files.messages
         figures = pa.table({"files": np.ones(len(size), np.int64), "file_octets": size, "messages": messages,
-                            "logical": files["logical"], "least": size,
-                            "size_class": class_of(size, SIZES, LARGER)})
+                            "logical": files.logical, "least": size, "size_class": class_of(size, SIZES, LARGER)})
         self._sizes.add(figures)
-        self._rubbish += int(size[(messages > 0) & (files["rubbish"] == messages)].sum())
-        if self.senders is not None:
-            names = pa.array([name or "-" for name in self.senders.names] + ["-"], pa.string())
-            of = figures.append_column("sender", names.take(pa.array(files["sender"] % len(names))))
-            self._of_senders.add(of.filter(pa.array(holders > 0)))
-            waits = (holders == 0) & (files["unused"] != _NEVER)
-            self._waiting.add(pa.table({"days": self._days(files["unused"][waits] // 1_000_000, 0),
-                                        "freed": size[waits], "files": np.ones(waits.sum(), np.int64)}))
-        self._add_largest(place, files)
+        self._rubbish += int(size[(messages > 0) & (files.rubbish == messages)].sum())
+        if self.known:
+            self._of_senders.add(figures.append_column("sender", pc.fill_null(files.sender, "-")).filter(
+                pa.array(files.holders > 0)))
+        self._add_largest(files)
 
-    def _add_largest(self, place: tuple[str, str], files: Mapping[str, Numbers]) -> None:
-        rows = self.against.rows
-        size = files["size"]
-        if len(size) > rows:                        # those that may be among the first, and all that are as large
-            bound = np.partition(size, len(size) - rows)[len(size) - rows]
-            files = {name: column[size >= bound] for name, column in files.items()}
-        names = None if self.senders is None else [*self.senders.names, None]
-        for at in range(len(files["size"])):
+    def _add_largest(self, files: Files) -> None:
+        rows, size = self.against.rows, files.size
+        bound = np.partition(size, len(size) - rows)[len(size) - rows] if len(size) > rows else 0
+        for at in np.flatnonzero(size >= bound).tolist():       # those that may be among the first, and all as large
+            digest, store, partition = files.name(at)
             self._largest.append({
-                "digest": files["digest"][at].tobytes().hex(), "store": place[0], "partition": place[1],
-                "size": int(files["size"][at]), "records": int(files["messages"][at]),
-                "holders": int(files["holders"][at]),
-                "sender": None if names is None else names[files["sender"][at]]})
+                "digest": digest, "store": store, "partition": partition, "size": int(size[at]),
+                "records": int(files.messages[at]), "holders": int(files.holders[at]),
+                "sender": files.sender[at].as_py()})
         self._largest.sort(key=lambda row: (-row["size"], row["digest"], row["store"], row["partition"]))
         del self._largest[rows:]
+
+    def add_waiting(self, days: Numbers, size: Numbers) -> None:
+        """Files that nobody holds: how long they wait for the purge, and their octets."""
+        self._waiting.add(pa.table({"days": days, "freed": size, "files": np.ones(len(size), np.int64)}))
 
     def made(self) -> Row:
         """The lists, as the report has them; `rubbish` is of its totals."""
         ages = sorted(({"age": _AGES[age], "kind": self.kinds.names[kind], **row} for (kind, age), row
                        in self._ages.items()), key=lambda row: (row["least"], row["kind"]))
         sizes = sorted(self._sizes.rows(), key=lambda row: int(row["least"]))
-        known = self.senders is not None
         return {
             "ages": [_without(row, "least") for row in ages], "sizes": [_without(row, "least") for row in sizes],
             "messages": self._largest, "rubbish": self._rubbish,
             "senders": sorted(self._of_senders.rows(), key=lambda row: (-row["file_octets"], row["sender"]))[
-                :self.against.rows] if known else None,
-            "purge": purge(self._waiting.rows()) if known else None}
+                :self.against.rows] if self.known else None,
+            "purge": purge(self._waiting.rows()) if self.known else None}
 
 
 def purge(waiting: list[Row]) -> list[Row]:
@@ -137,6 +149,31 @@ def kinds_of(ages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name in ("messages", "logical", "unread"):
             sums[name] += row[name]
     return sorted(found.values(), key=lambda row: (-row["logical"], row["kind"]))
+
+
+# Over users
+
+Over = Callable[[Mapping[str, Any]], bool]      # whether a user is over quota
+
+
+def figures(users: Sequence[Mapping[str, Any]], over: Over) -> Row:
+    """What these users have together."""
+    return {"users": len(users), **{name: sum(user[name] for user in users) for name in (*_OF_USERS, *_TRUTHS)},
+            "over": sum(map(over, users))}
+
+
+def by(users: Sequence[Mapping[str, Any]], key: str, over: Over) -> list[Row]:
+    """Figures of users by something that they have, the largest first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for user in users:
+        found.setdefault(user[key], []).append(user)
+    return sorted(({key: value, **figures(some, over)} for value, some in found.items()),
+                  key=lambda row: (-row["fair_share"], row[key]))
+
+
+def class_of_service(groups: Sequence[str]) -> str:
+    """The class of an account: its groups."""
+    return ",".join(sorted(groups)) or "-"
 
 
 def _without(row: Row, name: str) -> Row:

@@ -259,6 +259,11 @@ def tables(made: Mapping[str, Any]) -> list[Table]:
                       key=lambda user: (-user["freed"], user["user"])),
                lambda user: (user["user"], day(user["last_read"]), day(user["newest_read"]), day(user["last_login"]),
                              number(user["messages"]), octets(user["fair_share"]), octets(user["freed"]))),
+        _table("Classes of service (groups)", (
+            "class", "users", "messages", "as users see it", "fair share", "freed without", "idle", "over"),
+               made["classes"] or (),
+               lambda row: (row["class"], number(row["users"]), number(row["messages"]), octets(row["logical"]),
+                            octets(row["fair_share"]), octets(row["freed"]), number(row["idle"]), number(row["over"]))),
         _table("Largest mailboxes", ("mailbox", "messages", "as the user sees it", "of that, shared", "fair share"),
                sorted((box for box in made["mailboxes"] if box["messages"]),
                       key=lambda box: (-box["fair_share"], box["mailbox"])),

@@ -43,6 +43,7 @@ COLUMNS = {
     "stores": ("messages", "logical", "unique", "shared", "fair_share"),
     "roots": ("root", "messages", "octets", "charged", "limit", "message_limit", "per_cent", "refused_since",
               "drift_octets", "drift_messages"),
+    "classes": ("class", "users", "messages", "logical", "unique", "fair_share", "freed", "idle", "over"),
     "ages": ("age", "kind", "messages", "logical", "unread"), "kinds": ("kind", "messages", "logical", "unread"),
     "sizes": ("size_class", "files", "file_octets", "messages", "logical"),
     "messages": ("partition", "size", "records", "holders", "sender", "digest"),
@@ -191,7 +192,8 @@ def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[st
             users = [row["root"] for row in made["roots"] if row["kind"] == "user"]
             known = drift.uses(store, users)
             off = drift.drift(store, totals.apart(made["roots"], known))
-            live = totals.Live(known, off, int(terms.now.timestamp()))
+            live = totals.Live(known, off, int(terms.now.timestamp()), drift.classes(
+                store, [row["user"] for row in made["users"]]))
             if arguments.fix:
                 done["fixed"] = drift.fix(store)
             if arguments.notify:

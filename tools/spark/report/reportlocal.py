@@ -17,7 +17,7 @@ from mboxlist.names import PUBLIC
 from store.tables.index import Rows
 from tools.spark.report.fleetviews import kind_of
 from tools.spark.report.groups import Numbered, Numbers, numbers, of_group, places, starts
-from tools.spark.report.lists import Against, Lists
+from tools.spark.report.lists import NEVER, Against, Files, Lists
 from tools.spark.report.reportjob import ALL_LOOKED_FOR, COLUMNS, LOOKED_FOR, LOST_FILES, Read, bounded
 from tools.spark.report.what_if import Left
 from tools.spark.source import arrays
@@ -30,7 +30,7 @@ _PREFIXES = 1 << 16             # beginnings of digests by which ranges are cut
 _PARTITION = ["store", "partition"]
 _BOX = [*_PARTITION, "domain", "user", "name"]
 FILE, KNOWN = -1, -2          # lines that are no records: of a message file, and of what the databases know of one
-_NEVER, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_MOST = np.iinfo(np.int64).max
 # A record: its mailbox and kind of folder, octets, those that its file should have (`sure`: it has no fields of its
 # own); when it came, and the latest time of it, as Unix times. A message file has its octets; `seen`: only staged.
 # Of what the databases know `octets` is the number of the sender, and `when` since when nobody refers to it.
@@ -54,12 +54,12 @@ def read(stores: Sequence[str], default_domain: str, left: Left | None = None, a
         [*_PARTITION, "path"]).to_pylist(), *mailboxes.filter(pc.invert(pc.ends_with(
             mailboxes["path"], "store.idx"))).select([*_PARTITION, "path"]).to_pylist()]
     kinds, senders = Numbered(), Numbered()
-    lists = None if against is None else Lists(against, kinds, None if known is None else senders)
+    lists = None if against is None else Lists(against, kinds, known is not None)
     others = _message_files(messages)
     for place, lines in _known(known or (), senders):
         others.setdefault(place, []).append(lines)
-    found = _summed(_records(stores, default_domain, None, kinds), others, lists)
-    after = None if left is None else _summed(_records(stores, default_domain, left, kinds), others, None)
+    found = _summed(_records(stores, default_domain, None, kinds), others, lists, senders)
+    after = None if left is None else _summed(_records(stores, default_domain, left, kinds), others, None, senders)
     boxes = _boxes(mailboxes, default_domain)
     return Read(
         _held(found, boxes), None if after is None else _held(after, boxes), _own_files(found),
@@ -119,9 +119,9 @@ class _Records:
         lines["digest"], lines["octets"] = rows["digest"], rows["size"]
         lines["guess"] = rows["size"] + rows["header_length"]
         lines["sure"], lines["seen"] = rows["head"] == 0, rows["flags"] & 1
-        received = np.where(arrays.can_be_written(rows["received"]), rows["received"], _NEVER)
-        saved = np.where(rows["saved"] > 0, rows["saved"].astype(np.int64), _NEVER)
-        lines["newest"], lines["when"] = np.maximum(received, saved), np.where(saved == _NEVER, received, saved)
+        received = np.where(arrays.can_be_written(rows["received"]), rows["received"], NEVER)
+        saved = np.where(rows["saved"] > 0, rows["saved"].astype(np.int64), NEVER)
+        lines["newest"], lines["when"] = np.maximum(received, saved), np.where(saved == NEVER, received, saved)
         self.lines.append(lines)
 
 
@@ -154,10 +154,8 @@ def _known(given: Iterable[pa.RecordBatch], senders: Numbered) -> Iterator[tuple
     for batch in given:
         for place, some in _by_place(pa.Table.from_batches([batch])):
             lines = _of_files(some, KNOWN)
-            coded = some["sender"].combine_chunks().dictionary_encode()
-            codes = np.array([senders.number(sender) for sender in coded.dictionary.to_pylist()] + [-1])
-            lines["octets"] = codes[numbers(coded.indices, -1)]
-            lines["when"] = numbers(some["unused"].cast(pa.int64()), _NEVER)
+            lines["octets"] = senders.numbers(some["sender"])
+            lines["when"] = numbers(some["unused"].cast(pa.int64()), NEVER)
             yield place, lines
 
 
@@ -222,34 +220,38 @@ class _Summed:
     octets: int = 0
 
 
-def _summed(found: Mapping[Place, _Records], others: Mapping[Place, list[Numbers]], lists: Lists | None
-            ) -> dict[Place, _Summed]:
+def _summed(found: Mapping[Place, _Records], others: Mapping[Place, list[Numbers]], lists: Lists | None,
+            senders: Numbered) -> dict[Place, _Summed]:
     """The sums of all partitions."""
-    made = {}
+    made, names = {}, pa.array([*senders.names, None], pa.string())
     for place in sorted({*found, *others}):
         here = found.get(place, _Records())
         boxes = sorted(here.boxes)
         ranks = np.zeros(len(boxes) + 1, np.int64)
         ranks[[here.boxes[box] for box in boxes]] = np.arange(len(boxes))
         sums = {name: np.zeros(len(boxes), np.int64) for name in _SUMS} | {
-            name: np.full(len(boxes), _NEVER) for name in _TIMES}
+            name: np.full(len(boxes), NEVER) for name in _TIMES}
         made[place] = _Summed(boxes, sums)
         users, domains = (np.cumsum([box[:size] != before[:size] for before, box in pairwise([("", "", ""), *boxes])])
                           for size in (2, 1))
         for lines in _ranges([*here.lines, *others.get(place, ())]):
             _add(made[place], *in_order(lines, ranks), ranks=ranks, users=users, domains=domains, place=place,
-                 lists=lists)
+                 lists=lists, senders=names)
     return made
 
 
 def _add(summed: _Summed, lines: Numbers, file: Numbers, *, ranks: Numbers, users: Numbers, domains: Numbers,
-         place: Place, lists: Lists | None) -> None:
+         place: Place, lists: Lists | None, senders: pa.Array) -> None:
     """All of a range of digests: each file with all who hold it."""
     count = int(file[-1]) + 1
     octets, staged = _as_stored(lines, file, count)
     is_record = lines["box"] >= 0
     held = lines[is_record]
-    rubbish = np.zeros(len(held), np.int64) if lists is None else lists.rubbish(held)
+    rubbish = np.zeros(len(held), np.int64)
+    if lists is not None:
+        days = lists.against.days(held["when"], 0)
+        rubbish = lists.rubbish(days, held["kind"])
+        lists.add_records(days, held["kind"], held["octets"], held["seen"])
     uses = _uses(held, file[is_record], ranks[held["box"]], rubbish)
     shares = _shares(uses, octets, staged, users, domains)
     for name in _SUMS:
@@ -268,9 +270,8 @@ def _add(summed: _Summed, lines: Numbers, file: Numbers, *, ranks: Numbers, user
     summed.files += int(placed.sum())
     summed.octets += int(octets[placed].sum())
     if lists is not None:
-        lists.add_records(held)
-        lists.add_files(place, _contents(lines, file, uses, shares["holders"], octets, (octets >= 0) & (
-            is_held | ~staged)))
+        _add_contents(lists, place, _contents(lines, file, uses, shares["holders"], octets, (octets >= 0) & (
+            is_held | ~staged)), senders)
 
 
 def _as_stored(lines: Numbers, file: Numbers, count: int) -> tuple[Numbers, Numbers]:
@@ -290,7 +291,7 @@ def _uses(lines: Numbers, file: Numbers, rank: Numbers, rubbish: Numbers) -> dic
     return {
         "at": at, "file": file[at], "box": rank[at], "messages": np.diff(at, append=len(lines)),
         "logical": np.add.reduceat(lines["octets"], at), "newest": np.maximum.reduceat(lines["newest"], at),
-        "newest_read": np.maximum.reduceat(np.where(lines["seen"], lines["newest"], _NEVER), at),
+        "newest_read": np.maximum.reduceat(np.where(lines["seen"], lines["newest"], NEVER), at),
         "guess": np.where(sure == _MOST, np.minimum.reduceat(lines["guess"], at), sure),
         "rubbish": np.add.reduceat(rubbish, at)}
 
@@ -330,11 +331,22 @@ def _contents(lines: Numbers, file: Numbers, uses: Mapping[str, Numbers], holder
     for name, sums in made.items():
         np.add.at(sums, uses["file"], uses[name])
     made |= {"size": octets, "holders": np.zeros(len(octets), np.int64), "sender": np.full(len(octets), -1),
-             "unused": np.full(len(octets), _NEVER)}
+             "unused": np.full(len(octets), NEVER)}
     made["holders"][uses["file"]] = holders
     known = lines["box"] == KNOWN
     made["sender"][file[known]], made["unused"][file[known]] = lines["octets"][known], lines["when"][known]
     return {"digest": lines["digest"][starts(file)][wanted], **{name: column[wanted] for name, column in made.items()}}
+
+
+def _add_contents(lists: Lists, place: Place, files: Mapping[str, Numbers], senders: pa.Array) -> None:
+    """These files to the lists."""
+    size, holders, unused = files["size"], files["holders"], files["unused"]
+    lists.add_files(Files(
+        size, holders, files["messages"], files["logical"], files["rubbish"],
+        senders.take(pa.array(files["sender"] % len(senders))),
+        lambda at: (files["digest"][at].tobytes().hex(), *place)))
+    waits = (holders == 0) & (unused != NEVER)
+    lists.add_waiting(lists.against.days(unused[waits] // 1_000_000, 0), size[waits])
 
 
 # Tables

@@ -16,21 +16,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as parquet
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.exits import Failure
-from tools.spark.report.lists import NO_LISTS, kinds_of
+from tools.spark.report.lists import NO_LISTS, by, kinds_of
 from tools.spark.report.reportjob import Read, gone
 
 Row = dict[str, Any]
 
 VERSION = 1
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
-LISTS = ("ages", "kinds", "sizes", "messages", "senders", "purge")      # of all records and message files: see `lists`
+LISTS = ("classes", "ages", "kinds", "sizes", "messages", "senders", "purge")       # see `lists`
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 _IDS = ("store", "partition", "domain", "user", "name")
 # What is summed up of the rows of mailboxes: unique and freed are others on each level.
@@ -46,11 +46,12 @@ _SUMS = {
 @frozen
 class Live:
     """What a store that is open knows beside its files: the row of each root, as it is charged, and on how many octets
-    and messages a fresh count came where the files differ."""
+    and messages a fresh count came where the files differ; and the class of service of users who have one."""
 
     uses: Mapping[str, QuotaUse]
     drift: Mapping[str, tuple[int, int]]
     now: int
+    classes: Mapping[str, str] = field(factory=dict)
 
 
 @frozen
@@ -72,6 +73,9 @@ def report(held: pa.Table, read: Read, terms: Terms, live: Live | None = None) -
     made["roots"] = roots(mailboxes, read.quotas, terms.settings, live)
     _limit(made, {(row["store"], row["root"]): row for row in made["roots"]})
     _sort(made)
+    for user in made["users"]:
+        user["class"] = None if live is None else live.classes.get(user["user"], "-")
+    made["classes"] = None if live is None else by(made["users"], "class", lambda user: bool(user["over"]))
     made["totals"] = _totals(made, terms)
     lists = {**NO_LISTS, **(read.lists or {})}
     made["totals"]["rubbish"] = lists.pop("rubbish")
@@ -380,7 +384,7 @@ def save(made: Mapping[str, Any], folder: Path) -> None:
 
 _TEXTS = frozenset({"created", "store", "partition", "domain", "user", "mailbox", "quota_root", "root", "kind",
                     "newest", "newest_read", "last_login", "last_read", "refused_since",
-                    "full_on", "age", "size_class", "digest", "sender"})
+                    "full_on", "class", "age", "size_class", "digest", "sender"})
 _TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 

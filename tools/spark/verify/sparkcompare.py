@@ -7,6 +7,7 @@ that cannot be read (the check names it) `store.idx` has the records: with these
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -21,14 +22,20 @@ from store.errors import StoreError
 from store.partition.serials import META_KEY
 from store.rebuild.desired import is_as_written
 from store.rebuild.salvage import readable
-from store.snapshots import taking
 from store.store import Store
 from store.tables.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.tables.state import MailboxState, state_key
 from store.userarea.idxfile import Head
 from tools.spark import summaries
 from tools.spark.facts.factrows import Range, beginnings, expunged_messages, message_rows
-from tools.spark.facts.snapshottables import Folders, opened_list, opened_partition, prepared
+from tools.spark.facts.snapshottables import (
+    Folders,
+    given_up,
+    opened_list,
+    opened_partition,
+    prepared,
+    taken_for,
+)
 from tools.spark.rebuild import planrows, plantasks
 from tools.spark.rebuild.plan import SCHEMAS, Plan
 from tools.spark.rebuild.planrows import Batches, Row, each
@@ -70,16 +77,16 @@ class Span:
 
 def compare(session: Any, store: Store, plan: Plan) -> Compared:
     """See `comparing.compare_all`, which does it where no snapshot can be made. Raises BadPlan, StoreError."""
-    try:
-        made = taking.create(store)
-    except StoreError:
-        return comparing.compare_all(store, plan)
-    try:
-        with prepared(made) as folders:
-            return _compare(session, store, plan, folders)
-    finally:
-        taking.remove(made)
-        taking.keep_what_is_needed(store)
+    with ExitStack() as on_record:
+        try:
+            made = taken_for(store, "check", on_record)
+        except StoreError:
+            return comparing.compare_all(store, plan)
+        try:
+            with prepared(made) as folders:
+                return _compare(session, store, plan, folders)
+        finally:
+            given_up(store, made)
 
 
 def _compare(session: Any, store: Store, plan: Plan, folders: Folders) -> Compared:

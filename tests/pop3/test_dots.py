@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.net.dots import DotReader, DotWriter
+from lmtp.receiving import DotReader
+from pop3.dots import DotWriter
 
 PIECES = [b"\r", b"\n", b".", b"\r\n", b"\r\n.", b"\r\n.\r\n", b"a", b"\0", b"\xff"]
 octets = st.lists(st.sampled_from(PIECES), max_size=24).map(b"".join)

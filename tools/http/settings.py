@@ -1,0 +1,31 @@
+"""What an administrator can choose about HTTP: metrics, health, the API, the console."""
+
+from pathlib import Path
+
+from attrs import frozen
+from attrs.validators import ge
+
+from store.accounts.networks import Networks
+from store.net.admission import AdmissionSettings
+from store.values import setting
+
+
+@frozen
+class Settings(AdmissionSettings):
+    """Settings of the HTTP door; times in seconds."""
+
+    networks: tuple[str, ...] = setting(("127.0.0.0/8", "::1"), "addresses and networks that may connect",
+                                        check=Networks.parse)
+    connections: int = setting(1000, "connections at a time, over all processes", validator=ge(1))
+    connections_per_address: int = setting(100, "connections at a time from one address", validator=ge(1))
+    early_connections: int = setting(0, "connections at a time that have not logged in from one address from which "
+                                     "nobody has logged in before; 0: as many as connections_per_address",
+                                     validator=ge(0))
+    client_ca: Path | None = setting(None, "PEM file of authorities: a client may show a certificate of theirs; any "
+                                     "other one ends the connection")
+    request_time: int = setting(20, "time a client has to send a request, its body included", type="duration",
+                                validator=ge(1))
+    idle_time: int = setting(60, "how long a connection may wait for its next request", type="duration",
+                             validator=ge(1))
+    answer_time: int = setting(60, "how long a client may take nothing of an answer", type="duration", validator=ge(1))
+    body_limit: int = setting(1 << 20, "octets of the body of a request", type="size", validator=ge(0))
