@@ -23,8 +23,9 @@ _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 def note(root: Path, kinds: Sequence[str], kind: str, command: str, actor: str, arguments: Iterable[str],
          **result: Any) -> None:
-    """Note the command that an actor runs, if it is of one of these kinds; nothing where there is no store."""
-    if (root / "mboxlist").is_dir():
+    """Note the command that an actor runs, if it is of one of these kinds; nothing where there is no store of ours: who
+    may not write there does not get anything done either."""
+    if os.path.isdir(root / "mboxlist") and root.stat().st_uid == os.geteuid():
         Trail(root, kinds).write(kind, command, **who(actor), arguments=list(arguments), **result)
 
 

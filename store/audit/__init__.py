@@ -9,8 +9,8 @@ Never in it: text of messages, passwords, what was searched for. Control charact
 
 `trail.Trail` writes, from any number of processes; `sessionaudit` is what the servers call: it imports the store, and
 the rest does not, since many commands of `onecopy` begin with it. A line is on disk before the command begins, or
-before a client is answered. What cannot be written (a full disk) goes to the log and keeps nobody from repairing the
-store.
+before a client is answered. What cannot be written (a full disk) goes to the log, or to standard error, and keeps
+nobody from repairing the store.
 
 A snapshot or a backup does not contain the trail: what is restored must not replace what has been noted since.
 """

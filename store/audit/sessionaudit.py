@@ -1,5 +1,6 @@
 """What the servers note in the audit trail: of a client who waits for an answer, in a thread."""
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -7,9 +8,12 @@ from store import offload
 from store.audit.trail import Trail
 from store.store import Store
 
+log = logging.getLogger(__name__)
+
 
 def attach(store: Store, trail: Trail) -> None:
     """Have what the sessions of this process do noted there."""
+    trail.unwritten = partial(log.error, "%s")
     store.owned.put(Trail, trail)
 
 

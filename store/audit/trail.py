@@ -1,12 +1,13 @@
 """Writing the audit trail, from any number of processes: see the room's text."""
 
 import contextlib
-import logging
+import fcntl
 import os
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +32,26 @@ from store.audit.auditline import (
     name_of,
     parsed,
 )
-from store.filelock import in_turn
-
-log = logging.getLogger(__name__)
 
 FILE_OCTETS = 16 << 20      # after which another file is begun; so it is with each month
 
 _Noted = tuple[float, Mapping[str, Any], list[bool]]    # when, what, and whether it was written, when that is known
 
 
+def say(text: str) -> None:
+    """Tell whoever runs a command."""
+    print("onecopy:", text, file=sys.stderr)
+
+
 @define(eq=False)
 class Trail:
-    """That of the store in a folder. `kinds`: what is noted; all else is left out."""
+    """That of the store in a folder. `kinds`: what is noted; all else is left out. `unwritten` is told what could not
+    be written."""
 
     root: Path
     kinds: Collection[str] = USUAL
     _clock: Callable[[], float] = time.time
+    unwritten: Callable[[str], None] = say
     _mutex: threading.Lock = field(factory=threading.Lock, init=False)
     _waiting: deque[_Noted] = field(factory=deque, init=False)
 
@@ -56,7 +61,7 @@ class Trail:
 
     def write(self, kind: str, what: str, **facts: Any) -> bool:
         """Note that somebody does something; it is on disk when this returns, with all that other threads noted at the
-        same time. False when it could not be written: then it is in the log. Raises nothing."""
+        same time. False when it could not be written: `unwritten` has been told. Raises nothing."""
         if not self.wants(kind):
             return True
         done: list[bool] = []
@@ -71,8 +76,8 @@ class Trail:
             append(self.root, [(when, facts) for when, facts, _ in batch])
         except OSError as error:
             for when, facts, _ in batch:
-                log.error("not in the audit trail (%s): %s", error.strerror or error,
-                          made(facts, 0, "", when).decode("ascii"))
+                line = made(facts, 0, "", when).decode("ascii")
+                self.unwritten(f"not in the audit trail ({error.strerror or error}): {line}")
             written = False
         else:
             written = True
@@ -86,8 +91,19 @@ def append(root: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head
     if not folder.is_dir():
         privatefiles.make_folder(folder, exist_ok=True)
         _sync_folder(root)
-    with in_turn(folder / LOCK):
+    with _in_turn(folder):
         return _append(folder, noted)
+
+
+@contextlib.contextmanager
+def _in_turn(folder: Path) -> Iterator[None]:
+    """One process after the other (flock(2)). `store/filelock.py` has the same, and loads more than a command has."""
+    handle = privatefiles.open_handle(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head:
@@ -195,7 +211,7 @@ def remove(root: Path, before: str, who: Mapping[str, Any], clock: Callable[[], 
     folder = root / FOLDER
     if not folder.is_dir():
         return []
-    with in_turn(folder / LOCK):
+    with _in_turn(folder):
         old = removable(root, before)
         last = _last_line(old[-1]) if old else None
         if last is None:

@@ -198,10 +198,11 @@ def test_what_is_not_wanted_is_not_noted_and_nothing_makes_no_folder(tmp_path, c
     assert whats(tmp_path) == ["wanted"]
 
 
-def test_what_cannot_be_written_is_in_the_log(tmp_path, clock, caplog):
+def test_what_cannot_be_written_is_told(tmp_path, clock, capsys):
     (tmp_path / FOLDER).write_text("a file is where the folder belongs")
     assert not Trail(tmp_path, clock=clock).write("delete", "not lost", user="bob")
-    assert "not lost" in caplog.text and "bob" in caplog.text
+    said = capsys.readouterr().err
+    assert "not lost" in said and "bob" in said
 
 
 def test_many_threads_and_trails_write_one_chain(tmp_path):

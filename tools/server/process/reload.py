@@ -75,7 +75,7 @@ class Reloading:
 
     def _take(self, sections: set[str], config: Config) -> None:
         if "log" in sections:
-            logs.set_level(config.settings("log", Log).level)
+            logs.follow(config.settings("log", Log))
         trail = self._store.owned.find(Trail)
         if "audit" in sections and trail is not None:
             trail.kinds = config.settings("audit", store.audit.auditsettings.Settings).kinds
