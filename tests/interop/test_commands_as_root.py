@@ -104,6 +104,10 @@ BESIDE = f"""
 0 connections
 0 status
 0 stats
+0 outbox list
+0 outbox show none
+0 outbox retry none
+0 outbox discard none --yes
 * explain message --recipient bob
 0 explain access bob alice INBOX
 0 explain quota bob

@@ -147,6 +147,9 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
+    Registered("outbox retry", "observing.outbox", audit="repair"),
+    Registered("outbox discard", "observing.outbox", audit="delete"),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),
@@ -172,6 +175,7 @@ GROUPS = {
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
+    "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
     "audit": "who did what: show the audit trail, and find out whether somebody has changed it",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",

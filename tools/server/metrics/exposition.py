@@ -26,11 +26,9 @@ class _Gathered:
     _found: Found
 
     def collect(self) -> Iterator[Any]:
-        """A family for each metric that has a value."""
+        """A family for each metric, also of one that has no value yet."""
         for metric in METRICS:
-            family = _family(metric, self._found)
-            if family.samples:
-                yield family
+            yield _family(metric, self._found)
 
 
 def _family(metric: Metric, found: Found) -> Any:
