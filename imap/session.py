@@ -5,6 +5,7 @@ news that this command may tell. What is selected is in `imap.selection`.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -30,7 +31,11 @@ from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
+from store.metrics.processcounters import SECONDS, Counters
+from store.net import slowwork
+from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
+from store.net.slowwork import LIMIT
 from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
@@ -54,12 +59,14 @@ Receive = Callable[["Session", Message], Awaitable[Step | None]]
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `receive` takes the message of an APPEND, or says what to do instead."""
+    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user; `receive`
+    takes the message of an APPEND, or says what to do instead."""
 
     store: Store
     settings: Settings
     clock: Clock
     verbs: Mapping[type[Any], Verb]
+    watched: Mapping[type[Any], Verb]
     receive: Receive
 
 
@@ -71,7 +78,10 @@ class Session(Selection):
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self._listener = listener
+        self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
+        self._ended = 0.0                       # when the command before was answered
+        self._times = Counters.of(listener.store).of_server("imap")
         self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
         self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
@@ -166,11 +176,11 @@ class Session(Selection):
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
-        self.tag = head.tag
+        began, held_up, self.tag = max(self.stream.heard, self._ended), self.stream.held_up, head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
-            reply = await self._listener.verbs[type(command)](self, command)
+            reply = await self._verbs[type(command)](self, command)
         except Exception as error:
             reply = self._reply_to(head, error)
         if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
@@ -193,12 +203,26 @@ class Session(Selection):
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
         self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
+        self._ended = self.clock.seconds()
+        if head.name != b"IDLE":        # which takes as long as the client likes
+            seconds, timed = max(0.0, self._ended - began), self._times[head.name]
+            timed.counts[bisect_left(SECONDS, seconds)] += 1
+            timed.total += seconds
+            if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
+                slowwork.command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
+                                 self.stream.held_up - held_up)
+        self.stream.operations += 1
         if reply.status == BAD:
             self._count_bad()
         else:
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    def log_in(self, admitted: Admitted) -> None:
+        """See `Client`."""
+        super().log_in(admitted)
+        self._verbs = self._listener.watched if self.acts else self._listener.verbs
 
     def _cannot_read(self, head: Head, bad: BadCommand) -> None:
         """What a command does although its arguments are none."""

@@ -1,6 +1,7 @@
 """The conversation with one relay (RFC 2033): what each command does, and what is said."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -34,6 +35,7 @@ from lmtp.wire import (
 )
 from mboxlist.engine.transact import Commits, Unflushed
 from store.errors import StoreError, disk_problem
+from store.metrics.processcounters import SECONDS, Counters
 from store.net.authentication import Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
@@ -52,6 +54,8 @@ class Session(Relay):
         self._delivery = self._none = Delivery(listener.store, listener.settings)      # between two messages
         self._deliveries = 0
         self._commands = 0                      # since the last message
+        self._times = Counters.of(listener.store).of_server("lmtp")
+        self._ended = self._began = 0.0         # when the command before was answered; when all of this one had come
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
             Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Bdat: self._bdat, Rset: self._rset,
             Noop: self._noop, Vrfy: self._vrfy, Help: self._help, Starttls: self._starttls, Auth: self._auth,
@@ -111,6 +115,7 @@ class Session(Relay):
         """Carry out one command and answer it."""
         name, argument = verb(line)
         entry = COMMANDS.get(name)
+        self._began = max(self._stream.heard, self._ended)
         if entry is None:
             self._refuse(OTHERS.get(name, replies.UNKNOWN_COMMAND))
             return
@@ -155,6 +160,10 @@ class Session(Relay):
                     raise ConnectionLost from error
                 raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
+        self._ended = self._listener.clock()
+        seconds, timed = max(0.0, self._ended - self._began), self._times[name]
+        timed.counts[bisect_left(SECONDS, seconds)] += 1
+        timed.total += seconds
 
     # What each command does
 
@@ -205,6 +214,7 @@ class Session(Relay):
         incoming = await self._begin()
         self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
+        self._began = max(self._stream.heard, self._ended)
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
@@ -218,6 +228,7 @@ class Session(Relay):
                 refused=failure("a message could not be begun", error))
         self._state = State.CHUNKS
         await incoming.chunk(self._stream, command.size)
+        self._began = max(self._stream.heard, self._ended)
         if command.last:
             await self._finish()
         elif incoming.refused is not None:

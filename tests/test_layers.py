@@ -27,6 +27,7 @@ ROOMS = """
 mboxlist/privatefiles
 mboxlist/engine
 mboxlist
+store/metrics
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/filelock store/problems
 store/operations
@@ -42,7 +43,7 @@ store/accounts/ldap
 store/store
 store/readable
 store/offload
-store/hosting
+store/hosting store/audit
 store/userarea
 store/delivery
 store/quota
@@ -66,7 +67,7 @@ store/finishing
 store/net
 store/net/proxies
 tools/exits tools/serversettings tools/outbox/outboxsettings
-tools/storeowner
+tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
 tools/cli

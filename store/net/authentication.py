@@ -32,6 +32,7 @@ from store.accounts.sasl.scram import PLUS
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.slowdown import NOWHERE, Place, SlowDown, Turn
 from store.accounts.tokens import Tokens
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError
 from store.net.callers import IN_THE_CLEAR, Admitted, Caller, Elsewhere, Line
 from store.net.limits import is_this_host
@@ -223,6 +224,10 @@ class Authenticator:
             log.info("%s: %s acts as %s, from %s", stream.id, own.user, wanted, caller.peer)
         admitted = Admitted(account, own, caller, mechanism)
         self.require(admitted)
+        if wanted != own.user:
+            kind = "proxy" if self.is_for_proxy(admitted) else "act"
+            await note(self.store, kind, "login", actor=own.user, user=wanted, address=caller.peer,
+                       service=caller.service, session=stream.id, mechanism=mechanism)
         return admitted
 
     def require(self, admitted: Admitted) -> None:
@@ -243,6 +248,10 @@ class Authenticator:
         rules deny."""
         own = admitted.own.user
         return admitted.account.user != own and own not in self.settings.administrators
+
+    def is_administrator_acting(self, admitted: Admitted) -> bool:
+        """Whether that is an administrator who acts as the user."""
+        return admitted.account.user != admitted.own.user and not self.is_for_proxy(admitted)
 
     def _require_acting(self, own: str, wanted: str, stream: Stream) -> None:
         proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies

@@ -42,6 +42,9 @@ class StreamFactory(Factory):
     def gone(self, stream: Stream) -> None:
         """A connection has ended."""
         self.streams.discard(stream)
+        counted = self.admission.counted
+        counted["octets received"] += stream.received
+        counted["octets sent"] += stream.sent
 
     def drain(self) -> None:
         """Let nobody new in. Sessions in which somebody has logged in go on; all others hear of it as at a stop."""

@@ -40,6 +40,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "tls": ("tools.serversettings:Tls",),
     "workers": ("tools.serversettings:Workers",),
     "log": ("tools.serversettings:Log",),
+    "audit": ("store.audit.auditsettings:Settings",),
 }
 
 # Sections of which there may be several, each by a name of its own: [outbox.NAME]. They stand in the file and in the

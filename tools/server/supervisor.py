@@ -335,7 +335,7 @@ class Supervisor:
         except Failure as error:
             log.error("the configuration is not taken over: %s", error)
         else:
-            logs.set_level(self.config.settings("log", Log).level)
+            logs.follow(self.config.settings("log", Log))
 
     def _drain(self) -> None:
         """Have those that serve let nobody new in; when the last of them has ended, the server stops."""

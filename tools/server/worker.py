@@ -24,8 +24,12 @@ from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
 from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
+from store.audit import sessionaudit
+from store.audit.auditsettings import Settings as AuditSettings
+from store.audit.trail import Trail
 from store.errors import StoreError
 from store.housekeeping.tasks import Task
+from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
@@ -112,7 +116,10 @@ def _end_broken(root: Path) -> None:
 
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
+    Counters.of(opened).turns = reactor.turns
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
+    noted = worker_config.config.settings("audit", AuditSettings)
+    sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
     opened.directory.share(Remembered.at(worker_config.logins))
     former = Authenticator.of(opened).slow.former

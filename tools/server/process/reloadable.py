@@ -14,7 +14,8 @@ _FIXED = frozenset({
     "address", "port", "tls_port", "socket", "guaranteed_port", "guaranteed_socket", "verify_port", "verify_socket",
     "socket_mode", "ipv6_prefix", "client_ca"})
 RELOADED = frozenset({
-    "log.level", "tls.certificate", "tls.key", "tls.certificates", "tls.ciphers",
+    "audit.kinds", "log.format", "log.level", "log.levels", "log.slow",
+    "tls.certificate", "tls.key", "tls.certificates", "tls.ciphers",
     *(f"store.{key}" for key in (
         "message_limit", "default_quota", "default_message_quota", "quota_enforce", "quota_grace", "quota_warn",
         "quota_notice", "quota_notice_interval", "special_mailboxes", "mailbox_limit", "purge_delay", "disk_reserve",
