@@ -150,7 +150,6 @@ COMMANDS = (
     Registered("token create", "observing.token", audit="configuration"),
     Registered("token list", "observing.token"),
     Registered("token revoke", "observing.token", audit="configuration"),
-    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show", "retry", "discard")),
     *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
     Registered("outbox retry", "observing.outbox", audit="repair"),
     Registered("outbox discard", "observing.outbox", audit="delete"),
