@@ -1,7 +1,8 @@
 """The client of a session: who it has proved to be, how it may do so, and what it has enabled."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
 
 from imap.capabilities import capabilities
 from imap.commandreader import CommandReader
@@ -13,13 +14,17 @@ from imap.wire.commands import State
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import firstuse
-from store.net.authentication import Admitted, Authenticator, Caller
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted, Caller
 from store.net.linestates import Clock
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
+from store.progress import Progress
 from store.store import Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _UTF8 = (b"IMAP4REV2", b"UTF8=ACCEPT")
 
@@ -45,6 +50,10 @@ class Client:
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.reading = CommandReader(stream, settings, clock)
 
+    async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
+        """See `Session`."""
+        raise NotImplementedError
+
     def leave(self) -> None:
         """See `Session`."""
         raise NotImplementedError
@@ -63,6 +72,11 @@ class Client:
         self.enabled = frozenset(names)
         self.rev2 = b"IMAP4REV2" in self.enabled
         self.utf8 = not self.enabled.isdisjoint(_UTF8)
+
+    @property
+    def acts(self) -> bool:
+        """Whether an administrator acts as the user."""
+        return self.login is not None and self.authenticator.is_administrator_acting(self.login.admitted)
 
     @property
     def authenticator(self) -> Authenticator:

@@ -48,21 +48,22 @@ def flag_lists(rows: Rows, recent: Mask, keywords: Sequence[str]) -> list[bytes]
     return [table[code] for code in codes.tolist()]
 
 
-def dates(rows: Rows) -> tuple[list[bytes], list[int], list[int], list[int], list[bytes]]:
+def dates(rows: Rows) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Columns for `DATE_FORM`: the internal date of each message in its own zone (RFC 3501 §9 date-time)."""
     zones = rows["zone"]
     local = rows["received"] + zones.astype(np.int64) * 60
     days, seconds = np.divmod(local, _DAY)
-    hours, rest = np.divmod(seconds, 3600)
-    minutes, seconds = np.divmod(rest, 60)
-    return ([_day(day) for day in days.tolist()], hours.tolist(), minutes.tolist(), seconds.tolist(),
+    minutes, seconds = np.divmod(seconds, 60)
+    return ([_day(day) for day in days.tolist()], _MINUTES[minutes].tolist(), _SECONDS[seconds].tolist(),
             [_zone(zone) for zone in zones.tolist()])
 
 
 FLAGS_FORM = b"* %d FETCH (FLAGS %b)\r\n"
 UID_FORM = b"* %d FETCH (UID %d FLAGS %b)\r\n"
 MODSEQ_FORM = b"* %d FETCH (UID %d FLAGS %b MODSEQ (%d))\r\n"
-DATE_FORM = b'"%b %02d:%02d:%02d %b"'
+DATE_FORM = b'"%b %b:%b %b"'
+_MINUTES = np.array([b"%02d:%02d" % divmod(minute, 60) for minute in range(1440)])       # of a day
+_SECONDS = np.array([b"%02d" % second for second in range(60)])
 
 
 def flags_changed(positions: Positions, rows: Rows, recent: Mask, keywords: Sequence[str], *, by_uid: bool,

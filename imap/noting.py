@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from mboxlist.entry import MailboxEntry
-from store.deliverylog import DeliveryLog, short
+from store.deliverylog import OVER_QUOTA, DeliveryLog, short
 from store.errors import Problem, StoreError
 
 NOTED = frozenset({Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.TOO_BIG, Problem.DISK_FULL, Problem.LIMIT})
@@ -22,6 +22,7 @@ def _facts(delivery_log: DeliveryLog, verb: str, peer: str, user: str, entry: Ma
            message_id: bytes
            ) -> dict[str, Any]:
     delivery_log.counted["refused by IMAP"] += 1
+    delivery_log.counted[OVER_QUOTA] += error.problem in (Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED)
     why = f"{error.public}: {error.detail}" if error.detail else error.public
     return {"id": "", "peer": peer, "from": short(user), "message_id": short(message_id.decode("utf-8", "replace")),
             "to": [{"recipient": entry.name.owner or "public", "mailbox": str(entry.name), "reply": f"NO {verb}",

@@ -2,7 +2,7 @@
 changes (RFC 3501 §3.3, §5.2)."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 from unicodedata import is_normalized, normalize
@@ -27,7 +27,6 @@ from store.net.linestates import Clock
 from store.net.stream import Stream
 from store.partition.views import MANY
 from store.problems import tell_refusal
-from store.progress import Progress
 from store.readable import Place, Readable
 from store.store import Store
 from store.tables.state import Mailbox
@@ -60,10 +59,6 @@ class Selection(Client):
         """The result of work on arrays that goes through so many messages: in a thread, unless they are few. One call
         into C may take as long as many of Python's."""
         return work() if messages <= QUICK else await offload.run(self.store, "views", work, user=self.user)
-
-    async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
-        """See `Session`."""
-        raise NotImplementedError
 
     def refusal(self, error: StoreError, *, as_target: bool = False) -> Reply:
         """The reply to a command that the store refused; `as_target`: the mailbox was to receive messages."""

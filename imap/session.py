@@ -5,6 +5,7 @@ news that this command may tell. What is selected is in `imap.selection`.
 """
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ from store import offload
 from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
+from store.metrics.processcounters import SECONDS, Counters
+from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
@@ -54,12 +57,14 @@ Receive = Callable[["Session", Message], Awaitable[Step | None]]
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `receive` takes the message of an APPEND, or says what to do instead."""
+    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user; `receive`
+    takes the message of an APPEND, or says what to do instead."""
 
     store: Store
     settings: Settings
     clock: Clock
     verbs: Mapping[type[Any], Verb]
+    watched: Mapping[type[Any], Verb]
     receive: Receive
 
 
@@ -71,7 +76,10 @@ class Session(Selection):
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self._listener = listener
+        self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
+        self._ended = 0.0                       # when the command before was answered
+        self._times = Counters.of(listener.store).of_server("imap")
         self._bad_commands = 0
         self._before = 0                        # `Commits.total` when the command began
         self._done: Reply | None = None         # what is answered whatever fails from here on: see `done`
@@ -162,18 +170,15 @@ class Session(Selection):
             else:
                 command = head.value(self.reading.framer.limits, utf8=self.utf8)
         except BadCommand as bad:
-            if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
-                self.close()
-            elif head.name in (b"LOGIN", b"AUTHENTICATE"):
-                self.authenticator.not_looked_at(self.caller, bad.problem.public)
+            self._cannot_read(head, bad)
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
-        self.tag = head.tag
+        began, self.tag = max(self.stream.heard, self._ended), head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
-            reply = await self._listener.verbs[type(command)](self, command)
+            reply = await self._verbs[type(command)](self, command)
         except Exception as error:
             reply = self._reply_to(head, error)
         if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
@@ -196,12 +201,30 @@ class Session(Selection):
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode(), reply.status.decode())
         self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
+        self._ended = self.clock.seconds()
+        if head.name != b"IDLE":        # which takes as long as the client likes
+            seconds, timed = max(0.0, self._ended - began), self._times[head.name]
+            timed.counts[bisect_left(SECONDS, seconds)] += 1
+            timed.total += seconds
+        self.stream.operations += 1
         if reply.status == BAD:
             self._count_bad()
         else:
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    def log_in(self, admitted: Admitted) -> None:
+        """See `Client`."""
+        super().log_in(admitted)
+        self._verbs = self._listener.watched if self.acts else self._listener.verbs
+
+    def _cannot_read(self, head: Head, bad: BadCommand) -> None:
+        """What a command does although its arguments are none."""
+        if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+            self.close()
+        elif head.name in (b"LOGIN", b"AUTHENTICATE"):
+            self.authenticator.not_looked_at(self.caller, bad.problem.public)
 
     async def _referred(self, command: Any, reply: Reply) -> Reply:
         """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""

@@ -9,13 +9,14 @@ user of the same name; and what the user may not read now is not shown either.
 import re
 from collections.abc import Callable
 from time import gmtime, strftime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from unicodedata import normalize
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from imap.client import Client
 from imap.states import Farewell
 from imap.view import View
 from mboxlist import acl
@@ -34,9 +35,6 @@ from store.snapshots.taking import Snapshot
 from store.store import Store
 from store.tables.state import Mailbox
 from store.values import Flag
-
-if TYPE_CHECKING:
-    from imap.selection import Selection
 
 ROOT = "#snapshots"
 PREFIX = ROOT + SEPARATOR
@@ -131,7 +129,7 @@ def shown(snapshot: Snapshot) -> str:
 class SnapshotAccess:
     """What a session knows of snapshots."""
 
-    def __init__(self, session: "Selection") -> None:
+    def __init__(self, session: Client) -> None:
         self._session = session
         self.snapshot: SnapshotReader | None = None           # the one that the selected mailbox is of
         self._shared: MailboxId | None = None   # that mailbox as it is now, if it is not the user's own

@@ -1,7 +1,7 @@
 """The LMTP server (RFC 2033): takes messages from a relay and hands them to the store, one reply a recipient.
 
-`wire` parses, `session` converses, `delivery` is one mail transaction, `protocol` is the rim; `states` has the table of
-commands, `refusals` the replies to problems of the store.
+`wire` parses, `session` converses, `relay` knows with whom, `delivery` is one mail transaction, `protocol` is the rim;
+`states` has the table of commands, `refusals` the replies to problems of the store.
 
 One message. `session` reads a line, finds it in the table, parses it. At RCPT `Delivery.recipient` asks `recipients`
 for the mailbox and its quota. At DATA, or the first BDAT, `Delivery.begin` makes a `Staged` (`Store.stage`).

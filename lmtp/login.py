@@ -6,9 +6,10 @@ from lmtp import replies
 from lmtp.replies import Reply
 from lmtp.wire import Auth
 from store.accounts import refusallines
-from store.accounts.mechanisms import Malformed
+from store.accounts.mechanisms import GivenUp, Malformed, NotOffered
 from store.errors import Problem, StoreError
-from store.net.authentication import Admitted, Authenticator, Caller, GivenUp, NotOffered
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted, Caller
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store

@@ -10,9 +10,11 @@ from lmtp.replies import Reply
 from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxId
 from store.delivery.commit import Delivered, Duplicate, Outcome
-from store.deliverylog import DeliveryLog, short
+from store.deliverylog import OVER_QUOTA, DeliveryLog, short
 from store.errors import StoreError
 from store.partition.staged import Staged
+
+MAILBOX_FULL = ".2.2"       # RFC 3463 §3.3: X.2.2
 
 
 @frozen
@@ -66,6 +68,8 @@ def _refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[
 
 def _refusal(delivery_log: DeliveryLog, address: str, reply: Reply, reason: str) -> dict[str, Any]:
     delivery_log.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
+    if reply.enhanced.endswith(MAILBOX_FULL):
+        delivery_log.counted[OVER_QUOTA] += 1
     return {"recipient": short(address), "reply": str(reply), "why": short(reason)}
 
 
@@ -80,6 +84,8 @@ def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, d
             to.append(_refusal(delivery_log, address, reply, why(outcome)))
         elif isinstance(outcome, Delivered):
             delivery_log.counted["delivered"] += 1
+            if outcome.entry.name.owner:
+                delivery_log.received.add(outcome.entry.name.owner, 1, size)
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "uid": outcome.uid})
         else:

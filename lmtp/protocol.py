@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable
 
 from lmtp.access import Access, Trust
+from lmtp.relay import Listener
 from lmtp.replies import limit_reached
-from lmtp.session import Listener, Session
+from lmtp.session import Session
 from lmtp.settings import Settings
 from lmtp.verification import Verification
 from store.net.admission import AdmissionControl
 from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
 
 

@@ -1,23 +1,21 @@
 """The conversation with one relay (RFC 2033): what each command does, and what is said."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from attrs import frozen
-
 from lmtp import noting, replies
-from lmtp.access import Access, Trust
+from lmtp.access import Trust
 from lmtp.delivery import Delivery
-from lmtp.login import log_in, mechanisms, not_looked_at
+from lmtp.login import not_looked_at
 from lmtp.receiving import Incoming, failure
 from lmtp.refusals import refusal
+from lmtp.relay import RELAYS, Listener, Relay
 from lmtp.replies import Farewell, Reply, SyntaxProblem
-from lmtp.settings import Settings
 from lmtp.states import COMMANDS, OTHERS, State
 from lmtp.trace import protocol, trace
 from lmtp.wire import (
-    XCLIENT_NAMES,
     Auth,
     Bdat,
     Command,
@@ -36,55 +34,28 @@ from lmtp.wire import (
     verb,
 )
 from mboxlist.engine.transact import Commits, Unflushed
-from store.accounts import refusallines
 from store.errors import StoreError, disk_problem
+from store.metrics.processcounters import SECONDS, Counters
 from store.net.authentication import Authenticator
-from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
-from store.net.openlogins import OpenLogin
 from store.net.stream import INPUT, Stream
 from store.problems import tell_refusal
-from store.store import Store
 
-_RELAYS = Trust.RELAY, Trust.TRUSTED
 _BETWEEN = State.READY, State.STRANGER
-UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
 
 log = logging.getLogger(__name__)
 
 
-@frozen(eq=False)
-class Listener:
-    """What all sessions of a server share. `clock` measures spans of time, `now` is Unix time; `guaranteed`: mail that
-    comes here ignores quota."""
-
-    store: Store
-    settings: Settings
-    access: Access
-    clock: Callable[[], float]
-    now: Callable[[], float]
-    guaranteed: bool = False
-
-
-class Session:
+class Session(Relay):
     """One connection, from the greeting to the end."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
-        self._stream = stream
-        self._listener = listener
-        self._settings = listener.settings
-        self._state = State.STRANGER
-        self._client = ""               # what LHLO said
-        self._peer = stream.peer        # this and the next two may be what a proxy said
-        self._name = self._helo = ""
-        self._login_by = listener.clock() + listener.settings.login_time
-        self._user = ""                 # as whom the relay has logged in,
-        self._login: OpenLogin | None = None    # if it has said so itself
-        self._found_trust: Trust | None = None
+        super().__init__(stream, listener)
         self._delivery = self._none = Delivery(listener.store, listener.settings)      # between two messages
         self._deliveries = 0
-        self._errors = self._commands = 0       # since the last message
-        self._open = True
+        self._commands = 0                      # since the last message
+        self._times = Counters.of(listener.store).of_server("lmtp")
+        self._ended = self._began = 0.0         # when the command before was answered; when all of this one had come
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
             Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Bdat: self._bdat, Rset: self._rset,
             Noop: self._noop, Vrfy: self._vrfy, Help: self._help, Starttls: self._starttls, Auth: self._auth,
@@ -99,7 +70,7 @@ class Session:
             while self._open:
                 line = self._stream.line_at_once(self._settings.command_limit)
                 if line is None:
-                    seconds = self._settings.command_time if self._found_trust in _RELAYS else self._time
+                    seconds = self._settings.command_time if self._found_trust in RELAYS else self._time
                     deadline = self._listener.clock() + seconds
                     if self._stream.await_input(deadline, idle=self._state in _BETWEEN):
                         await INPUT             # here, where few functions must be entered again
@@ -129,34 +100,6 @@ class Session:
         """See `Stream.describe`."""
         return {"state": self._state.name.lower(), "user": self._user, "client": self._client}
 
-    async def _greet(self) -> None:
-        """The greeting, or a refusal. Raises ConnectionLost, TimedOut."""
-        if self._stream.secure and self._trust is Trust.STRANGER:     # its certificate comes with the handshake
-            await self._stream.established(self._settings.command_time)
-            self._found_trust = None
-        lost = self._stream.secure and self._trust is Trust.STRANGER and not self._listener.access.auth_users
-        if lost or self._trust is Trust.REFUSED:
-            refusallines.refused(refusallines.ADDRESS, self._peer, "", "lmtp", "not in lmtp.networks")
-            noting.refused(self._listener.store.delivery_log, noting.Envelope("", self._peer, None), (),
-                           replies.REFUSED,
-                           "the client may not deliver here: lmtp.networks")
-            self._say(replies.REFUSED)
-            self._open = False
-        else:
-            self._say(replies.greeting(self._settings.hostname))
-
-    @property
-    def _trust(self) -> Trust:
-        if self._found_trust is None:
-            certificate = self._stream.certificate_names if self._peer == self._stream.peer else ()     # else a proxy's
-            trust = self._listener.access.trust(self._peer, certificate, self._user)
-            if self._stream.handshaking:        # it may yet show a certificate
-                return trust
-            self._found_trust = trust
-            if trust in _RELAYS:
-                self._stream.no_longer_early()
-        return self._found_trust
-
     async def _rest_of_line(self, deadline: float) -> bytes | None:
         """A line of which some has come, or that others are let in before; None when it was too long, and has been
         refused."""
@@ -172,6 +115,7 @@ class Session:
         """Carry out one command and answer it."""
         name, argument = verb(line)
         entry = COMMANDS.get(name)
+        self._began = max(self._stream.heard, self._ended)
         if entry is None:
             self._refuse(OTHERS.get(name, replies.UNKNOWN_COMMAND))
             return
@@ -216,13 +160,10 @@ class Session:
                     raise ConnectionLost from error
                 raise Farewell(replies.BROKEN) from None    # what is left of it must not be taken for commands
             self._say(replies.LOCAL_ERROR)
-
-    @property
-    def _time(self) -> float:
-        """How long the next line may take."""
-        if self._trust is not Trust.STRANGER or self._may_proxy:
-            return self._settings.command_time
-        return min(self._settings.command_time, max(0.0, self._login_by - self._listener.clock()))
+        self._ended = self._listener.clock()
+        seconds, timed = max(0.0, self._ended - self._began), self._times[name]
+        timed.counts[bisect_left(SECONDS, seconds)] += 1
+        timed.total += seconds
 
     # What each command does
 
@@ -232,36 +173,12 @@ class Session:
         self._say(replies.hello(self._settings.hostname, self._listener.store.settings.message_limit,
                                 self._extensions()))
 
-    def _extensions(self) -> Iterator[str]:
-        """What is offered to this client and not to all."""
-        if self._trust is Trust.TRUSTED:
-            yield from ("IGNOREQUOTA", "XQUOTA")
-        if self._may_proxy:
-            yield " ".join(("XCLIENT", *XCLIENT_NAMES))
-        if self._may_log_in:
-            yield " ".join(("AUTH", *mechanisms(self._stream, self._listener.store)))
-        if self._stream.can_start_tls:
-            yield "STARTTLS"
-
-    def _require_login(self) -> None:
-        """Raises Farewell when the login of the relay holds no more."""
-        assert self._login is not None
-        try:
-            self._login.require()
-        except StoreError as ended:
-            raise Farewell(replies.login_ended(ended.public)) from None
-
-    def _log_out(self) -> None:
-        login, self._login, self._user = self._login, None, ""
-        if login is not None:
-            login.leave()
-
     async def _mail(self, command: Mail) -> None:
         if self._login is not None:
             self._require_login()
         if self._stream.stopping:
             raise Stopping
-        if self._found_trust not in _RELAYS and self._trust is Trust.STRANGER:
+        if self._found_trust not in RELAYS and self._trust is Trust.STRANGER:
             self._refuse(replies.PROVE_YOURSELF)
             return
         if command.size > self._listener.store.settings.message_limit:
@@ -297,6 +214,7 @@ class Session:
         incoming = await self._begin()
         self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
+        self._began = max(self._stream.heard, self._ended)
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
@@ -310,6 +228,7 @@ class Session:
                 refused=failure("a message could not be begun", error))
         self._state = State.CHUNKS
         await incoming.chunk(self._stream, command.size)
+        self._began = max(self._stream.heard, self._ended)
         if command.last:
             await self._finish()
         elif incoming.refused is not None:
@@ -368,62 +287,6 @@ class Session:
     async def _help(self, command: Help) -> None:
         self._say(replies.HELP)
 
-    async def _starttls(self, command: Starttls) -> None:
-        if not self._stream.can_start_tls:
-            self._refuse(replies.TLS_ALREADY if self._stream.secure else replies.NOT_OFFERED)
-            return
-        self._say(replies.TLS_READY)
-        self._stream.start_tls()
-        self._client = ""                   # RFC 3207 §4.2: nothing said before counts
-        self._log_out()
-        self._found_trust = None
-        self._reset()
-
-    @property
-    def _may_log_in(self) -> bool:
-        here = self._stream.secure or is_this_host(self._stream.peer)
-        return bool(self._listener.access.auth_users) and here and not self._user
-
-    async def _auth(self, command: Auth) -> None:
-        users = self._listener.access.auth_users
-        wrong = (replies.NOT_OFFERED if not users else replies.AUTH_ALREADY if self._user else
-                 None if self._may_log_in else replies.ENCRYPT_FIRST)
-        if wrong is not None:
-            not_looked_at(self._stream, self._listener.store, wrong.lines[0])
-            self._refuse(wrong)
-        else:
-            admitted, reply = await log_in(
-                self._stream, self._listener.store, command, users, self._settings.command_time)
-            if admitted is not None:
-                self._user = admitted.account.user
-                self._login = OpenLogin.begin(self._listener.store, admitted, cuts=False)
-            self._found_trust = None
-            log.info("%s: AUTH %s from %s: %s", self._stream.id, self._user, self._peer, reply)
-            if self._user:
-                self._say(reply)
-            else:
-                self._refuse(reply)
-
-    @property
-    def _may_proxy(self) -> bool:
-        return self._listener.access.trust(self._stream.peer) is Trust.TRUSTED
-
-    async def _xclient(self, command: Xclient) -> None:
-        if not self._may_proxy:
-            self._refuse(replies.NOT_TRUSTED)
-            return
-        if command.address is not None:         # another client, of whom nothing has been said
-            self._peer = command.address or UNKNOWN
-            self._name = self._helo = ""
-            self._log_out()
-        self._name = self._name if command.name is None else command.name
-        self._helo = self._helo if command.helo is None else command.helo
-        self._user = self._user if command.login is None else command.login
-        log.info("%s: XCLIENT: this is %s", self._stream.id, self._peer)
-        self._client, self._found_trust = "", None
-        self._reset()
-        await self._greet()
-
     async def _quit(self, command: Quit) -> None:
         self._say(replies.BYE)
         self._open = False
@@ -435,14 +298,3 @@ class Session:
         self._delivery.abort()
         self._delivery = self._none
         self._state = State.READY if self._client else State.STRANGER
-
-    def _say(self, reply: Reply) -> None:
-        self._stream.write(reply.octets)
-
-    def _refuse(self, reply: Reply) -> None:
-        """Answer a command that makes no sense, and count it."""
-        self._say(reply)
-        if reply is not replies.NO_RECIPIENTS:
-            self._errors += 1
-            if self._errors > self._settings.error_limit:
-                raise Farewell(replies.TOO_MANY_ERRORS)

@@ -19,8 +19,8 @@ from lmtp import replies
 from lmtp.access import Trust
 from lmtp.recipients import Recipients
 from lmtp.refusals import refusal
+from lmtp.relay import Listener
 from lmtp.replies import Reply
-from lmtp.session import Listener
 from lmtp.smtppaths import Address, PathProblem, path
 from store.accounts import refusallines
 from store.errors import StoreError

@@ -10,9 +10,10 @@ from pop3.replies import ok, refused
 from pop3.settings import Settings
 from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
-from store.accounts.mechanisms import Malformed
+from store.accounts.mechanisms import GivenUp, Malformed, NotOffered
 from store.errors import Problem, StoreError
-from store.net.authentication import IN_THE_CLEAR, Admitted, Authenticator, Caller, GivenUp, NotOffered
+from store.net.authentication import Authenticator
+from store.net.callers import IN_THE_CLEAR, Admitted, Caller
 from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store

@@ -9,7 +9,7 @@ from pop3.settings import Settings
 from store.net.admission import AdmissionControl
 from store.net.limits import TOO_MANY
 from store.net.linestates import Clock
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
 
 

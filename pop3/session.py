@@ -1,6 +1,7 @@
 """The conversation with one client (RFC 1939): what each command does, and what is said."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,8 +21,11 @@ from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
 from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
-from store.net.authentication import Admitted, Authenticator
+from store.metrics.processcounters import SECONDS, Counters
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
@@ -56,6 +60,8 @@ class Session:
         self._user = ""
         self._held: OpenLogin | None = None
         self._maildrop: Maildrop | None = None
+        self._ended = 0.0                       # when the command before was answered
+        self._times = Counters.of(listener.store).of_server("pop3")
         self._bad_commands = 0
         self._open = True
         self._ending = "server error"           # why the session ended
@@ -147,7 +153,7 @@ class Session:
         await self._carry_out(verb.decode("ascii"), command)
 
     async def _carry_out(self, verb: str, command: wire.Command) -> None:
-        bad, before = self._bad_commands, Commits.total
+        bad, before, began = self._bad_commands, Commits.total, max(self._stream.heard, self._ended)
         if self._held is not None:
             try:
                 self._held.require()
@@ -178,6 +184,11 @@ class Session:
                 self._stream.abort()
                 raise ConnectionLost from error
             self._fail(replies.SERVER_BUG)
+        self._ended = self._listener.clock()
+        seconds, timed = max(0.0, self._ended - began), self._times[verb]
+        timed.counts[bisect_left(SECONDS, seconds)] += 1
+        timed.total += seconds
+        self._stream.operations += 1
 
     def _fail(self, reply: bytes) -> None:
         if self._output.interrupted:
@@ -296,11 +307,20 @@ class Session:
             if removed is None:
                 self._say(replies.NOT_REMOVED)
                 return
+            await self._note_removed(removed)
             if removed < 0:
                 self._say(replies.SOME_REMOVED)
                 return
             self._stream.acts["expunged"] += removed
         self._say(replies.BYE)
+
+    async def _note_removed(self, messages: int) -> None:
+        """An administrator has removed messages of the user as whom it acts; -1: only some of those that were to go."""
+        store, admitted = self._listener.store, self._held.admitted if self._held is not None else None
+        if messages and admitted is not None and Authenticator.of(store).is_administrator_acting(admitted):
+            await note(store, "delete", "QUIT", actor=admitted.authenticated, user=self._user,
+                       address=self._stream.peer, service="pop", session=self._stream.id,
+                       **({"messages": messages} if messages > 0 else {"result": "in part"}))
 
     def _open_message(self, row: Any) -> MessageFile:
         """The file of a message, which stays for a while when others expunge it."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mboxlist import privatefiles
+from store.metrics.spacesaving import Busiest
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ FILES = 8               # of which a process's part of the size consists
 LOGINS = 8              # the part of the size that refused logins have, so that they displace nothing else: 1/8
 MOST_WAITING = 50_000   # notes in memory; what does not fit is counted
 LONGEST = 300           # characters of what clients and relays say
+OVER_QUOTA = "over quota"   # what is counted under that name is counted under another one, too
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -31,10 +33,12 @@ Facts = Callable[[], Mapping[str, Any]]
 
 
 class DeliveryLog:
-    """Notes nothing: for processes that deliver no mail. `counted` is what those who note count when it is written."""
+    """Notes nothing: for processes that deliver no mail. `counted` is what those who note count when it is written, and
+    `received` whose mail it was."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
+        self.received = Busiest()
 
     def note(self, kind: str, facts: Facts) -> None:
         """Something has been decided; `facts` makes what is to be known of it, later and in a thread."""

@@ -23,7 +23,6 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
 from store.events.listrecording import ListRecording
-from store.events.outboxtable import OutboxTable
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
 from store.partition.inuse import listed, write_list
@@ -165,7 +164,7 @@ class _Opening:
 
     def _record(self, store: Store) -> None:
         """Have what happens recorded for those who want to hear of it."""
-        outbox = OutboxTable(store.mailboxes.outbox)
+        outbox = store.outbox
         if self.recover:
             transact(store.mailboxes.env, outbox.set_clock)
         else:
@@ -235,9 +234,8 @@ class _Opening:
                 rebuilt = rebuild_at_start(store, recovery)
         store.recorder.look()
         if recovery is not None and any(not event.exact for event in recovery.events.values()):
-            outbox = OutboxTable(store.mailboxes.outbox)
-            outbox.read_clock()
-            transact(store.mailboxes.env, lambda txn: store.recorder.write_gap(outbox, "databases were rebuilt", txn))
+            transact(store.mailboxes.env, lambda txn: store.recorder.write_gap(
+                store.outbox, "databases were rebuilt", txn))
         if not read_only and agree(store, wholly=rebuilt):
             users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):

@@ -25,6 +25,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
+from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
@@ -115,6 +116,12 @@ class Store:
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
     recorder: Recorder = field(init=False)          # of events for receivers
+
+    outbox: OutboxTable = field(init=False)         # that of the list
+
+    @outbox.default
+    def _outbox_of_list(self) -> OutboxTable:
+        return OutboxTable(self.mailboxes.outbox)
 
     @recorder.default
     def _recorder_of_events(self) -> Recorder:

@@ -27,6 +27,7 @@ ROOMS = """
 mboxlist/privatefiles
 mboxlist/engine
 mboxlist
+store/metrics
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
 store/filelock store/problems
 store/operations
@@ -42,7 +43,7 @@ store/accounts/ldap
 store/store
 store/readable
 store/offload
-store/hosting
+store/hosting store/audit
 store/userarea
 store/delivery
 store/quota
@@ -65,12 +66,12 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings
-tools/storeowner
+tools/exits tools/serversettings tools/outbox/outboxsettings
+tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
 tools/cli
-tools/transfer
+tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/control
 tools/server
@@ -144,6 +145,7 @@ PLACES = {
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "pop3/dots.py", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
     "prometheus_client": ("tools/server/metrics/exposition.py",),
+    "pika": ("tools/outbox/broker.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),

@@ -144,11 +144,29 @@ def _level(value: str) -> None:
         raise ValueError("must be one of " + ", ".join(LEVELS))
 
 
+def levels_of_parts(values: tuple[str, ...]) -> dict[str, str]:
+    """The level of each part, of part=level. Raises ValueError."""
+    found: dict[str, str] = {}
+    for text in values:
+        part, _, level = (word.strip() for word in text.partition("="))
+        if not part or level not in LEVELS:
+            raise ValueError(f"{text} is no part=level, such as imap=debug, with one of {', '.join(LEVELS)}")
+        found[part] = level
+    return found
+
+
+FORMATS = ("text", "json")
+
+
 @frozen
 class Log:
     """Where events are told."""
 
     level: str = setting("info", ", ".join(LEVELS), check=_level)
+    levels: tuple[str, ...] = setting((), "parts that have a level of their own, by the names of modules or of what is "
+                                      "above them, as the log has them: imap=debug, store.delivery=warning",
+                                      check=levels_of_parts)
+    format: str = setting("text", "how a line is written: " + ", ".join(FORMATS), validator=in_(FORMATS))
     file: Path | None = setting(None, "file to write to; default: standard error")
 
 

@@ -5,6 +5,7 @@ from imap.session import QUICK_UNITS, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
+from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, crosspartition
 from store.mailboxes.copymessages import PartlyMoved
@@ -39,9 +40,7 @@ async def copy(session: Session, command: Copy) -> Reply:
                 at_once=units(uids, MOVE_UNITS if command.remove else COPY_UNITS) <= QUICK_UNITS, progress=progress)
         new = await session.patiently(copying, progress)
     except StoreError as error:
-        if isinstance(error, PartlyMoved) and authorization.may(session.store, session.user, target, "r"):
-            session.stream.write(responses.ok(None, "Moved", responses.copyuid(
-                target.uidvalidity, error.uids, error.new)))
+        _tell_moved(session, target, error)
         if error.problem is Problem.NO_MAILBOX:
             if not snapshot:
                 session.store.status(source)        # raises the same, if it is this one that is gone
@@ -62,3 +61,9 @@ async def copy(session: Session, command: Copy) -> Reply:
         return Reply(f"{name} completed")       # HIGHESTMODSEQ comes with what is told
     await session.tell(expunges=True, by_uid=command.by_uid)
     return Reply(f"{name} completed", responses.highestmodseq(view.modseq))       # §4.4
+
+
+def _tell_moved(session: Session, target: MailboxEntry, error: StoreError) -> None:
+    """What has been moved before the rest was refused."""
+    if isinstance(error, PartlyMoved) and authorization.may(session.store, session.user, target, "r"):
+        session.stream.write(responses.ok(None, "Moved", responses.copyuid(target.uidvalidity, error.uids, error.new)))

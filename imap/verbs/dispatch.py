@@ -1,4 +1,5 @@
-"""The table from a command's value to the function that carries it out."""
+"""The table from a command's value to the function that carries it out; and which of these are noted in the audit
+trail."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +8,7 @@ from imap.session import Verb
 from imap.verbs import (
     accesscontrol,
     append,
+    audited,
     connection,
     copying,
     fetch,
@@ -33,7 +35,7 @@ from imap.wire.search import Search
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from imap.wire.sorting import Sort, Thread
 
-VERBS: Mapping[type[Any], Verb] = {
+_VERBS: Mapping[type[Any], Verb] = {
     Capability: connection.capability,
     Noop: connection.noop,
     Logout: connection.logout,
@@ -74,3 +76,6 @@ VERBS: Mapping[type[Any], Verb] = {
     Copy: copying.copy,
     Append: append.append,
 }
+
+VERBS = audited.audited(_VERBS)
+WATCHED = audited.watched(VERBS)       # of an administrator who acts as a user

@@ -214,8 +214,9 @@ class _Fetching:
         return forms, columns
 
     def _structures(self, structures: list[bytes]) -> list[bytes]:
-        return structures if self.session.utf8 else [
-            without_global(one) if GLOBAL in one else one for one in structures]
+        if self.session.utf8 or GLOBAL not in b"".join(structures):
+            return structures
+        return [without_global(one) if GLOBAL in one else one for one in structures]
 
     def _lines(self, positions: Positions, rows: Rows) -> bytes | None:
         """The responses of a batch, if index and cache know all that is asked for, and nothing is lost."""

@@ -10,10 +10,10 @@ from imap.wire import responses
 from imap.wire.commands import State
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
-from store.accounts.mechanisms import MECHANISMS, Malformed
+from store.accounts.mechanisms import MECHANISMS, GivenUp, Malformed, NotOffered
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
-from store.net.authentication import IN_THE_CLEAR, Elsewhere, GivenUp, NotOffered
+from store.net.callers import IN_THE_CLEAR, Elsewhere
 from store.net.linestates import LineTooLong
 from store.values import Secret
 

@@ -25,6 +25,18 @@ class Malformed(Exception):
     """The octets are no message of the mechanism; the text may be shown to the client."""
 
 
+class NotOffered(Exception):
+    """There is no such mechanism, here and now."""
+
+
+class GivenUp(Exception):
+    """The client has given an exchange up, or (`malformed`) what it has said is no response; the text says so."""
+
+    def __init__(self, text: str, *, malformed: bool = False) -> None:
+        super().__init__(text)
+        self.malformed = malformed
+
+
 @frozen
 class Challenge:
     """To be said to the client, whose response goes on with the exchange."""

@@ -8,6 +8,7 @@ in that time: who tries many names from many places fills neither the memory nor
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class RejectedLogins:
     delivery_log: DeliveryLog
     directory: "BuiltinDirectory"
     clock: Callable[[], float] = time.monotonic
+    counted: Counter[tuple[str, str]] = field(factory=Counter, init=False)      # by service and kind, since the start
     _quiet: dict[tuple[str, str, str, str, str], int] = field(factory=dict, init=False)     # since `_looked`, untold
     _looked: float = field(default=0.0, init=False)
     _told: int = field(default=0, init=False)
@@ -56,6 +58,7 @@ class RejectedLogins:
             kind = _KINDS.get(error.problem, refusallines.UNAVAILABLE)
             public = error.public if error.problem is not Problem.BAD_LOGIN else WRONG
             reason = f"{public}: {error.detail}" if error.detail else public
+        self.counted[service, kind] += 1
         refusallines.refused(kind, peer, user, service, reason)
         self._note(service, peer, user, error.problem, error.detail or error.public)
 
@@ -66,12 +69,14 @@ class RejectedLogins:
 
     def at_admission(self, service: str, peer: str, user: str, why: str) -> None:
         """A connection has been ended by a limit. What crowds hit is one line in a while, with how often it was."""
+        self.counted[service, refusallines.LIMIT] += 1
         self._tell_once(self.clock(), (refusallines.LIMIT, service, peer, user, why))
         self._note(service, peer, user, Problem.LIMIT, why)
 
     def not_looked_at(self, service: str, peer: str, user: str, why: str, *, given_up: bool = False) -> None:
         """A login that the directory is not asked about: it cannot be one, or the client has given it up."""
         now, kind = self.clock(), refusallines.CANCELLED if given_up else refusallines.INVALID
+        self.counted[service, kind] += 1
         if now - self._looked >= QUIET:
             self._tell_rest(now)
         self._told += 1

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from store.backup.archive import BESIDE, CATALOGUE, CATALOGUE_OCTETS, TOTALS, Archive, Catalogue, in_memory, parse_name
 from store.backup.tarmembers import Cut, Lost, Member
 from store.errors import StoreError
-from store.userarea import idxfile
-from store.userarea.idxfile import Salvaged
+from store.userarea import idxreading
+from store.userarea.idxreading import Salvaged
 
 DIGESTS_UNSORTED = 1 << 16
 
@@ -154,7 +154,7 @@ class _Verifying:
             if digest.hexdigest() != member.said.get("digest"):
                 raise Cut
             file.seek(0)
-            left = idxfile.decode_what_is_left(file)
+            left = idxreading.decode_what_is_left(file)
         for finding in left.findings:
             self._tell(f"{member.name}: {finding}")
         if left.head is not None:

@@ -41,8 +41,8 @@ from store.rebuild.userareascan import Source
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
-from store.userarea import idxfile
-from store.userarea.idxfile import Salvaged
+from store.userarea import idxreading
+from store.userarea.idxreading import Salvaged
 
 MAILBOXES_TOGETHER = 256    # that are made, and published, at a time,
 RECORD_OCTETS = 32 << 20    # or fewer, when their records have so much
@@ -215,7 +215,7 @@ class Restoring:
                     self.progress(self._counted())
             for partition, where, octets in found:
                 kept.seek(where)
-                self._mailbox(partition, idxfile.decode(kept.read(octets)))
+                self._mailbox(partition, idxreading.decode(kept.read(octets)))
         if not found:
             raise StoreError(Problem.NO_MAILBOX, "Nothing that was named is in the archive")
 
@@ -319,7 +319,7 @@ class Restoring:
         except Cut:
             self._tell(f"{member.name}: it is cut off")
         file.seek(0)
-        left = idxfile.decode_what_is_left(file)
+        left = idxreading.decode_what_is_left(file)
         for finding in left.findings:
             self._tell(f"{member.name}: {finding}")
         return left

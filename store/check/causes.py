@@ -19,7 +19,7 @@ from store.partition.partition import Partition
 from store.rebuild.salvage import readable
 from store.store import Store
 from store.tables.index import Rows, chunk_key
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.paths import owner_of, place
 from store.userarea.writing import right_place
 from store.values import RECONSTRUCT, Finding
@@ -182,7 +182,7 @@ class _Causes:
             Path(finding.where) for finding in self.left if finding.what.startswith(f"it is of mailbox {mailbox},")]
         for path in places:
             try:
-                found.update(idxfile.read_what_is_left(path).rows["digest"].tolist())
+                found.update(idxreading.read_what_is_left(path).rows["digest"].tolist())
             except StoreError:
                 continue
         return found

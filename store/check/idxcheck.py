@@ -14,7 +14,7 @@ from store.partition.partition import Partition
 from store.store import Store
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
-from store.userarea import directoryfile, idxfile, writing
+from store.userarea import directoryfile, idxreading, writing
 from store.userarea.idxfile import Head
 from store.values import Finding
 
@@ -50,7 +50,7 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     if stands_in_the_way(path):
         return                          # `layout` tells it
     try:
-        there = idxfile.read(path)
+        there = idxreading.read(path)
     except StoreError as error:
         if path.exists() and error.problem is Problem.CORRUPT:
             yield Finding(f"it is damaged: {error.detail}", str(path))

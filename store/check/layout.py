@@ -62,6 +62,7 @@ STORE = {
     "run": _rules((r"inside|news|control", FOLDER), (r"(news|control)/[^/]+", SOCKET),
                   (r"inside/[^/]+|[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
+    "audit": _rules((r"\d{6}-\d{4}-\d{2}\.jsonl|head|lock", FILE)),      # `store/audit/auditline.py`
 }
 PARTITION = {
     "messages": _rules((r"([0-9a-f])/([0-9a-f]{2})/\1\2[0-9a-f]{61}", FILE), (r"[0-9a-f](/[0-9a-f]{2})?", FOLDER),

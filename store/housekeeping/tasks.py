@@ -16,7 +16,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.expiry.rounds import Rounds
-from store.housekeeping import interrupted, notices
+from store.housekeeping import interrupted, keptoctets, notices
 from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.mend import idxfiles, lostfigures
@@ -46,6 +46,7 @@ EXPIRE_INTERVAL = 30        # between two looks at the clock
 NOTICES_INTERVAL = 300
 REPAIR_INTERVAL = 2
 PARTITIONS_INTERVAL = 5
+RECEIVERS_INTERVAL = 2
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
 DUPLICATES_INTERVAL = 600
@@ -82,6 +83,8 @@ class Status:
     done: int                   # items, in all rounds
     failures: int               # in all rounds
     bad: int
+    interval: float             # seconds from the end of a round to the next one
+    completed: float            # when the last completed round began
 
 
 @define(eq=False)
@@ -96,6 +99,7 @@ class Round:
     _found: set[Hashable] = field(factory=set, init=False)          # of these, what this round has come upon
     _began: float = field(default=0.0, init=False)
     _took: float = field(default=0.0, init=False)
+    _completed: float = field(default=0.0, init=False)
     _rounds: int = field(default=0, init=False)
     _done: int = field(default=0, init=False)
     _failures: int = field(default=0, init=False)
@@ -124,7 +128,7 @@ class Round:
     def status(self) -> Status:
         """How it stands."""
         return Status(self.task.name, self._queue is not None, self._rounds, self._began, self._took, self._done,
-                      self._failures, len(self._bad))
+                      self._failures, len(self._bad), self.task.interval, self._completed)
 
     def _items(self) -> Iterator[Hashable]:
         """Those that have not failed, and then the others."""
@@ -170,7 +174,7 @@ class Round:
     def _end(self) -> None:
         self._queue = None
         self._rounds += 1
-        self._took = time.time() - self._began
+        self._took, self._completed = time.time() - self._began, self._began
         for item in self._bad.keys() - self._found:         # it is no longer there
             del self._bad[item]
         log.debug("housekeeping: %s took %.3f s: %d items so far, %d failures, %d bad", self.task.name, self._took,
@@ -194,6 +198,7 @@ def every_process(store: Store) -> list[Task]:
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
             Task("domains", domainlimits.FRESH, _domains, _refresh_domains),
             Task("partitions", PARTITIONS_INTERVAL, volumes.added, _join),
+            Task("receivers", RECEIVERS_INTERVAL, lambda store: ("filters",), _look_at_receivers),
             Task("repair", REPAIR_INTERVAL, _damaged, _repair)]
 
 
@@ -216,6 +221,7 @@ def one_process(store: Store) -> list[Task]:
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
+            Task("octets", keptoctets.INTERVAL, (counting := keptoctets.Counting()).items, counting.work),
             Task("snapshots", SNAPSHOT_INTERVAL, retention.due, retention.make_due),
             Task("cache", writing.INTERVAL, knownfiles.uncached, knownfiles.cache_one, limited=True),
             Task("reconcile", writing.INTERVAL, userareacheck.steps, userareacheck.take_step, limited=True)]
@@ -260,6 +266,11 @@ def _with_logs(store: Store) -> list[str]:
     """The environments whose log is that of their volume."""
     return [name for name, env in environments(store).items()
             if all(env is not each.env or not each.read_only for each in store.partitions.values())]
+
+
+def _look_at_receivers(store: Store, _: str) -> int:
+    """Hear of receivers of events that are new, and of those that are full."""
+    return int(store.recorder.look())
 
 
 def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:

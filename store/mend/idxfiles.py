@@ -19,7 +19,7 @@ from store.rebuild.userareascan import Source, sources
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, chunk_key, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
-from store.userarea import idxfile, unlisted
+from store.userarea import idxreading, unlisted
 from store.userarea.idxfile import Contents, Head
 from store.userarea.writing import right_place
 
@@ -63,7 +63,7 @@ def contents_of(partition: Partition, entry: MailboxEntry, removed: int) -> tupl
     """The mailbox's own file, if it is whole."""
     path = right_place(partition, entry, removed)
     try:
-        there = idxfile.read(path)
+        there = idxreading.read(path)
     except StoreError:
         return None
     return (path, there) if there.head.id == entry.id and there.head.uidvalidity == entry.uidvalidity else None

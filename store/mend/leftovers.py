@@ -35,7 +35,7 @@ from store.tables.index import CHUNK, Rows, chunk_key, chunk_of_key
 from store.tables.references import FOREVER
 from store.tables.state import MailboxState
 from store.tables.vanished import ranges_of
-from store.userarea import idxfile
+from store.userarea import idxreading
 
 
 def correct_leftovers(store: Store, partition: Partition, mailboxes: list[MailboxId]) -> Iterator[Correction]:
@@ -216,7 +216,7 @@ def _revive(store: Store, partition: Partition, mailbox: MailboxId, source: Sour
     done = Outcome()
     if source is not None:
         with contextlib.suppress(StoreError):
-            contents = idxfile.read(source.path)
+            contents = idxreading.read(source.path)
             LiveCorrection(store, partition, desired_of(partition, entry, 0, contents), done, True).run()
         partition.transact(lambda txn: skip_ahead(txn, mailbox, state))
     yield Correction("its row and its figures were lost", str(name))

@@ -14,7 +14,7 @@ from store.partition.partition import Partition
 from store.quota import roots
 from store.rebuild.outcome import Correction
 from store.store import Store
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.idxfile import NAME
 
 
@@ -57,4 +57,4 @@ def _files(store: Store, owner: str) -> Iterator[int]:
         for folder, _, names in os.walk(top):
             with contextlib.suppress(StoreError):
                 if NAME in names:
-                    yield idxfile.read_head(Path(folder, NAME)).id
+                    yield idxreading.read_head(Path(folder, NAME)).id

@@ -11,6 +11,7 @@ from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
 from store.accounts.throttle.sharedcounts import Counts
+from store.metrics.spacesaving import Busiest
 from store.net.limits import ConnectionLimits
 from store.values import setting
 
@@ -69,6 +70,7 @@ class AdmissionControl:
     familiar: Callable[[str], bool] = lambda peer: False
     refused: set[object] = field(factory=set, init=False)
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
+    busiest: Busiest = field(factory=Busiest, init=False)               # its users
 
     @classmethod
     def from_settings(cls, server: str, settings: AdmissionSettings, shared: Counts | None = None

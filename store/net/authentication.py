@@ -1,13 +1,11 @@
 """Who gets in: the one way of every login, whichever protocol carries it and by whatever mechanism (RFC 4422)."""
 
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
-from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from attrs import define, field
 
 from store import hosting, offload
 from store.accounts import mechanisms as sasl
@@ -16,14 +14,15 @@ from store.accounts.base import Account
 from store.accounts.loginsettings import Settings
 from store.accounts.mechanisms import (
     MECHANISMS,
-    WITHOUT_PASSWORD,
     Challenge,
     Channel,
     CheckPassword,
     CheckToken,
     FindKeys,
     FindNamed,
+    GivenUp,
     Malformed,
+    NotOffered,
     Proved,
     Question,
 )
@@ -33,7 +32,9 @@ from store.accounts.sasl.scram import PLUS
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.slowdown import NOWHERE, Place, SlowDown, Turn
 from store.accounts.tokens import Tokens
+from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError
+from store.net.callers import IN_THE_CLEAR, Admitted, Caller, Elsewhere, Line
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost
 from store.net.stream import Stream
@@ -42,84 +43,11 @@ from store.values import Secret
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 2                 # logins from one address that are looked at; others wait in line
-PATIENCE = 60.0             # seconds in which their turn must come
 LOOK = 1.0                  # seconds after which one that waits looks whether its user has become known where it is
 
 Talk = Callable[[bytes], Awaitable[Secret]]     # says a challenge, and reads the response
 
 
-IN_THE_CLEAR = "passwords are taken only under TLS"
-
-
-class NotOffered(Exception):
-    """There is no such mechanism, here and now."""
-
-
-class GivenUp(Exception):
-    """The client has given an exchange up, or (`malformed`) what it has said is no response; the text says so."""
-
-    def __init__(self, text: str, *, malformed: bool = False) -> None:
-        super().__init__(text)
-        self.malformed = malformed
-
-
-class Elsewhere(StoreError):
-    """The client has proved to be a user whose mail another back end keeps."""
-
-    def __init__(self, account: Account) -> None:
-        super().__init__(Problem.ELSEWHERE, detail=f"the mail of {account.user} is on {account.host}")
-        self.account = account
-
-
-@frozen
-class Behind:
-    """A client for which a proxy asks on a connection of its own: where it is, and whether it speaks TLS there."""
-
-    peer: str
-    secure: bool
-
-
-@frozen
-class Caller:
-    """Who knocks: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on the connection.
-
-    `anywhere`: it wants no mail, so that its mail may be on another back end.
-    """
-
-    stream: Stream
-    service: str
-    passwords: bool
-    anywhere: bool = False
-    behind: Behind | None = None
-
-    @property
-    def peer(self) -> str:
-        """Where the client is."""
-        return self.stream.peer if self.behind is None else self.behind.peer
-
-
-@frozen
-class Admitted:
-    """Who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a user.
-
-    `mechanism`: by which that was proved ("": name and password, without SASL).
-    """
-
-    account: Account
-    own: Account
-    caller: Caller
-    mechanism: str = ""
-
-    @property
-    def authenticated(self) -> str:
-        """The user id of who that was in truth."""
-        return self.own.user
-
-    @property
-    def by_password(self) -> bool:
-        """Whether a password has proved it."""
-        return self.mechanism not in WITHOUT_PASSWORD
 
 
 @define(eq=False)
@@ -131,7 +59,7 @@ class Authenticator:
     memory: LoginMemory = field(factory=LoginMemory.private)
     slow: SlowDown = field(init=False)
     _tokens: Tokens = field(init=False)
-    _lines: "dict[tuple[str, str], _Line]" = field(factory=dict, init=False)
+    _lines: dict[tuple[str, str], Line] = field(factory=dict, init=False)
     _excluded: Networks = field(init=False)
     _proxies: Networks = field(init=False)
     _offered: frozenset[str] = field(init=False)
@@ -296,6 +224,10 @@ class Authenticator:
             log.info("%s: %s acts as %s, from %s", stream.id, own.user, wanted, caller.peer)
         admitted = Admitted(account, own, caller, mechanism)
         self.require(admitted)
+        if wanted != own.user:
+            kind = "proxy" if self.is_for_proxy(admitted) else "act"
+            await note(self.store, kind, "login", actor=own.user, user=wanted, address=caller.peer,
+                       service=caller.service, session=stream.id, mechanism=mechanism)
         return admitted
 
     def require(self, admitted: Admitted) -> None:
@@ -316,6 +248,10 @@ class Authenticator:
         rules deny."""
         own = admitted.own.user
         return admitted.account.user != own and own not in self.settings.administrators
+
+    def is_administrator_acting(self, admitted: Admitted) -> bool:
+        """Whether that is an administrator who acts as the user."""
+        return admitted.account.user != admitted.own.user and not self.is_for_proxy(admitted)
 
     def _require_acting(self, own: str, wanted: str, stream: Stream) -> None:
         proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
@@ -338,11 +274,11 @@ class Authenticator:
                 raise StoreError(Problem.NOT_AUTHORIZED, "This service is not for you from where you are",
                                  f"{account.user}: {caller.service} from {caller.peer}")
 
-    def line(self, key: tuple[str, str]) -> "_Line":
+    def line(self, key: tuple[str, str]) -> Line:
         """Those who wait for a turn under that key."""
         found = self._lines.get(key)
         if found is None:
-            found = self._lines[key] = _Line()
+            found = self._lines[key] = Line()
         return found
 
     def left(self, key: tuple[str, str]) -> None:
@@ -358,44 +294,6 @@ def attach(store: Store, settings: Settings, memory: LoginMemory | None = None) 
         log.error("no token is taken, and OAUTHBEARER and XOAUTH2 are not offered: set %s", settings.oauth_lacks)
     if store.directory.has_keys and settings.kept_keys:
         store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
-
-
-@define(eq=False)
-class _Line:
-    """`AT_ONCE` may go on at a time, in the order in which they came."""
-
-    _inside: int = 0
-    _waiting: "deque[Deferred[None]]" = field(factory=deque)
-
-    async def enter(self, stream: Stream) -> None:
-        """Wait for a turn. Raises ConnectionLost, Stopping, StoreError LIMIT; `leave` in any case."""
-        if self._inside < AT_ONCE:
-            self._inside += 1
-            return
-        turn: Deferred[None] = Deferred()
-        self._waiting.append(turn)
-        try:
-            came = await stream.until(turn, PATIENCE)
-        except BaseException:
-            self._give_up(turn)
-            raise
-        if not came:
-            self._give_up(turn)
-            raise StoreError(Problem.LIMIT, "Too many logins are waiting: try again later")
-
-    def _give_up(self, turn: "Deferred[None]") -> None:
-        """Who has not had a turn yet gets one, to be given back: the caller calls `leave` in any case."""
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-            self._inside += 1
-
-    def leave(self) -> bool:
-        """The next one's turn. Whether nobody is there any more."""
-        self._inside -= 1
-        while self._waiting and self._inside < AT_ONCE:
-            self._inside += 1
-            self._waiting.popleft().callback(None)
-        return not self._inside and not self._waiting
 
 
 @define(eq=False)

@@ -1,10 +1,18 @@
 """The channel that a connection has: in the clear, or under TLS."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from store.net.admission import AdmissionControl
 from store.net.linestates import Clock
 from store.net.waits import Waits
+
+
+class Session(Protocol):
+    """What a server makes of a connection."""
+
+    async def run(self) -> None:
+        """Talk until the conversation is over."""
 
 
 class Tls(Protocol):
@@ -25,6 +33,11 @@ class Listening(Protocol):
     tls: object | None
     implicit_tls: bool
     stopping: bool
+    start: Callable[[Any], Session]
+    full: bytes
+
+    def gone(self, stream: Any) -> None:
+        """A connection has ended."""
 
 
 class Channel(Waits):

@@ -28,6 +28,8 @@ class Counted(Protocol):
         self._lines, self._since = 0, 0.0               # since when so many lines have come
         self.entered_at = 0.0                           # when somebody logged in
         self.received = self.sent = 0                   # octets, under TLS those within
+        self.operations = 0                             # commands that were answered
+        self._told = (0, 0)                             # operations and octets that `Busiest` has been told of
         self.acts: Counter[str] = Counter()             # what its user has done: see `tell_end`
         self._before = (0, 0)                           # octets of the users before
         self.number, self.id = number, f"{os.getpid():x}-{number:x}"
@@ -104,11 +106,23 @@ class Counted(Protocol):
     def tell_end(self, service: str, user: str, reason: str) -> None:
         """The session of a user is over: one line of the log. What comes after it counts anew."""
         self.flush()
+        self.tell_busy(user)
         acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
         self.acts, self._before = Counter(), (self.received, self.sent)
         refusallines.ended(self.peer, user, service, {
             "seconds": round(self._clock.seconds() - self.entered_at), "received": received, "sent": sent,
             **{name: acts[name] for name in ("read", "deleted", "expunged", "removed")}}, reason)
+
+    def tell_busy(self, user: str) -> None:
+        """Count for the user ("": nobody) what has been done since the last time."""
+        (operations, octets), self._told = self._told, (self.operations, self.received + self.sent)
+        if user:
+            self._admission.busiest.add(user, self._told[0] - operations, self._told[1] - octets)
+
+    @property
+    def untold(self) -> int:
+        """Octets since the last time."""
+        return self.received + self.sent - self._told[1]
 
     def leave(self) -> None:
         """Nobody is logged in any more."""

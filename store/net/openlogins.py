@@ -32,7 +32,8 @@ from store import changes
 from store.accounts.base import Account, Status, delivery_problem
 from store.errors import NotAtOnce, Problem, StoreError
 from store.housekeeping.tasks import Task
-from store.net.authentication import Admitted, Authenticator
+from store.net.authentication import Authenticator
+from store.net.callers import Admitted
 from store.net.linestates import Clock
 from store.partition.processes import look
 from store.store import Store

@@ -7,10 +7,12 @@ import errno
 import logging
 import os
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -21,6 +23,7 @@ from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
+from store.metrics.processcounters import SECONDS, WAITING, Counters
 from store.net.stream import Done
 from store.net.threads import ReactorThreads
 from store.offload import Threads
@@ -204,11 +207,13 @@ class _LogFlush:
     """The flushes of a partition's log, one at a time: those who ask while one is under way share the next one. Nothing
     but Unflushed comes of it: what is to be on disk has been committed."""
 
-    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
+    def __init__(self, store: Store, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
         self._partition = partition
         self._threads = threads
         self._kernel = kernel
         self._placing = _Placing(threads)
+        self._times, self._sharing = Counters.of(store).of_partition(partition.name)
+        self._began = 0.0
         self._waiting: list[tuple[Done, Sequence[Staged]]] = []
         self._under_way = False
 
@@ -222,6 +227,7 @@ class _LogFlush:
 
     def _begin(self) -> None:
         self._under_way = True
+        self._began = monotonic()
         batch, self._waiting = self._waiting, []
         log_flush, kernel, log_file = self._partition.env.log, self._kernel, None
         if kernel is not None:
@@ -247,6 +253,11 @@ class _LogFlush:
             self._ended(batch)
 
     def _ended(self, batch: Batch, failure: Exception | None = None) -> None:
+        seconds, asked = monotonic() - self._began, len(batch)
+        self._times.counts[bisect_left(SECONDS, seconds)] += 1
+        self._times.total += seconds
+        self._sharing.counts[bisect_left(WAITING, asked)] += 1
+        self._sharing.total += asked
         self._under_way = False
         if self._waiting:
             self._begin()
@@ -264,10 +275,13 @@ class SharedSyncs(Durability):
     def __init__(self, store: Store, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
         self._threads = threads
         self._kernel = kernel
+        self._store = store
         self._freeze = store.write_freeze
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _LogFlush] = {}
+        for name in store.partitions:       # a counter is seen to grow only where it has been seen before
+            Counters.of(store).of_partition(name)
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
@@ -289,7 +303,7 @@ class SharedSyncs(Durability):
         Unflushed comes of it."""
         found = self._logs.get(partition.name)
         if found is None:
-            found = self._logs[partition.name] = _LogFlush(partition, self._threads, self._kernel)
+            found = self._logs[partition.name] = _LogFlush(self._store, partition, self._threads, self._kernel)
         return found.ask(staged)
 
     def discard(self, staged: Staged) -> None:

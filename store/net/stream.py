@@ -8,27 +8,25 @@ session next waits, so the answers to pipelined commands share a packet.
 callbacks would cost much of what a short command costs.
 """
 
-import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.error import ConnectionLost as TwistedConnectionLost
-from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IHandshakeListener
-from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol, IHandshakeListener
+from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from mboxlist.engine.troubles import after_commit
 from store.accounts import refusallines
-from store.net.admission import AdmissionControl
-from store.net.channel import Channel
+from store.net.channel import Channel, Listening, Session
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
-from store.net.linestates import KEPT, Clock, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.linestates import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.waits import TURN
 
 log = logging.getLogger(__name__)
@@ -39,7 +37,6 @@ MANY_PIECES = 16            # unless they were written in more pieces
 MANY_ANSWERS = 200          # pieces of answers to pipelined commands that may wait to share a packet
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
-_numbers = itertools.count(1)   # of connections, over all servers of this process
 
 
 class _Input(tuple[object]):
@@ -132,18 +129,11 @@ class Running:
         return result
 
 
-class Session(Protocol):
-    """What a server makes of a connection."""
-
-    async def run(self) -> None:
-        """Talk until the conversation is over."""
-
-
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
 class Stream(Channel):
     """One connection. See the module's text."""
 
-    def __init__(self, factory: "StreamFactory", number: int) -> None:
+    def __init__(self, factory: Listening, number: int) -> None:
         super().__init__(factory, number)
         self._factory = factory
         self._output: list[bytes] = []
@@ -435,49 +425,6 @@ class Stream(Channel):
                     return
                 data = data[sent:]
             transport.write(data)
-
-
-class StreamFactory(Factory):
-    """Makes a `Stream` of each accepted connection, and a session of each stream.
-
-    `tls` is the context factory for STARTTLS (None: not offered); `implicit_tls`: connections arrive under TLS.
-    `admission` is what all listeners of the server share; `full` what a client hears for whom no descriptor is left.
-    """
-
-    noisy = False
-
-    def __init__(self, start: Callable[[Stream], Session], clock: Clock, tls: object | None = None,
-                 implicit_tls: bool = False, admission: AdmissionControl | None = None, full: bytes = b"") -> None:
-        self.start = start
-        self.full = full
-        self.clock = clock
-        self.tls = tls
-        self.implicit_tls = implicit_tls
-        self.admission = admission or AdmissionControl.open_to_all()
-        self.streams: set[Stream] = set()
-        self.stopping = False
-
-    def buildProtocol(self, addr: IAddress | None) -> Stream:
-        stream = Stream(self, next(_numbers))
-        self.streams.add(stream)
-        return stream
-
-    def gone(self, stream: Stream) -> None:
-        """A connection has ended."""
-        self.streams.discard(stream)
-
-    def drain(self) -> None:
-        """Let nobody new in. Sessions in which somebody has logged in go on; all others hear of it as at a stop."""
-        self.admission.draining = self.stopping = True
-        for stream in tuple(self.streams):
-            if not stream.entered:
-                stream.stop()
-
-    def stop(self) -> None:
-        """Tell every session that the server is going down, also those that a proxy has not introduced yet."""
-        self.stopping = True
-        for stream in tuple(self.streams):
-            stream.stop()
 
 
 def host(address: object) -> str:

@@ -191,7 +191,7 @@ class MailboxViews:
         if len(uids) + len(arrived) >= LARGE:
             seen = self._shelf.stepped(mailbox.entry.id, mailbox, steps, figures)
             return Mailbox(mailbox.entry, figures, seen.rows, mailbox.reader, seen.uids, since)
-        octets, size = bytearray(mailbox.rows.tobytes()), ROW.itemsize
+        octets, size = bytearray(octets_of(mailbox.rows)), ROW.itemsize
         for at, step in zip(where, new, strict=True):
             octets[at * size:(at + 1) * size] = step.record
         rows = np.frombuffer(octets, ROW)

@@ -28,7 +28,7 @@ from store.tables.index import Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import MessageRecord
 from store.tables.uidls import of_rows
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.values import RECONSTRUCT, RESTORE, Finding
 
 UNKNOWN_FILE = "nothing is known of this file"
@@ -53,7 +53,7 @@ def fill(partition: Partition, wanted: Sequence[tuple[Source, MailboxEntry]], li
 
 
 def _last_serial(source: Source) -> int:
-    serials = idxfile.read_what_is_left(source.path).rows["serial"]
+    serials = idxreading.read_what_is_left(source.path).rows["serial"]
     return int(serials[serials < MODSEQS].max(initial=0))
 
 
@@ -77,7 +77,7 @@ class MessageScan:
 
     def desired(self, source: Source, entry: MailboxEntry) -> DesiredMailbox:
         """What one mailbox is to be; the partition knows its message files then."""
-        left, head = idxfile.read_what_is_left(source.path), source.head
+        left, head = idxreading.read_what_is_left(source.path), source.head
         rows = self._usable(source, numbered(self.partition, left.rows, left.private_headers))
         self.outcome.records += len(rows)
         return DesiredMailbox(entry, state_of(self.partition, entry, rows, source, removed=head.removed), rows,

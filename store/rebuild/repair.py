@@ -29,7 +29,7 @@ from store.tables.index import ROW, Rows, chunk_key
 from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.writing import right_place
 from store.values import Flag, InternalDate
 
@@ -77,13 +77,13 @@ def repair_mailbox(store: Store, entry: MailboxEntry) -> list[Correction]:
     return done
 
 
-def _copy(store: Store, entry: MailboxEntry) -> idxfile.Salvaged | None:
+def _copy(store: Store, entry: MailboxEntry) -> idxreading.Salvaged | None:
     """What `store.idx` has of the mailbox."""
     found = store.known(entry.id)
     if found is None:
         return None
     try:
-        left = idxfile.read_what_is_left(right_place(store.partition_of(entry), *found))
+        left = idxreading.read_what_is_left(right_place(store.partition_of(entry), *found))
     except StoreError:
         return None
     if left.head is None or (left.head.id, left.head.uidvalidity) != (entry.id, entry.uidvalidity):
@@ -93,7 +93,7 @@ def _copy(store: Store, entry: MailboxEntry) -> idxfile.Salvaged | None:
 
 # The repair
 
-def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salvaged, copy: idxfile.Salvaged | None
+def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salvaged, copy: idxreading.Salvaged | None
           ) -> list[str]:
     """Put whole chunks in the place of the broken ones; what was done. Raises _Changed, StoreError."""
     state = txn.any_state(mailbox)
@@ -137,7 +137,7 @@ class _Salvage:
     _txn: WriteTxn
     _state: MailboxState
     _salvaged: Salvaged
-    _copy: idxfile.Salvaged | None
+    _copy: idxreading.Salvaged | None
     _modseq: int
     _open: dict[bytes, int] = field(init=False)
     _copies: dict[int, Any] = field(factory=dict, init=False)   # records of store.idx, by UID
@@ -252,7 +252,7 @@ def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:
     row["size"] = record.size - header_length + len(head)
 
 
-def _as_here(copy: idxfile.Salvaged, state: MailboxState, txn: WriteTxn) -> Rows:
+def _as_here(copy: idxreading.Salvaged, state: MailboxState, txn: WriteTxn) -> Rows:
     """The records of store.idx with the bits that their keywords have now, and the numbers of their header fields."""
     assert copy.head is not None
     numbers = {number: txn.partition.private_headers.number(octets, txn.handle) for number,

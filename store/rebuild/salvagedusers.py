@@ -15,7 +15,7 @@ from store.errors import StoreError
 from store.partition.partition import snapshot_time
 from store.rebuild.userareascan import Source
 from store.userarea.directoryfile import DirectoryRows
-from store.userarea.idxfile import read_account
+from store.userarea.idxreading import read_account
 from store.values import Finding, Repair
 
 log = logging.getLogger(__name__)

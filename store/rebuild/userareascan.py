@@ -12,8 +12,9 @@ from attrs import evolve, frozen
 
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName, NameProblem
 from store.errors import StoreError
-from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Head, Salvaged
+from store.userarea import idxreading
+from store.userarea.idxfile import NAME, Head
+from store.userarea.idxreading import Salvaged
 from store.values import RESTORE, Finding, Repair
 
 
@@ -47,7 +48,7 @@ def sources(folder: Path, findings: list[Finding], *, heads: bool = False) -> It
 
 def _by_head(folder: Path, path: Path) -> Source | None:
     with contextlib.suppress(StoreError, ValueError):
-        head = idxfile.read_head(path)
+        head = idxreading.read_head(path)
         return Source(folder.name, path, head, MailboxName.parse(head.name))
     return None
 
@@ -59,7 +60,7 @@ def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Sour
     """
     where = str(path.relative_to(folder))
     try:
-        left = idxfile.read_what_is_left(path)
+        left = idxreading.read_what_is_left(path)
     except StoreError as error:
         findings.append(Finding(f"cannot be read: {error}", where, RESTORE))
         return None, None

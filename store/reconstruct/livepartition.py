@@ -57,7 +57,7 @@ from store.settings import Settings
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState
 from store.userarea import writing
-from store.userarea.idxfile import read_head
+from store.userarea.idxreading import read_head
 from store.values import RECONSTRUCT, RESTORE, Finding
 
 log = logging.getLogger(__name__)

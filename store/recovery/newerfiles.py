@@ -36,8 +36,9 @@ from store.store import Store
 from store.tables.index import MAX_UID, Rows, joined, split, take
 from store.tables.references import MessageRecord
 from store.tables.state import MAX_KEYWORDS, MODSEQ_SKIP, UID_SKIP, MailboxState, counted
-from store.userarea import idxfile
-from store.userarea.idxfile import Head, Salvaged
+from store.userarea import idxfile, idxreading
+from store.userarea.idxfile import Head
+from store.userarea.idxreading import Salvaged
 from store.userarea.writing import right_place
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def _take_in(store: Store, partition: Partition, mailbox: MailboxId) -> Taken:
         partition.outdated.discard(mailbox)
         return Taken()
     path = right_place(partition, *found)
-    left = idxfile.read_what_is_left(path)
+    left = idxreading.read_what_is_left(path)
     folder = partition.folder / ASIDE
     privatefiles.make_folder(folder, exist_ok=True)
     kept = folder / f"{idxfile.NAME}-{mailbox}-{stamp(time.time())}"

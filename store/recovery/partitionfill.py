@@ -34,8 +34,8 @@ from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted, state_key
 from store.tables.uidls import of_rows
-from store.userarea import idxfile
-from store.userarea.idxfile import Salvaged
+from store.userarea import idxreading
+from store.userarea.idxreading import Salvaged
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class PartitionFill:
 
     def _read(self, source: Source | None) -> Salvaged | None:
         try:
-            left = None if source is None else idxfile.read_what_is_left(source.path)
+            left = None if source is None else idxreading.read_what_is_left(source.path)
         except StoreError as error:
             self._missing(f"{source.path if source else ''}: {error}")
             return None

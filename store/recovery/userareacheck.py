@@ -21,7 +21,7 @@ from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.state import MailboxState, state_key
-from store.userarea import directoryfile, idxfile
+from store.userarea import directoryfile, idxreading
 from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
 from store.userarea.unlisted import is_former
@@ -82,7 +82,7 @@ def _differs(store: Store, partition: Partition, mailbox: int) -> bool:
     entry, removed = found
     state = MailboxState.from_bytes(data, partition.epoch)
     try:
-        there = idxfile.read_head(right_place(partition, entry, removed))
+        there = idxreading.read_head(right_place(partition, entry, removed))
     except StoreError:
         return True
     wanted = evolve(describe(store, partition, entry, removed, state, records=there.records, readers=there.readers),
@@ -120,7 +120,7 @@ def _sweep_temporary(partition: Partition, path: Path) -> None:
 
 def _sweep_file(store: Store, partition: Partition, path: Path) -> None:
     try:
-        head = idxfile.read_head(path)
+        head = idxreading.read_head(path)
     except StoreError as error:
         if path.exists():
             log.warning("%s cannot be read, and is not where a mailbox has its file: %s", path, error)

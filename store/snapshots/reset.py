@@ -43,7 +43,7 @@ from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot
 from store.tables.state import MailboxState, state_key
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.userarea.paths import owner_of
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class _Before:
     def _read_files(self, folder: Path) -> None:
         for path in (folder / "users").rglob(idxfile.NAME):
             with contextlib.suppress(StoreError):
-                head = idxfile.read_head(path)
+                head = idxreading.read_head(path)
                 self._note(head.id, head.uidvalidity, head.uidnext, head.highestmodseq)
 
     def _note(self, mailbox: int, validity: int, uidnext: int, modseq: int) -> None:

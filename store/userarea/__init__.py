@@ -1,7 +1,7 @@
 """The user area: `store.idx`, the portable copy of each mailbox, from which all databases can be rebuilt.
 
-`idxfile` is the format, `paths` says where the files are, `writing` keeps them up to date; what no
-mailbox tells is in `users/directory` (`directoryfile`).
+`idxfile` is the format and `idxreading` reads it, `paths` says where the files are, `writing` keeps them up to date;
+what no mailbox tells is in `users/directory` (`directoryfile`).
 
 A `store.idx` has everything known of a mailbox, and all records, with a checksum for every 64. Each process writes
 those of the mailboxes that it changed, every 20 seconds and when it leaves the store: it takes the mailbox's lock,

@@ -27,7 +27,7 @@ from mboxlist.names import PUBLIC, MailboxName
 from mboxlist.setaside import make_way, set_aside
 from store.errors import StoreError, disk_problem
 from store.partition.partition import Partition
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.idxfile import NAME, Head
 
 DELETED = "deleted"
@@ -54,7 +54,7 @@ def place_of_deleted(partition: Partition, mailbox: int) -> Path:
 def head_of(path: Path) -> Head | None:
     """What the file says of its mailbox; None when there is none, or it cannot be read."""
     try:
-        return idxfile.read_head(path)
+        return idxreading.read_head(path)
     except StoreError:
         return None
 

@@ -30,7 +30,7 @@ from store.store import Store
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState, state_key
-from store.userarea import directoryfile, idxfile
+from store.userarea import directoryfile, idxfile, idxreading
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
 from store.userarea.unlisted import is_ahead
@@ -137,7 +137,7 @@ def account_of(store: Store, entry: MailboxEntry, path: Path) -> bytes:
     if not entry.name.is_inbox() or not entry.name.owner or not store.directory.keeps(entry.name.owner):
         return b""
     user = store.directory.user(entry.name.owner)
-    return idxfile.read_account(path) if user is None or user.is_lost else user.to_bytes()
+    return idxreading.read_account(path) if user is None or user.is_lost else user.to_bytes()
 
 
 def describe(store: Store, partition: Partition, entry: MailboxEntry, removed: int, state: MailboxState, *,

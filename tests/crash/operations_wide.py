@@ -15,7 +15,7 @@ from store.partitions import partitionmove, volumes
 from store.progress import Progress
 from store.quota import roots
 from store.store import Store
-from store.userarea import idxfile, paths, writing
+from store.userarea import idxreading, paths, writing
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.crash.places import (
@@ -78,7 +78,7 @@ def files_agree(store: Store, answers: int) -> list[str]:
         if not path.exists() and answers < 2:
             continue
         try:
-            found = idxfile.read(path)
+            found = idxreading.read(path)
         except StoreError as error:
             wrong.append(f"{path}: {error}")
             continue

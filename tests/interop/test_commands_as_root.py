@@ -104,11 +104,19 @@ BESIDE = f"""
 0 connections
 0 status
 0 stats
+0 outbox list
+0 outbox show none
+0 outbox retry none
+0 outbox discard none --yes
 * explain message --recipient bob
 0 explain access bob alice INBOX
 0 explain quota bob
 0 explain login bob
 0 logins
+0 audit show
+0 audit verify
+0 audit head
+0 audit remove --before 2020-01 --yes
 0 man onecopy
 0 completion bash
 0 drain

@@ -40,7 +40,13 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "tls": ("tools.serversettings:Tls",),
     "workers": ("tools.serversettings:Workers",),
     "log": ("tools.serversettings:Log",),
+    "audit": ("store.audit.auditsettings:Settings",),
 }
+
+# Sections of which there may be several, each by a name of its own: [outbox.NAME]. They stand in the file and in the
+# environment, not on the command line.
+NAMED: dict[str, tuple[str, ...]] = {"outbox": ("tools.outbox.outboxsettings:Settings",)}
+_GIVEN_NAME = re.compile("[a-z][a-z0-9]{0,31}")
 
 LARGEST_SIZE = 1 << 63      # what no size reaches: databases and protocols have 63 bits for it
 LONGEST_TIME = 36_500 * 86_400.0        # seconds
@@ -203,7 +209,7 @@ def section(name: str) -> Mapping[str, Option]:
     if not name:
         return {ROOT.name: ROOT}
     options: dict[str, Option] = {}
-    for place in SECTIONS[name]:
+    for place in SECTIONS.get(name) or NAMED[name.partition(".")[0]]:
         module, _, group = place.partition(":")
         for option in _options(name, getattr(import_module(module), group)):
             if option.name in options:
@@ -221,7 +227,12 @@ def table() -> Mapping[str, Option]:
 def option(name: str) -> Option | None:
     """The option of that name."""
     place = name.rpartition(".")[0]
-    return section(place).get(name) if not place or place in SECTIONS else None
+    return section(place).get(name) if not place or _is_section(place) else None
+
+
+def _is_section(name: str) -> bool:
+    kind, _, given_name = name.partition(".")
+    return name in SECTIONS or kind in NAMED and _GIVEN_NAME.fullmatch(given_name) is not None
 
 
 def of_flag(flag: str) -> Option | None:
@@ -233,9 +244,9 @@ def of_flag(flag: str) -> Option | None:
 
 def _of_variable(variable: str) -> Option | None:
     """The option that is given by that variable of the environment."""
-    words = variable.removeprefix("ONECOPY_").lower()
-    place = words.partition("_")[0]
-    found = section(place if place in SECTIONS else "")
+    words = variable.removeprefix("ONECOPY_").lower().split("_")
+    place = ".".join(words[:2]) if words[0] in NAMED else words[0]
+    found = section(place if _is_section(place) else "")
     return next((option for option in found.values() if option.variable == variable), None)
 
 
@@ -270,10 +281,10 @@ class _Everything(Mapping[str, T]):
         return self._without(found)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(table())
+        return iter({**dict.fromkeys(table()), **dict.fromkeys(self.given)})
 
     def __len__(self) -> int:
-        return len(table())
+        return len({*table(), *self.given})
 
 
 @frozen
@@ -309,6 +320,10 @@ class Config:
     def has_outside_directory(self) -> bool:
         """Whether an outside directory has the users. Loads nothing to find out."""
         return bool(self._given.get("directory.uris"))
+
+    def names(self, kind: str) -> list[str]:
+        """The names of the sections of that kind (NAMED) of which anything is given."""
+        return sorted({name.split(".")[1] for name in self._given if name.startswith(f"{kind}.")})
 
     def settings(self, section: str, group: type[T]) -> T:
         """A `Settings` object filled from its section."""
@@ -385,7 +400,13 @@ def _read_file(path: Path) -> dict[str, object]:
         raise Failure(f"{path}: {error}") from None
     found: dict[str, object] = {}
     for section, content in document.items():
-        if isinstance(content, dict):
+        if isinstance(content, dict) and section in NAMED:
+            for given_name, inner in content.items():
+                if not _GIVEN_NAME.fullmatch(given_name) or not isinstance(inner, dict):
+                    raise Failure(f"{path}: [{section}.{given_name}]: a section [{section}.NAME] belongs here, whose "
+                                  "NAME is small letters and digits")
+                found.update({f"{section}.{given_name}.{key}": value for key, value in inner.items()})
+        elif isinstance(content, dict):
             if section not in SECTIONS:
                 raise Failure(f"{path}: [{section}]: there is no such section{did_you_mean(section, SECTIONS)}")
             found.update({f"{section}.{key}": value for key, value in content.items()})

@@ -22,12 +22,15 @@ from store.readonly import place
 from tools import storeowner
 from tools.cli import options as config
 from tools.cli import output, registry
-from tools.cli.invocation import Command, Invocation
+from tools.cli.invocation import AGAIN, Command, Invocation
 from tools.cli.later import Later
 from tools.cli.output import only_printable
 from tools.exits import Failure, did_you_mean, status
 
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
+_note = Later("tools.commandaudit:note")                # most commands note nothing
+_running = Later("tools.commandaudit:running")
+_hidden = Later("tools.commandaudit:hidden")
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -216,15 +219,40 @@ def run(invocation: Invocation) -> int:
     command: Command = invocation.arguments.command
     output.use_plain_sizes(getattr(invocation.arguments, "bytes", False))
     registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
+    note = _noting(invocation, registered)
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)
+        note()
         invocation = _of_what_is_served(invocation)
+    result = "it was ended"
     try:
-        return command(invocation)
+        status = command(invocation)
+        result = f"exit status {status}" if status else ""
     except (Failure, StoreError, OSError) as error:
+        result = str(error)
         if _is_refused(error) and invocation.config.values["root"]:
             error.add_note(storeowner.why_refused(invocation.config.root))
         raise
+    finally:
+        if result or registered.stays_root:     # who stays root has become the owner by now
+            note(result=result)
+    return status
+
+
+def _noting(invocation: Invocation, registered: registry.Registered) -> Callable[..., None]:
+    """What notes the command in the audit trail (`store/audit`): before it begins, and when it ends otherwise than
+    well."""
+    arguments, config_of = invocation.arguments, invocation.config
+    chosen = not registered.audit_if or any(
+        getattr(arguments, name, None) not in (None, False, []) for name in registered.audit_if)
+    if not registered.audit or not chosen or not config_of.values["root"]:
+        return lambda **result: None
+    words = list(invocation.words)
+    for word in registered.name.split():
+        words.remove(word)
+    return partial(_note, config_of.root, config_of.values["audit.kinds"], registered.audit, registered.name,
+                   "the server" if os.environ.get(AGAIN) else _running(),
+                   list(_hidden(words, arguments.parser._option_string_actions)))
 
 
 def _of_what_is_served(invocation: Invocation) -> Invocation:

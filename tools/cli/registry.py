@@ -16,6 +16,9 @@ class Registered:
 
     Run by root it acts as the owner of the store (`tools/storeowner.py`). `stays_root`: it does not, or does so by
     itself later, and why; `reads_as_root`: it still reads mail of others as root.
+
+    `audit`: as which kind it is noted in the audit trail (`store/audit/auditline.py`), "" for what changes nothing and
+    reads no mail; `audit_if`: only when one of these arguments is given.
     """
 
     name: str
@@ -23,6 +26,8 @@ class Registered:
     help: str = ""
     stays_root: str = ""
     reads_as_root: bool = False
+    audit: str = ""
+    audit_if: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -36,91 +41,119 @@ COMMANDS = (
     Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM",
                stays_root="binds ports below 1024 first"),
     Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
-                              "workers.drain_time"),
-    Registered("user add", "user"),
+                              "workers.drain_time", audit="session"),
+    Registered("user add", "user", audit="user"),
     Registered("user list", "user_list"),
     Registered("user show", "user_show"),
-    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
-    Registered("user purge", "user_purge"),
-    Registered("directory flush", "directory"),
+    Registered("user set", "user", audit="user"),
+    Registered("user scram", "user", audit="user", audit_if=("remove",)),
+    Registered("user domain", "user", audit="user", audit_if=("access",)),
+    Registered("user rename", "user", audit="user"),
+    Registered("user remove", "user", audit="delete"),
+    Registered("user purge", "user_purge", audit="delete"),
+    Registered("directory flush", "directory", audit="configuration"),
     Registered("directory status", "directory"),
     Registered("directory test", "directory_test"),
-    *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
-    Registered("mailbox acl", "mailbox_sharing"),
-    Registered("mailbox subscribe", "mailbox_sharing"),
-    Registered("mailbox unsubscribe", "mailbox_sharing"),
+    Registered("mailbox create", "mailbox", audit="mailbox"),
+    *(Registered(f"mailbox {name}", "mailbox") for name in ("list", "info")),
+    Registered("mailbox rename", "mailbox", audit="mailbox"),
+    Registered("mailbox delete", "mailbox", audit="delete"),
+    Registered("mailbox acl", "mailbox_sharing", audit="share", audit_if=("entries", "remove")),
+    Registered("mailbox subscribe", "mailbox_sharing", audit="mailbox", audit_if=("mailboxes",)),
+    Registered("mailbox unsubscribe", "mailbox_sharing", audit="mailbox"),
     Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
-    Registered("path", "deliver", "print where the file of a message is"),
+    Registered("path", "deliver", "print where the file of a message is", audit="read"),
     Registered("hashdir", "deliver", "print a user's folder in the user area of its partition"),
-    Registered("mailbox undelete", "undelete"),
-    Registered("user undelete", "undelete"),
+    Registered("mailbox undelete", "undelete", audit="restore"),
+    Registered("user undelete", "undelete", audit="restore"),
     Registered("undelete", "undelete",
                "bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
                "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: "
-               "snapshot restore"),
+               "snapshot restore", audit="restore"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
-                            "restored. Exit status 1 if something could not be removed"),
-    Registered("uidl import", "uidl"),
+                            "restored. Exit status 1 if something could not be removed", audit="delete"),
+    Registered("uidl import", "uidl", audit="mailbox"),
     Registered("uidl list", "uidl"),
-    *(Registered(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
-    Registered("user move", "user_move"),
-    *(Registered(f"quota {name}", "quota") for name in ("show", "set", "remove", "check")),
+    Registered("partition add", "partitions", audit="configuration"),
+    Registered("partition list", "partitions"),
+    *(Registered(f"partition {name}", "partitions", audit="configuration") for name in ("drain", "remove")),
+    Registered("user move", "user_move", audit="user"),
+    Registered("quota show", "quota"),
+    *(Registered(f"quota {name}", "quota", audit="quota") for name in ("set", "remove")),
+    Registered("quota check", "quota"),
     Registered("quota warn", "quota_warn"),
     Registered("quota sharing", "quota_sharing"),
-    *(Registered(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
+    Registered("expire run", "expire", audit="delete"),
+    Registered("expire rules", "expire"),
+    Registered("expire set", "expire", audit="configuration"),
+    Registered("expire last", "expire"),
     Registered("quota report", "quota_report"),
     Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not",
-               stays_root="--repair gives files to the owner of the store first"),
-    Registered("scrub", "check", "read all message files; exit status 1 if one is not what it should be"),
-    *(Registered(f"snapshot {name}", "snapshot") for name in ("create", "list", "verify", "restore", "diff", "remove")),
+               stays_root="--repair gives files to the owner of the store first", audit="repair", audit_if=("repair",)),
+    Registered("scrub", "check", "read all message files; exit status 1 if one is not what it should be",
+               audit="repair", audit_if=("sweep",)),
+    Registered("snapshot create", "snapshot", audit="repair"),
+    *(Registered(f"snapshot {name}", "snapshot") for name in ("list", "verify")),
+    Registered("snapshot restore", "snapshot", audit="restore"),
+    Registered("snapshot diff", "snapshot"),
+    Registered("snapshot remove", "snapshot", audit="delete"),
     Registered("recover", "recover",
                "read all databases of a store that is down, and mend what is damaged: a start does "
                                    "the same where it finds something wrong; exit status 1 if anything is missing "
-                                   "then"),
+                                   "then", audit="repair"),
     Registered("reconstruct", "reconstruct",
                "make whole again what is damaged: indexes, counts, quota, store.idx; and when "
                                         "databases are lost, those of a partition beside a running server, or all of "
-                                        "them; exit status 1 if something is left"),
+                                        "them; exit status 1 if something is left", audit="repair"),
     Registered("relink", "relink", "make one file of message files that are equal octet for octet, also on several "
                               "partitions of one file system, and of those that differ only in the fields at their "
-                              "heads; what messages show stays as it is. Exit status 1 if --check finds some"),
+                              "heads; what messages show stays as it is. Exit status 1 if --check finds some",
+               audit="repair"),
     Registered("spark sharing", "spark"),
     Registered("backup", "backup",
                "write a backup of the store, or a part of it, that any tar reads: onecopy backup --to "
                               "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
-                              "something is damaged"),
+                              "something is damaged", audit="export"),
     Registered("restore", "backup",
                "restore from a backup: everything, or what is named; can be repeated, and then adds "
                           "what is missing; what the store itself still keeps: undelete; exit status 1 if something "
-                          "was damaged, or left as it is"),
+                          "was damaged, or left as it is", audit="restore"),
     Registered("export", "export",
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
                                  "a second time only what is not there; exit status 1 if a message could not be "
-                                 "written, or not octet for octet"),
-    *(Registered(f"import {name}", "importing", reads_as_root=True)
+                                 "written, or not octet for octet", audit="export"),
+    *(Registered(f"import {name}", "importing", reads_as_root=True, audit="mailbox")
       for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
-    *(Registered(f"spark {name}", "spark") for name in ("shell", "sql")),
-    Registered("facts export", "spark"),
+    *(Registered(f"spark {name}", "spark", audit="search") for name in ("shell", "sql")),
+    Registered("facts export", "spark", audit="export"),
     Registered("spark generate", "spark_generate"),
     Registered("config show", "config"),
     Registered("config check", "config_check", stays_root="looks at what root does at the start of the server"),
-    *(Registered(f"config {name}", "config") for name in ("diff", "reload")),
+    Registered("config diff", "config"),
+    Registered("config reload", "config", audit="configuration"),
     Registered("config certificate", "config_certificate"),
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
-                                        "1 if no server runs"),
+                                        "1 if no server runs", audit="session", audit_if=("end",)),
     Registered("logins", "connections",
                "list the users, addresses and networks whose failed logins make the next ones "
-                                    "wait, or forget them; exit status 1 if no server runs"),
+                                    "wait, or forget them; exit status 1 if no server runs", audit="session",
+               audit_if=("clear",)),
     Registered("status", "status",
                "show whether the server runs, which partitions can be used, which commands are under way, and what "
                "became of those that were cut off; exit status 1 if something is not as it should be"),
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
-    *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
+    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show", "retry", "discard")),
+    Registered("explain message", "explain", audit="search"),
+    *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
+    Registered("audit verify", "observing.audittrail"),
+    Registered("audit show", "observing.audittrail"),
+    Registered("audit head", "observing.audittrail"),
+    Registered("audit remove", "observing.audittrail"),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
@@ -140,7 +173,9 @@ GROUPS = {
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
+    "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
+    "audit": "who did what: show the audit trail, and find out whether somebody has changed it",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
 

@@ -5,13 +5,14 @@ import contextlib
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from store.accounts.loginsettings import Settings as LoginSettings
-from store.check import layout
+from store.check import lastcheck, layout
 from store.check.causes import causes_among
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check_all
@@ -50,12 +51,14 @@ def add(parser: Parsers) -> None:
 
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
+    began = time.time()
     findings = _layout(invocation)
     if check_spark.is_asked(invocation):
         return int(check_spark.verify_store(invocation))
     try:
         with invocation.store() as store:
             findings += causes_among(store, check_all(store, with_layout=False))
+            lastcheck.write(store.root, began, len(findings))
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why

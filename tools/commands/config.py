@@ -8,7 +8,7 @@ from typing import Any
 from store.partition import processes as process_registry
 from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.options import ROOT, SECTIONS, given, table
+from tools.cli.options import ROOT, SECTIONS, Config, Option, given, option, table
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure, did_you_mean
 from tools.server.process.reloadable import is_reloaded
@@ -36,7 +36,8 @@ def add(parser: Parsers) -> None:
 
 def show(invocation: Invocation) -> int:
     """onecopy config show"""
-    config, options, names = invocation.config, table(), invocation.arguments.names
+    config, names = invocation.config, invocation.arguments.names
+    options = _options(config)
     for name in names:
         if name not in options and name not in SECTIONS:
             raise Failure(f"{name}: there is no such option{did_you_mean(name, (*SECTIONS, *options))}")
@@ -50,9 +51,14 @@ def show(invocation: Invocation) -> int:
     return 0
 
 
+def _options(config: Config) -> dict[str, Option]:
+    """All that there are, and those of sections with a name that are given."""
+    return {name: found for name in config.values if (found := option(name)) is not None}
+
+
 def diff(invocation: Invocation) -> int:
     """onecopy config diff"""
-    config, options = invocation.config, table()
+    config, options = invocation.config, _options(invocation.config)
     values = {name: options[name].show(value) for name, value in config.values.items()}
     if invocation.arguments.running:
         rows = _against(values, config.origins, _running(invocation))
@@ -98,7 +104,7 @@ def reload(invocation: Invocation) -> int:
                       "config show says which)")
     before = _running(invocation)
     if invocation.arguments.dry_run:
-        options = table()
+        options = _options(invocation.config)
         rows = _against({name: options[name].show(value) for name, value in invocation.config.values.items()},
                         invocation.config.origins, before)
         return _report(invocation, [row["option"] for row in rows if row["needs"] == "reload"],

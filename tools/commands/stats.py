@@ -4,11 +4,12 @@ import sys
 import time
 from typing import Any
 
+from tools.cli.controlclient import require_server
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.later import Later
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import span
-from tools.server.metrics.figures import gather
+from tools.server.metrics.figures import busiest, gather
 
 EXPOSITION = Later("tools.server.metrics.exposition:text")      # it loads prometheus_client
 PAUSE = 2.0             # seconds between two views of --watch
@@ -21,6 +22,8 @@ def add(parser: Parsers) -> None:
                                   "doing, with advice; exit status 1 if there is some")
     made.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
     form = made.add_mutually_exclusive_group()
+    form.add_argument("--top", action="store_true", help="the users and domains with most operations and octets since "
+                                                         "the server was started, and nothing else")
     made.add_argument("--bytes", action="store_true")
     form.add_argument("--json", action="store_true")
     form.add_argument("--prometheus", action="store_true", help="print metrics as Prometheus reads them; exit status 0")
@@ -28,6 +31,8 @@ def add(parser: Parsers) -> None:
 
 def stats(invocation: Invocation) -> int:
     """onecopy stats"""
+    if invocation.arguments.top:
+        return _top(invocation)
     with invocation.store() as store:
         while True:
             found = gather(store)
@@ -35,7 +40,7 @@ def stats(invocation: Invocation) -> int:
                 print(EXPOSITION(found).decode(), end="")
                 return 0
             if invocation.arguments.json:
-                print_json(found)
+                print_json({**found, "busiest": busiest(store.root)})
             else:
                 if invocation.arguments.watch and sys.stdout.isatty():
                     print(CLEAR, end="")
@@ -44,6 +49,20 @@ def stats(invocation: Invocation) -> int:
                 return 1 if found["advice"] else 0
             sys.stdout.flush()
             time.sleep(PAUSE)
+
+
+def _top(invocation: Invocation) -> int:
+    invocation.act_as_owner()
+    require_server(invocation.config.root)
+    found = busiest(invocation.config.root)
+    for number, (what, kinds) in enumerate(found.items()):
+        for kind, rows in kinds.items():
+            if number or kind != next(iter(kinds)):
+                print()
+            shown = size if kind == "octets" else str
+            print_table([{what: row["name"] or "-", kind: shown(row["weight"]), "at most too many":
+                          shown(row["error"])} for row in rows], (what, kind, "at most too many"))
+    return 0
 
 
 def _print(found: dict[str, Any]) -> None:

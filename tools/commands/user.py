@@ -70,6 +70,11 @@ def add(parser: Parsers) -> None:
     hosts.add_argument("--no-host", dest="host", action="store_const", const="", help="there is only this back end")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
+    _add_others(parser)
+
+
+def _add_others(parser: Parsers) -> None:
+    """Make the parsers of what is not about one user's own row."""
     made = parser("user scram", scram, "list users with keys of SCRAM beside their passwords, or remove the keys that "
                                        "login.scram_keys does not ask for")
     made.add_argument("users", nargs="*", metavar="USER", help="default: all")

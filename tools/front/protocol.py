@@ -6,7 +6,7 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl
 from store.net.limits import ConnectionLimits
 from store.net.linestates import Clock
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
 from tools.front.hosts import Hosts, parse_hosts, resolve
 from tools.front.secret import secret

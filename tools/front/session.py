@@ -19,7 +19,8 @@ import pop3.refusals
 from store.accounts import refusallines
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator, Behind, Caller
+from store.net.authentication import Authenticator
+from store.net.callers import Behind, Caller
 from store.net.limits import is_this_host
 from store.net.stream import Stream
 from store.problems import tell_refusal

@@ -3,7 +3,7 @@
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionControl
 from store.net.linestates import Clock
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from tools.http.session import Session, Site, closing
 from tools.http.settings import Settings
 from tools.http.webpages import Answer, Pages, Refused

@@ -25,6 +25,7 @@ from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
 from store.errors import StoreError
+from store.net import controlchannel
 from store.partition import processes as process_registry
 from store.readonly import readingcopy, volumestate
 from store.settings import Settings
@@ -37,6 +38,7 @@ from tools.server.process import clearing, logs, reloadable, sockets
 from tools.server.process.sockets import BESIDE, EXCHANGE, HTTP, SERVERS, Listening
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
 from tools.server.tls.tickets import TicketKeys
+from tools.server.watchdog import Watchdog
 from tools.serversettings import Log, Tls, Workers
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follow
 LONGEST_PAUSE = 30.0
 KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
 LOOK = 1.0              # seconds between two looks for tools that died in the store, and at its volume
+ALIVE_TIME = 1.0        # seconds that a process may take to answer that it is there
 NEXT_COPY = 5.0         # seconds until a copy for reading is tried again
 
 _WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
@@ -120,6 +123,8 @@ class Supervisor:
     _key: str = field(default="", init=False, repr=False)
     _logins: LoginMemory = field(init=False)                # outlives the processes
     _tickets: TicketKeys = field(init=False)
+    _names: list[str] = field(factory=list, init=False)         # of the processes
+    _watchdog: Watchdog = field(factory=lambda: Watchdog.of(os.environ), init=False)
 
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
@@ -155,7 +160,8 @@ class Supervisor:
             self._sockets = sockets.bind(self.config)
         wanted = roles(self.config.settings("workers", Workers), http=any(
             each.server == HTTP for each in self._sockets))
-        self._count_again(1 + sum(role.processes for role in wanted))
+        self._names = [KEEPER, *(f"{role.name}-{number}" for role in wanted for number in range(1, role.processes + 1))]
+        self._count_again(len(self._names))
         self._spawn(KEEPER, keeper=True, servers=() if wanted else (*SERVERS, HTTP))
         self._wait_ready(KEEPER)
         names = []
@@ -261,7 +267,7 @@ class Supervisor:
                 or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
         worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
-                                     os.getpid())
+                                     os.getpid(), tuple(self._names))
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
@@ -293,12 +299,21 @@ class Supervisor:
             if handle is not None:
                 selector.register(handle, selectors.EVENT_READ)
             while True:
+                self._watchdog.beat(self._is_well)
                 self._look()                    # first: a death may have been noted during an earlier wait
                 ready = {key.fd for key, _ in selector.select(LOOK)}
                 if self._wake in ready:
                     self._signals()
                 if handle in ready:
                     return
+
+    def _is_well(self) -> bool:
+        """Whether each process answers; a start, and a drain, may take their time."""
+        try:
+            return not self._up or self._draining or all(
+                controlchannel.ask(self._run_folder, name, "alive", timeout=ALIVE_TIME) for name in self._processes)
+        except (controlchannel.Unanswered, OSError):
+            return False
 
     def _signals(self) -> None:
         for number in os.read(self._wake, 4096):
@@ -320,7 +335,7 @@ class Supervisor:
         except Failure as error:
             log.error("the configuration is not taken over: %s", error)
         else:
-            logs.set_level(self.config.settings("log", Log).level)
+            logs.follow(self.config.settings("log", Log))
 
     def _drain(self) -> None:
         """Have those that serve let nobody new in; when the last of them has ended, the server stops."""
@@ -369,7 +384,8 @@ class Supervisor:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake, selectors.EVENT_READ)
             while (left := until - time.monotonic()) > 0:
-                if selector.select(left):
+                self._watchdog.beat(self._is_well)
+                if selector.select(min(left, LOOK)):
                     self._signals()
 
     def _stop(self) -> None:

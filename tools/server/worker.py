@@ -24,8 +24,12 @@ from store.accounts.throttle import formerlogins
 from store.accounts.throttle.formerlogins import FormerLogins
 from store.accounts.throttle.sharedcache import Remembered
 from store.accounts.throttle.sharedcounts import Counts
+from store.audit import sessionaudit
+from store.audit.auditsettings import Settings as AuditSettings
+from store.audit.trail import Trail
 from store.errors import StoreError
 from store.housekeeping.tasks import Task
+from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
 from store.net.notify import NewsSocket
@@ -37,10 +41,12 @@ from store.store import Store
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
+from tools.outbox.sendall import Dispatch, of_config
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
-from tools.server.control.doorpages import add_pages
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
+from tools.server.doorpages import add_pages
+from tools.server.health import Health
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
@@ -110,7 +116,10 @@ def _end_broken(root: Path) -> None:
 
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
+    Counters.of(opened).turns = reactor.turns
     sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
+    noted = worker_config.config.settings("audit", AuditSettings)
+    sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
     opened.directory.share(Remembered.at(worker_config.logins))
     former = Authenticator.of(opened).slow.former
@@ -132,9 +141,14 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         more = [*more, _saving(former)]
     if worker_config.keeper and not opened.read_only:
         more = [*more, finishing(worker_config.config, repeated).task()]
+    dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
+        worker_config.keeper and not opened.read_only) else None
+    if dispatch is not None:
+        more = [*more, dispatch.task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
-    add_pages(server.pages, opened)
-    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
+    add_pages(server.pages, opened, Health(opened, worker_config.config, worker_config.processes))
+    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
+                          list if dispatch is None else dispatch.status)
 
     failed: list[Exception] = []
 
@@ -145,6 +159,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
             if others is not None:
                 others.start(called)
             housekeeping.start()
+            if dispatch is not None:
+                dispatch.start()
             asked.start()
             os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
@@ -160,6 +176,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         stopping = True
         log.debug("stopping")
         housekeeping.stop()
+        if dispatch is not None:
+            dispatch.stop()
         asked.stop()
         ending = threads.run("files", others.stop) if others is not None else None
         try:

@@ -22,6 +22,7 @@ from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Search
 from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
+from store.accounts.ldap.ldapreading import read_account
 from store.accounts.ldap.ldapsettings import Settings
 from store.accounts.ldap.mirror import Mirror, not_understood
 from store.accounts.sasl.scram import Keys
@@ -341,14 +342,14 @@ class LdapDirectory(Mirror):
             search = profile.group_search(entry, domain)
             groups = self._groups(search, entry) if search is not None else ()
             before = self.find(user)
-            found = _marked(profile.account(entry, domain, self.here(), groups, before=before), entry)
+            found = _marked(read_account(profile, entry, domain, self.here(), groups, before=before), entry)
             if before is None:
                 return found, ""
             if self._moves.find(user) is not None:
                 return evolve(found, account=evolve(found.account, host=before.host)), before.host
             if self._writing is not None and before.host != found.account.host:
                 original = self._original(entry)
-                found = _marked(profile.account(original, domain, self.here(), groups, before=before), entry)
+                found = _marked(read_account(profile, original, domain, self.here(), groups, before=before), entry)
             return found, before.host
         except BadEntry as error:
             raise not_understood(name, error) from None

@@ -13,13 +13,10 @@ from attrs import evolve, frozen
 
 from store.accounts.base import Account, Status
 from store.accounts.ldap import ldapnames
-from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Here, Search
+from store.accounts.ldap.ldapentry import BadEntry, Entry, Search
 from store.accounts.ldap.ldapnames import Rdn, escape, fill, folded
 from store.accounts.ldap.ldapprofiles import Fields, Kind, MapSettings, Schema, Tree
-from store.accounts.ldap.ldapreading import read_account
 from store.addresses import canonical, canonical_domain
-
-ALONE = Here()              # the only back end, with its one partition
 
 
 @frozen
@@ -224,11 +221,6 @@ class Profile:
         if domain is None or not self.is_alone(domain):
             return True
         return _domain(address.rpartition("@")[2]) in self.domain_names(domain)
-
-    def account(self, user: Entry, domain: Entry | None = None, here: Here = ALONE, groups: Sequence[Entry] = (), *,
-                before: Account | None = None) -> Found:
-        """What the entries say; `before` is the account as the store has had it until now. Raises BadEntry."""
-        return read_account(self, user, domain, here, groups, before)
 
 
 def mirrored(before: Account | None, account: Account, now: float) -> Account:

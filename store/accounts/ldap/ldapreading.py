@@ -6,7 +6,6 @@ that make no sense are passed over, and said: the account then has what is safe,
 
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -17,13 +16,13 @@ from store.accounts.aliases import MOST, legal_aliases
 from store.accounts.base import Account, Status
 from store.accounts.ldap import ldapnames
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Here
+from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldapprofiles import Control, Fields
 from store.accounts.ldap.ldapquota import BadQuota, QuotaWish, parse_composite
 from store.errors import StoreError
 from store.tables.quotatable import DEFAULT
 
-if TYPE_CHECKING:
-    from store.accounts.ldap.ldapmap import Profile
+ALONE = Here()              # the only back end, with its one partition
 
 MOST_GROUPS = 1000          # of a user
 DISABLED_FLAG = 0x2         # of userAccountControl: ACCOUNTDISABLE
@@ -37,7 +36,7 @@ _FINAL = (Status.DELETED, Status.REMOVED, Status.DISABLED, Status.INACTIVE, Stat
 class _Reading:
     """The user's entry and the domain's, and what has been found out so far."""
 
-    profile: "Profile"
+    profile: Profile
     user: Entry
     domain: Entry | None
     origins: dict[str, str] = field(factory=dict)
@@ -65,9 +64,9 @@ class _Reading:
         self.origins[name] = f"{attribute}={value} of {entry.dn}"
 
 
-def read_account(profile: "Profile", user: Entry, domain: Entry | None, here: Here, groups: Sequence[Entry],
-                 before: Account | None) -> Found:
-    """See `Profile.account`. Raises BadEntry."""
+def read_account(profile: Profile, user: Entry, domain: Entry | None = None, here: Here = ALONE,
+                 groups: Sequence[Entry] = (), *, before: Account | None = None) -> Found:
+    """What the entries say; `before` is the account as the store has had it until now. Raises BadEntry."""
     reading = _Reading(profile, user, domain)
     name, origin = profile.user_id(user, domain)
     reading.origins["user"] = origin

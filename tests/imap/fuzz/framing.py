@@ -12,7 +12,8 @@ from imap.commandreader import CommandReader
 from imap.settings import Settings
 from imap.wire.framer import Frame
 from store.net.linestates import KEPT
-from store.net.stream import INPUT, StreamFactory
+from store.net.stream import INPUT
+from store.net.streamfactory import StreamFactory
 from tests.support.conversations.wire import Wire
 
 IDLE = 1800.0           # seconds that a client may take until its next command

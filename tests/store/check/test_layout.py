@@ -17,7 +17,7 @@ from store.check import layout
 from store.check.scrub import Pace, Scrubbed, scrub_all
 from store.check.wholecheck import check, look_at_layout
 from store.mend import orphans
-from store.userarea import idxfile, writing
+from store.userarea import idxfile, idxreading, writing
 from tests.support.stores import small
 from tests.support.stores.stores import deliver, make_store, reopen
 from tools.cli import program
@@ -160,7 +160,7 @@ def test_something_else_in_the_place_of_store_idx(store, tmp_path, caplog):
         assert verified(store, tmp_path / plant.__name__) == [(str(path), "check --repair")], plant
         deliver(store, TWO, "user/alice/INBOX")
         assert writing.write_changed(store) == 1
-        assert len(idxfile.read(path).rows) == 2 + number
+        assert len(idxreading.read(path).rows) == 2 + number
         told = [record.getMessage() for record in caplog.records if str(path) in record.getMessage()]
         assert len(told) == number and told[-1].startswith(f"{path} was not a file: it was set aside, and is ")
         assert os.path.lexists(told[-1].split()[-2])

@@ -20,7 +20,7 @@ from store.partitions import volumes
 from store.tables.index import chunk_key, encode
 from store.tables.readerflags import OWN
 from store.tables.state import state_key
-from store.userarea import idxfile, writing
+from store.userarea import idxfile, idxreading, writing
 from tests.support.stores.stores import deliver, let_go, make_store
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -181,12 +181,12 @@ def copy_of(store, name="INBOX"):
 
 
 def change_copy(store, **head):
-    contents = idxfile.read(copy_of(store))
+    contents = idxreading.read(copy_of(store))
     idxfile.write(copy_of(store), evolve(contents, head=evolve(contents.head, **head)))
 
 
 def change_copied_rows(store):
-    contents = idxfile.read(copy_of(store))
+    contents = idxreading.read(copy_of(store))
     rows = contents.rows.copy()
     rows["flags"] ^= 4
     idxfile.write(copy_of(store), evolve(contents, rows=rows))

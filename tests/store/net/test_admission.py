@@ -7,7 +7,7 @@ from store.net.admission import AdmissionControl, AdmissionSettings, LoginAdmiss
 from store.net.countedconnection import MOST_REFUSED, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
 from store.net.limits import TOO_MANY, TOO_MANY_EARLY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
 from store.net.linestates import LimitReached, Stopping
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from tests.support.conversations.wire import Wire
 
 

@@ -15,12 +15,14 @@ from twisted.internet.task import Clock
 from store import offload
 from store.accounts.base import Status
 from store.accounts.loginsettings import Settings
+from store.accounts.mechanisms import NotOffered
 from store.errors import Problem, StoreError
 from store.net import authentication
 from store.net import authentication as module
-from store.net.authentication import AT_ONCE, PATIENCE, Admitted, Authenticator, Caller, NotOffered
+from store.net.authentication import Authenticator
+from store.net.callers import AT_ONCE, PATIENCE, Admitted, Caller
 from store.net.linestates import ConnectionLost, Stopping
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire

@@ -8,7 +8,8 @@ from twisted.internet.task import Clock
 from store.accounts.networks import Networks
 from store.net.linestates import Stopping
 from store.net.proxies.proxyconnections import HEADER_TIME, Proxied, ProxiedFactory
-from store.net.stream import READ_AHEAD, StreamFactory
+from store.net.stream import READ_AHEAD
+from store.net.streamfactory import StreamFactory
 from tests.support.conversations.wire import Wire
 
 HEADER = b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24\r\n"

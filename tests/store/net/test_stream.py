@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from store.net.linestates import ConnectionLost, LineTooLong, Stopping, TimedOut
-from store.net.stream import LINGER, READ_AHEAD, Stream, StreamFactory
+from store.net.stream import LINGER, READ_AHEAD, Stream
+from store.net.streamfactory import StreamFactory
 from tests.support.conversations.wire import Wire
 
 

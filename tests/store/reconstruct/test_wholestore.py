@@ -21,7 +21,7 @@ from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct import wholestore
 from store.reconstruct.wholestore import rebuild
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.userarea.paths import place
 from store.userarea.writing import write_changed
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -91,7 +91,7 @@ def message_files(root):
 
 def test_what_may_have_been_shown_is_not_given_again(root):
     """RFC 3501 §2.3.1.1, RFC 7162 §3.1.2.1: mail that came after the file was written had UIDs and MODSEQs."""
-    head = idxfile.read_head(inbox_file(root))
+    head = idxreading.read_head(inbox_file(root))
     assert rebuilt(root).findings == []
     store = open_store(root, SMALL)
     entry = store.entry(MailboxName.parse("user/alice/INBOX"))
@@ -194,7 +194,7 @@ def damage_folder(path):
 
 @pytest.mark.parametrize("damage", [damage_missing, damage_short, damage_changed, damage_folder])
 def test_a_damaged_message_costs_its_own_records(root, damage):
-    digest = bytes(idxfile.read(inbox_file(root)).rows["digest"][0]).hex()
+    digest = bytes(idxreading.read(inbox_file(root)).rows["digest"][0]).hex()
     damage(next(path for path in message_files(root) if path.name == digest))
     done = rebuilt(root)
     where = {finding.where for finding in done.findings}
@@ -242,7 +242,7 @@ def test_of_two_files_of_a_mailbox_the_newer_counts(root):
     """A crash in the middle of a rename: both have the same id."""
     old = inbox_file(root).parent / "Archive" / "store.idx"
     new = inbox_file(root).parent / "Old" / "store.idx"
-    left = idxfile.read(old)
+    left = idxreading.read(old)
     new.parent.mkdir()
     idxfile.write(new, evolve(left, head=evolve(left.head, name="user/alice/Old", written=time.time_ns())))
     assert rebuilt(root).findings == []
@@ -256,7 +256,7 @@ def test_of_two_files_of_a_mailbox_the_newer_counts(root):
 def test_of_two_mailboxes_with_a_name_the_older_gets_another(root):
     old = inbox_file(root).parent / "Archive" / "store.idx"
     other = inbox_file(root).parent / "Older" / "store.idx"
-    left = idxfile.read(old)
+    left = idxreading.read(old)
     other.parent.mkdir()
     idxfile.write(other, evolve(left, head=evolve(left.head, id=2_000, uidvalidity=9, written=1)))
     done = rebuilt(root)
@@ -311,7 +311,7 @@ def test_staged_messages_that_nobody_knows_are_kept(tmp_path):
 def test_hostile_figures_do_no_harm(root):
     """Everything that a checksum does not forbid."""
     path = inbox_file(root)
-    left = idxfile.read(path)
+    left = idxreading.read(path)
     rows = left.rows.copy()
     rows["modseq"] = np.iinfo(np.uint64).max
     rows["serial"] = np.iinfo(np.uint64).max
@@ -352,7 +352,7 @@ def test_deleted_mailboxes_can_still_be_brought_back(tmp_path):
 
 def test_rights_and_annotations_that_nobody_could_have_set_are_left_out(root):
     path = inbox_file(root)
-    left = idxfile.read(path)
+    left = idxreading.read(path)
     values = {"": "eA==", "bob": "no base64 é", "alice": "eA=="}
     head = evolve(left.head, acl={"bob": "lr", "two words": "l", "": "l", "--x": "l", "eve": "lz"},
                   annotations={"/shared/a": values, "/private/a": values, "/other/a": values, "/shared/*": values})

@@ -23,7 +23,7 @@ from store.quota import roots
 from store.quota.accounting import sharing
 from store.reconstruct.wholestore import rebuild
 from store.tables.privateheaders import LOST, PrivateHeaders
-from store.userarea import idxfile, writing
+from store.userarea import idxfile, idxreading, writing
 from tests.store.tables.headed import ALICE, BOB, BODY, TO, TRACE, box, change, files, texts, to
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
@@ -275,7 +275,7 @@ def test_a_rebuild_without_them_gives_the_rest_and_says_so(tmp_path):
     deliver(store, BODY + b"!", ALICE, header=TO)
     path = writing.right_place(store.partitions["primary"], box(store).entry, 0)
     store.close()
-    left = idxfile.read(path)
+    left = idxreading.read(path)
     idxfile.write(path, idxfile.Contents(left.head, left.rows))
     lose_databases(root)
     told = [each.where for each in rebuild(root, SMALL).findings if "header fields" in each.what]

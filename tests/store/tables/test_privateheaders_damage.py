@@ -22,7 +22,7 @@ from store.search.mailboxsearch import search
 from store.search.searchkeys import Body, Header, Text
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN
-from store.userarea import idxfile, writing
+from store.userarea import idxfile, idxreading, writing
 from store.userarea.writing import write_changed
 from tests.store.tables.headed import ALICE, BOB, BODY, TO, TRACE, box, change, spoil, texts, to
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -55,7 +55,7 @@ def test_a_repair_knows_numbers_of_store_idx_by_what_they_mean(store):
     deliver(store, BODY, ALICE, header=TO)
     write_changed(store)
     path = writing.right_place(store.partitions["primary"], box(store).entry, 0)
-    left = idxfile.read(path)
+    left = idxreading.read(path)
     rows = left.rows.copy()
     rows["head"] = 55
     idxfile.write(path, idxfile.Contents(left.head, rows, left.own, {55: to(ALICE)}))

@@ -17,7 +17,7 @@ from store.rebuild.repair import repair_mailbox
 from store.reconstruct.wholestore import rebuild
 from store.tables.index import chunk_key, encode
 from store.tables.references import tally
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.writing import write_changed
 from tests.support.stores.stores import SMALL, deliver, reopen, reopen_after_crash
 
@@ -101,7 +101,7 @@ def test_a_client_finds_the_mailbox_changed(store, inbox):
 def test_store_idx_has_them_and_the_store_made_from_it(store, inbox):
     write_changed(store)
     file = store.partition_of(inbox).user_folder("alice") / "store.idx"
-    assert idxfile.read(file).uidls == BROUGHT
+    assert idxreading.read(file).uidls == BROUGHT
     store.close()
     shutil.rmtree(store.root / "mboxlist")
     shutil.rmtree(store.root / "partitions" / "primary" / "index")
@@ -116,7 +116,7 @@ def test_a_damaged_block_costs_the_unique_ids_in_it_and_no_more(store, inbox):
     data = bytearray(file.read_bytes())
     at = data.index(LONGEST)
     data[at] ^= 1
-    left = idxfile.decode(bytes(data))
+    left = idxreading.decode(bytes(data))
     assert left.uidls == {} and len(left.rows) == 3
     assert left.findings == ["its section uidls has lost 2 of 2 items"]
 

@@ -23,7 +23,7 @@ from store.reconstruct.mailboxlist import rebuild_list
 from store.reconstruct.wholestore import rebuild
 from store.recovery import userareacheck
 from store.store import Store
-from store.userarea import directoryfile, idxfile, writing
+from store.userarea import directoryfile, idxfile, idxreading, writing
 from store.userarea.paths import place
 from store.userarea.writing import note_user
 from store.users import lifecycle, newuser, restorable
@@ -61,8 +61,8 @@ def test_who_can_read_it(tmp_path: Path) -> None:
     """0600, as all files of the store; in no head, which other programs read and show."""
     store = filled(tmp_path / "store")
     path, row = inbox(store), store.directory.user("alice").to_bytes()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and idxfile.read_account(path) == row
-    assert b"scrypt" in row and b"scrypt" not in idxfile.read_head(path).to_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and idxreading.read_account(path) == row
+    assert b"scrypt" in row and b"scrypt" not in idxreading.read_head(path).to_bytes()
     store.close()
 
 
@@ -118,11 +118,11 @@ def test_what_changes_is_written(tmp_path: Path) -> None:
     partition = store.partitions["primary"]
     store.directory.change("alice", password_hash=hash_password(Secret(b"another")))
     writing.write_changed(store, hurry=True)
-    assert idxfile.read_account(inbox(store)) == store.directory.user("alice").to_bytes()
+    assert idxreading.read_account(inbox(store)) == store.directory.user("alice").to_bytes()
     lifecycle.rename_user(store, "alice", "anna")
     writing.write_changed(store, hurry=True)
     assert not inbox(store).exists()
-    assert idxfile.read_account(inbox(store, "anna")) == store.directory.user("anna").to_bytes()
+    assert idxreading.read_account(inbox(store, "anna")) == store.directory.user("anna").to_bytes()
     lifecycle.remove_user(store, "anna")
     writing.write_changed(store, hurry=True)
     assert check(store) == []
@@ -168,7 +168,7 @@ def test_nobody_can_log_in(tmp_path: Path) -> None:
 def test_files_of_a_version_without_accounts_are_written_again(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = filled(root)
-    contents = idxfile.read(inbox(store))
+    contents = idxreading.read(inbox(store))
     idxfile.write(inbox(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
     partition = store.partitions["primary"]
     epoch, serial, _ = META.unpack(partition.states.get(META_KEY))
@@ -176,7 +176,7 @@ def test_files_of_a_version_without_accounts_are_written_again(tmp_path: Path) -
     store.close()
     store = open_store(root, SMALL)
     userareacheck.reconcile(store)
-    assert idxfile.read_account(inbox(store)) == store.directory.user("alice").to_bytes() and check(store) == []
+    assert idxreading.read_account(inbox(store)) == store.directory.user("alice").to_bytes() and check(store) == []
     store.close()
 
 
@@ -263,8 +263,8 @@ def test_local_users_beside_an_outside_directory(tmp_path: Path) -> None:
     store.directory.add("carol", hash_password(Secret(b"carol's")))
     note_user(store, "alice")
     writing.write_changed(store, hurry=True)
-    assert idxfile.read_account(inbox(store, "bob")) == store.directory.user("bob").to_bytes()
-    assert not idxfile.read_account(inbox(store)) and check(store) == []
+    assert idxreading.read_account(inbox(store, "bob")) == store.directory.user("bob").to_bytes()
+    assert not idxreading.read_account(inbox(store)) and check(store) == []
     assert list(directoryfile.read(root / "partitions/primary").rows) == ["carol"]
     lose_rows(store, "bob")
     assert [each.where for each in restore_accounts(store)] == ["user bob"]

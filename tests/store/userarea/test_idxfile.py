@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from store.errors import Problem, StoreError
 from store.tables.index import ROW
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.userarea.idxfile import OWN, Contents, Head
 
 HEAD = Head(id=7, name="user/alice/Archive/2026", owner="alice", partition="primary", uidvalidity=1234, uidnext=501,
@@ -61,8 +61,8 @@ def same(left, right):
 def test_what_is_written_is_read(tmp_path, count, readers):
     made = contents(count, readers)
     size = idxfile.write(tmp_path / "store.idx", made)
-    found = idxfile.read(tmp_path / "store.idx")
-    assert found.head == made.head == idxfile.read_head(tmp_path / "store.idx")
+    found = idxreading.read(tmp_path / "store.idx")
+    assert found.head == made.head == idxreading.read_head(tmp_path / "store.idx")
     assert same(found.rows, made.rows)
     assert same(found.own, made.own)
     assert found.private_headers == made.private_headers
@@ -102,7 +102,7 @@ def test_header_fields_of_which_a_piece_is_lost_are_lost():
     start = struct.unpack_from("<8sQ", data, 16 + 64)[1]
     pieces = [number for number, each in many.items() for _ in range(0, len(each), 56)]
     data[start + 64 * 70] ^= 1                      # in the second block of 64
-    left = idxfile.decode(bytes(data))
+    left = idxreading.decode(bytes(data))
     lost = set(pieces[64:128])
     assert left.private_headers == {number: each for number, each in many.items() if number not in lost}
     assert left.findings == [f"its section heads has lost 64 of {len(pieces)} items"]
@@ -122,7 +122,7 @@ def test_unknown_sections_and_fields_are_skipped(tmp_path):
     struct.pack_into("<Q", directory, 496, len(body) + 1024)
     struct.pack_into("<I", directory, 508, zlib.crc32(directory[:508]))
     (tmp_path / "store.idx").write_bytes(bytes(directory) + body + bytes(directory))
-    assert idxfile.read(tmp_path / "store.idx").rows["uid"].tolist() == [1, 2]
+    assert idxreading.read(tmp_path / "store.idx").rows["uid"].tolist() == [1, 2]
     text = json.dumps(json.loads(HEAD.to_bytes()) | {"colour": "blue"}).encode()
     assert Head.from_bytes(text) == HEAD
 
@@ -133,7 +133,7 @@ def test_another_version_is_named(tmp_path):
         struct.pack_into("<I", data, at + 8, 1)
         struct.pack_into("<I", data, at + 508, zlib.crc32(data[at:at + 508]))
     (tmp_path / "store.idx").write_bytes(data)
-    for read in (idxfile.read, idxfile.read_head):
+    for read in (idxreading.read, idxreading.read_head):
         with pytest.raises(StoreError, match="version 1") as error:
             read(tmp_path / "store.idx")
         assert error.value.problem is Problem.CORRUPT
@@ -144,7 +144,7 @@ def test_a_flipped_bit_costs_one_block(record):
     data = bytearray(octets(contents()))
     start = struct.unpack_from("<8sQ", data, 16 + 32)[1]
     data[start + record * 96 + 40] ^= 1
-    left = idxfile.decode(bytes(data))
+    left = idxreading.decode(bytes(data))
     first = record // 64 * 64
     lost = set(range(first + 1, min(first + 64, 300) + 1))
     assert set(left.rows["uid"].tolist()) == set(range(1, 301)) - lost
@@ -161,12 +161,12 @@ def test_one_damaged_head_or_directory_costs_nothing(tmp_path, which):
         data[at] ^= 0x80
         path = tmp_path / "store.idx"
         path.write_bytes(data)
-        left = idxfile.read_what_is_left(path)
-        assert left.head == idxfile.read_head(path) == HEAD
+        left = idxreading.read_what_is_left(path)
+        assert left.head == idxreading.read_head(path) == HEAD
         assert same(left.rows, rows(300))
         assert len(left.findings) == 1
         with pytest.raises(StoreError) as error:
-            idxfile.read(path)
+            idxreading.read(path)
         assert error.value.problem is Problem.CORRUPT
 
 
@@ -174,7 +174,7 @@ def test_without_a_head_the_records_are_left(tmp_path):
     data = bytearray(octets(contents()))
     for number in (0, 4):
         data[struct.unpack_from("<8sQ", data, 16 + 32 * number)[1] + 5] ^= 1
-    left = idxfile.decode(bytes(data))
+    left = idxreading.decode(bytes(data))
     assert left.head is None
     assert same(left.rows, rows(300))
     assert left.findings == ["its head is lost"]
@@ -183,7 +183,7 @@ def test_without_a_head_the_records_are_left(tmp_path):
 def test_a_file_that_was_cut_short_keeps_what_it_has():
     whole = octets(contents())
     start = struct.unpack_from("<8sQ", whole, 16 + 32)[1]
-    left = idxfile.decode(whole[:start + 130 * 96])
+    left = idxreading.decode(whole[:start + 130 * 96])
     assert left.rows["uid"].tolist() == list(range(1, 129))
     assert left.head == HEAD
     assert left.findings
@@ -192,7 +192,7 @@ def test_a_file_that_was_cut_short_keeps_what_it_has():
 def test_uids_ascend_in_what_is_read():
     made = contents(5, 0)
     made.rows["uid"] = [3, 1, 1, 0, 9]
-    left = idxfile.decode(octets(made))
+    left = idxreading.decode(octets(made))
     assert left.rows["uid"].tolist() == [1, 3, 9]
     assert left.findings == ["its UIDs do not ascend"]
 
@@ -205,7 +205,7 @@ def test_any_damage_is_noticed_or_harmless(data):
     at = data.draw(st.integers(0, len(whole)))
     gone = data.draw(st.integers(0, 600))
     broken = whole[:at] + data.draw(st.binary(max_size=600)) + whole[at + gone:]
-    left = idxfile.decode(broken)
+    left = idxreading.decode(broken)
     assert left.findings or broken == whole or (left.head == evolve(HEAD, records=200) and same(left.rows, rows(200))
                                                 and left.private_headers == FIELDS)
     assert left.private_headers.items() <= FIELDS.items()
@@ -224,7 +224,7 @@ def test_a_directory_that_lies_is_no_danger(entries, count, body):
     directory += b"".join(struct.pack("<8sQQII", *entry) for entry in entries)
     directory = directory.ljust(508, b"\0")
     directory += struct.pack("<I", zlib.crc32(directory))
-    left = idxfile.decode(directory + body)
+    left = idxreading.decode(directory + body)
     assert left.findings
     assert left.rows.nbytes <= len(body)
 
@@ -262,7 +262,7 @@ def test_it_is_read_without_any_database():
 
 
 def test_a_missing_file_is_no_damage(tmp_path):
-    for read in (idxfile.read, idxfile.read_head, idxfile.read_what_is_left):
+    for read in (idxreading.read, idxreading.read_head, idxreading.read_what_is_left):
         with pytest.raises(StoreError) as error:
             read(tmp_path / "store.idx")
         assert error.value.problem is Problem.UNAVAILABLE
@@ -279,7 +279,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, faults, code, problem,
         idxfile.write(path, contents(20))
     faults.mend()
     assert error.value.problem is problem
-    assert len(idxfile.read(path).rows) == 10
+    assert len(idxreading.read(path).rows) == 10
     assert [each.name for each in tmp_path.iterdir()] == ["store.idx"]
 
 

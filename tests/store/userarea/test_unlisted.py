@@ -16,7 +16,7 @@ from store.recovery import userareacheck
 from store.store import Store
 from store.tables.index import chunk_key
 from store.tables.state import state_key
-from store.userarea import idxfile, writing
+from store.userarea import idxreading, writing
 from store.userarea.paths import place
 from tests.support.stores.stores import deliver
 
@@ -100,7 +100,7 @@ def test_the_file_of_a_mailbox_that_was_deleted_is_swept(store: Store) -> None:
     writing.write_changed(store, hurry=True)
     path.parent.mkdir()
     path.write_bytes(octets)
-    assert idxfile.read_head(path).id == entry.id
+    assert idxreading.read_head(path).id == entry.id
     userareacheck.sweep(store, store.partitions["primary"])
     assert not path.exists()
     assert namespace.create_mailbox(store, name).id != entry.id

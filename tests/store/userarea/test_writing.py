@@ -27,7 +27,7 @@ from store.quota import roots
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
 from store.tables.index import chunk_key
-from store.userarea import idxfile, writing
+from store.userarea import idxfile, idxreading, writing
 from store.userarea.paths import Locks, place, place_of_deleted
 from store.userarea.writing import write_changed, write_round
 from store.values import Flag, FlagAction, Flags
@@ -57,7 +57,7 @@ def tree(store):
 
 
 def file_of(store, name):
-    return idxfile.read(place(primary(store), named(name)))
+    return idxreading.read(place(primary(store), named(name)))
 
 
 def agrees(store, name):
@@ -163,7 +163,7 @@ def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
     deletion.delete_mailbox(store, archive.name)
     write_changed(store)
     assert tree(store) == ["alice/store.idx", "bob/store.idx", f"deleted/{archive.id}/store.idx"]
-    found = idxfile.read(place_of_deleted(primary(store), archive.id))
+    found = idxreading.read(place_of_deleted(primary(store), archive.id))
     assert (found.head.name, found.head.removed > 0, len(found.rows)) == ("user/alice/Archive", True, 1)
     deletion.undelete_mailbox(store, archive.name)
     write_changed(store)
@@ -185,7 +185,7 @@ def test_a_name_that_is_used_again_costs_no_mailbox_its_file(store, boxes):
     primary(store).unwritten.changed.discard(old)
     write_changed(store)
     assert tree(store) == ["alice/Archive/store.idx", "alice/store.idx", "bob/store.idx", f"deleted/{old}/store.idx"]
-    assert idxfile.read(place_of_deleted(primary(store), old)).head.id == old
+    assert idxreading.read(place_of_deleted(primary(store), old)).head.id == old
     primary(store).unwritten.changed.add(old)
     write_changed(store)
     assert tree(store) == ["alice/Archive/store.idx", "alice/Old/store.idx", "alice/store.idx", "bob/store.idx"]
@@ -349,7 +349,7 @@ def test_the_file_of_a_moved_mailbox_goes_when_the_new_one_is_there(tmp_path):
     assert write_round(store, new) == 1
     assert write_round(store, old) == 0
     assert not place(old, entry.name).exists()
-    assert idxfile.read(place(new, entry.name)).head.partition == "second"
+    assert idxreading.read(place(new, entry.name)).head.partition == "second"
     store.close()
 
 
@@ -399,7 +399,7 @@ def test_missing_damaged_and_newer_files_are_written_again(store, boxes):
     inbox.unlink()
     place(primary(store), boxes[1].name).write_bytes(b"nonsense")
     bob = place(primary(store), named("user/bob/INBOX"))
-    left = idxfile.read(bob)
+    left = idxreading.read(bob)
     idxfile.write(bob, idxfile.Contents(evolve(left.head, highestmodseq=left.head.highestmodseq + 9), left.rows))
     assert reconcile(store) == 0            # nobody asked for it
     mark_behind(primary(store).folder)

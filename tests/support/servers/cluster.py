@@ -27,7 +27,11 @@ SETTINGS = {                # for sessions on the cluster
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
     "spark.sql.shuffle.partitions": "4", "spark.default.parallelism": "4",
     "spark.executor.extraJavaOptions": QUICK,
+    "spark.shuffle.io.retryWait": "200ms",          # where an executor was killed: three times 5 s otherwise
+    "spark.locality.wait": "0s",                    # all executors are here
 }
+#: For sessions whose tests are not about Spark itself: on a few rows it takes longer to compile a plan than to run it.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @define(eq=False)

@@ -17,7 +17,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.uidllist import give
 from store.quota import roots
 from store.tables.references import tally
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.users import lastuse
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, deliver, make_store
@@ -38,7 +38,7 @@ def lose_databases(root):
 def forget_accounts(root):
     """Have no store.idx with an account, as an archive and earlier versions have them."""
     for path in root.glob("partitions/*/users/**/store.idx"):
-        there = idxfile.read(path)
+        there = idxreading.read(path)
         if there.account:
             idxfile.write(path, evolve(there, account=b"", head=evolve(there.head, account=0)))
 

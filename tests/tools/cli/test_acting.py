@@ -21,6 +21,7 @@ OWNER = Owner(4321, 8765)
 
 # What each command needs in order to be understood.
 WORDS = {
+    "audit remove": ["--before", "2020-01"],
     "user add": ["--password-stdin", "alice"], "user show": ["alice"], "user set": ["alice", "--status", "active"],
     "user rename": ["alice", "bob"], "user remove": ["alice"], "user restore": ["alice"], "user undelete": ["alice"],
     "user move": ["alice", "--to", "primary"], "directory test": ["alice"], "mailbox create": ["alice", "x"],

@@ -29,7 +29,8 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
 READ_ONLY = frozenset({
     "path", "hashdir", "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
-    "explain login", "spark sql", "spark shell", "facts export", "config show", "expire rules", "expire last"})
+    "explain login", "audit head", "spark sql", "spark shell", "facts export", "config show", "expire rules",
+    "expire last"})
 
 # Commands that change something and have no --dry-run.
 ONE_THING = "does the one thing that its arguments name, and can be undone by another"

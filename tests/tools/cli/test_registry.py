@@ -15,7 +15,8 @@ from tools.cli import commandtree, registry
 from tools.cli.invocation import Command
 from tools.cli.later import Later
 
-MODULES = sorted(path.stem for path in (Path(registry.__file__).parents[1] / "commands").glob("*.py"))
+COMMANDS = Path(registry.__file__).parents[1] / "commands"
+MODULES = sorted(".".join(path.relative_to(COMMANDS).with_suffix("").parts) for path in COMMANDS.rglob("*.py"))
 
 
 class Listing:

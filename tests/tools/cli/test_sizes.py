@@ -47,6 +47,7 @@ CALLS = {
     "import maildir": "bob {work}/maildir0 --dry-run", "import imap": None, "import dovecot": None,
     "import cyrus": None, "config show": "", "config check": "", "config diff": "", "config reload": None,
     "connections": None, "status": "",
+    "audit show": "", "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",

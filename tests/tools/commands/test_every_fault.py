@@ -27,7 +27,7 @@ from store.reconstruct.request import Request, silent
 from store.tables.index import ROW, chunk_key, encode
 from store.tables.quotatable import root_key
 from store.tables.state import state_key
-from store.userarea import directoryfile, idxfile, writing
+from store.userarea import directoryfile, idxfile, idxreading, writing
 from store.values import RECONSTRUCT, Repair, Secret
 from tests.store.check import test_wholecheck as planted
 from tests.store.check.test_wholecheck import change_entry, damaged, parts, purge_list, write  # noqa: F401
@@ -172,7 +172,7 @@ def change_kept_accounts(store):
 
 
 def forget_kept_account(store):
-    contents = idxfile.read(planted.copy_of(store))
+    contents = idxreading.read(planted.copy_of(store))
     idxfile.write(planted.copy_of(store), evolve(contents, account=b"", head=evolve(contents.head, account=0)))
 
 

@@ -23,7 +23,7 @@ def test_metrics_of_all_processes(tmp_path: Path) -> None:
         status, text = curl(f"http://127.0.0.1:{plain}/metrics")
         assert status == 200
         lines = text.splitlines()
-        assert "onecopy_processes 3" in lines               # the keeper, all-1, http-1
+        assert "onecopy_processes 3.0" in lines               # the keeper, all-1, http-1
         assert any(line.startswith('onecopy_connections_total{process="http-1",server="http"} ') for line in lines)
         printed = server.command("stats", "--prometheus").splitlines()
         assert {line for line in lines if line.startswith("# TYPE")} == {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tools.server.metrics.metriclist import METRICS, PREFIX
+from tools.server.metrics.metriclist import HISTOGRAM, METRICS, PREFIX
 
 PROMTOOL = Path(sys.prefix) / "unpacked/prometheus/usr/bin/promtool"
 RULES = ROOT / "docs/deploy/alerts.yml"
@@ -20,22 +20,42 @@ HOUR, DAY = 6, 144          # samples
 SECONDS = 600 * BEFORE      # when the store is made, as promtool's clock has it, which begins at 0
 
 TASK = 'onecopy_task_last_run_timestamp_seconds{process="keeper",task="purge"}'
+FLUSHES = 'onecopy_log_flush_seconds_count{partition="primary"}'
+NOOPS = 'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="+Inf"}'
+SLOW = NOOPS.replace("NOOP", "LOGIN")
+TURNS = 'onecopy_loop_turn_seconds_bucket{process="all-1",le="+Inf"}'
+LAG = 'onecopy_task_lag_seconds{process="keeper",task="checkpoint"}'
+FAILURES = 'onecopy_login_failures_total{service="imap",reason="login"}'
 NEW: Mapping[str, str] = {
     "onecopy_processes": "2", "onecopy_snapshot_newest_timestamp_seconds": "0",
     "onecopy_snapshot_failed_timestamp_seconds": "0", "onecopy_recovery_last_timestamp_seconds": "0",
     TASK: "0",
     'onecopy_task_failing_items{process="keeper",task="purge"}': "0", "onecopy_written_timestamp_seconds": "now",
     'onecopy_partition_free_bytes{partition="primary"}': "90",
-    'onecopy_partition_used_bytes{partition="primary"}': "10"}
+    'onecopy_partition_used_bytes{partition="primary"}': "10",
+    'onecopy_database_cache_proposed_bytes{environment="primary"}': "0",
+    'onecopy_log_flush_seconds_sum{partition="primary"}': "+0", FLUSHES: "+0",
+    'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="2.5"}': "+0", NOOPS: "+0",
+    'onecopy_loop_turn_seconds_bucket{process="all-1",le="0.5"}': "+0", TURNS: "+0",
+    LAG: "0", 'onecopy_purge_overdue_seconds{partition="primary"}': "0", "onecopy_check_findings": "0",
+    FAILURES: "+0"}
 WELL = {**NEW, TASK: "now", "onecopy_snapshot_newest_timestamp_seconds": "now"}
+BUSY = {**WELL, "onecopy_log_flush_seconds_sum{partition=\"primary\"}": "+6", FLUSHES: "+600",
+        'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="2.5"}': "+600", NOOPS: "+601",
+        'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="0.01"}': "+590",
+        'onecopy_command_duration_seconds_bucket{server="imap",command="LOGIN",le="2.5"}': "+0", SLOW: "+600",
+        'onecopy_loop_turn_seconds_bucket{process="all-1",le="0.5"}': "+60000", TURNS: "+60001",
+        LAG: "600", FAILURES: "+600"}
 
 
 def fires(changes: Mapping[str, str], after: int, folder: Path) -> set[str]:
     """Which alerts do when a store has had these values for so many samples. "now": at each sample the time of it;
-    "-N": since N samples before the store was made."""
+    "-N": since N samples before the store was made; "+N": N more with each sample."""
     def samples(value: str) -> str:
         if value == "now":
             return f"{SECONDS}+600x{after}"
+        if value.startswith("+"):
+            return f"0{value}x{after}"
         return f"{SECONDS + 600 * int(value) if value.startswith('-') else value}x{after}"
 
     series = [{"series": name, "values": f"_x{BEFORE} {samples(value)}"} for name, value in changes.items()]
@@ -58,10 +78,10 @@ def test_the_rules_can_be_read() -> None:
     done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", RULES], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
-    assert "10 rules found" in done.stdout
+    assert "18 rules found" in done.stdout
 
 
-@pytest.mark.parametrize(("values", "after"), [(NEW, 1), (NEW, HOUR), (WELL, HOUR), (WELL, 3 * DAY)])
+@pytest.mark.parametrize(("values", "after"), [(NEW, 1), (NEW, HOUR), (WELL, HOUR), (WELL, 3 * DAY), (BUSY, DAY)])
 def test_nothing_fires(values: dict[str, str], after: int, tmp_path: Path) -> None:
     assert fires(values, after, tmp_path) == set()
 
@@ -78,6 +98,14 @@ def test_nothing_fires(values: dict[str, str], after: int, tmp_path: Path) -> No
     ({**WELL, TASK: "0"}, 3 * HOUR, "HousekeepingNeverBegan"),
     ({**WELL, "onecopy_recovery_last_timestamp_seconds": "-2"}, 2, "StoreWasDamaged"),
     ({**WELL, 'onecopy_partition_free_bytes{partition="primary"}': "1"}, 3, "VolumeNearlyFull"),
+    ({**WELL, 'onecopy_database_cache_proposed_bytes{environment="primary"}': "1e9"}, 2 * HOUR, "CacheTooSmall"),
+    ({**BUSY, 'onecopy_log_flush_seconds_sum{partition="primary"}': "+300"}, 4, "LogFlushesAreSlow"),
+    ({**BUSY, NOOPS: "+700"}, 4, "CommandsAreSlow"),
+    ({**BUSY, TURNS: "+60100"}, 4, "EventLoopStalls"),
+    ({**BUSY, LAG: "7200"}, 3, "HousekeepingIsLate"),
+    ({**WELL, 'onecopy_purge_overdue_seconds{partition="primary"}': "100000"}, 2 * HOUR, "PurgeIsLate"),
+    ({**WELL, "onecopy_check_findings": "2"}, 2, "CheckFoundSomething"),
+    ({**BUSY, FAILURES: "+6000"}, 4, "ManyLoginsFail"),
 ])
 def test_it_fires(values: dict[str, str], after: int, alert: str, tmp_path: Path) -> None:
     assert fires(values, after, tmp_path) == {alert}
@@ -85,5 +113,6 @@ def test_it_fires(values: dict[str, str], after: int, alert: str, tmp_path: Path
 
 def test_the_rules_are_about_metrics_that_there_are() -> None:
     used, there = set(re.findall(r"onecopy_\w+", RULES.read_text())), {name.partition("{")[0] for name in NEW}
-    assert used <= {PREFIX + metric.name for metric in METRICS}
+    assert used <= {PREFIX + metric.name + suffix for metric in METRICS
+                    for suffix in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))}
     assert used <= there

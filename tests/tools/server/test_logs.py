@@ -1,9 +1,15 @@
 """A line for each event, whatever is in it."""
 
+import json
 import logging
 import sys
 
-from tools.server.process.logs import Line
+import pytest
+
+from store.accounts import refusallines
+from tools.server.process import logs
+from tools.server.process.logs import JsonLine, Line
+from tools.serversettings import Log
 
 
 def line(message: str, *arguments: object, failed: bool = False) -> str:
@@ -29,3 +35,68 @@ def test_a_traceback_is_one_line() -> None:
     except ValueError:
         found = line("failed", failed=True)
     assert "\n" not in found and found.endswith("ValueError: why\\nnot")
+
+
+# JSON, and levels
+
+@pytest.fixture
+def written():
+    """What is logged as JSON, with the root logger as it was afterwards."""
+    lines: list[dict[str, object]] = []
+
+    class Keeping(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(self.format(record)))
+
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    root.handlers[:] = [Keeping()]
+    logs.follow(Log(format="json"))
+    yield lines
+    root.handlers[:] = []
+    logs.follow(Log())
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+HOSTILE = "a\"b\\c reason=\"x\" \r\n\u2028é"
+
+
+def test_the_fields_of_lines_that_programs_read_are_fields_of_json(written: list[dict[str, object]]) -> None:
+    refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", "wrong name or password", 3)
+    refusallines.ended("::ffff:192.0.2.1", "alice", "pop", {"seconds": 7, "read": 2}, HOSTILE)
+    first, second = written
+    assert {name: first[name] for name in ("level", "module", "kind", "address", "user", "service", "times", "reason")
+            } == {"level": "WARNING", "module": "refused", "kind": "login", "address": "192.0.2.1", "user": HOSTILE,
+                  "service": "imap", "times": 3, "reason": "wrong name or password"}
+    assert (second["seconds"], second["read"], second["reason"]) == (7, 2, HOSTILE)
+
+
+def test_json_is_one_line_of_ascii_with_the_fields_of_text_also_of_a_traceback() -> None:
+    try:
+        raise ValueError("why\nnot")
+    except ValueError:
+        record = logging.LogRecord("imap.session", logging.ERROR, __file__, 1, "failed\r\n%s", ("é",), sys.exc_info())
+    found = JsonLine().format(record)
+    assert found.isascii() and "\n" not in found
+    assert json.loads(found)["text"] == "failed\r\né" and "why\nnot" in json.loads(found)["traceback"]
+
+
+def test_a_part_has_a_level_of_its_own_until_it_has_none(written: list[dict[str, object]]) -> None:
+    def said() -> list[object]:
+        written.clear()
+        for name in ("imap.session", "store.net.stream", "pop3.session"):
+            logging.getLogger(name).debug("debug")
+            logging.getLogger(name).info("info")
+        return [(line["module"], line["text"]) for line in written]
+
+    logs.follow(Log(format="json", level="warning", levels=("imap=debug", "store.net=info")))
+    assert said() == [("imap.session", "debug"), ("imap.session", "info"), ("store.net.stream", "info")]
+    logs.follow(Log(format="json", level="info"))
+    assert said() == [("imap.session", "info"), ("store.net.stream", "info"), ("pop3.session", "info")]
+
+
+@pytest.mark.parametrize("value", ["imap", "imap=loud", "=debug", "imap="])
+def test_what_is_no_level_of_a_part_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="part=level"):
+        Log(levels=(value,))

@@ -8,7 +8,7 @@ import sysconfig
 import tempfile
 import venv
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -199,8 +199,9 @@ def bare_python(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A session. Its parameter says where: LOCAL or CLUSTER."""
-    from tests.support.servers.cluster import QUICK, SETTINGS, cluster
+    """A session. Its parameter says where: LOCAL, where plans are interpreted, or CLUSTER, where they are compiled as
+    everywhere else."""
+    from tests.support.servers.cluster import INTERPRETED, QUICK, SETTINGS, cluster
     from tools.spark.sparksession import session
     with tempfile.TemporaryDirectory(prefix="onecopy-spark-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
@@ -209,9 +210,24 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         if request.param == CLUSTER:
             patch.setenv("PYSPARK_PYTHON", str(bare_python(Path(folder, "bare"))))
         with cluster(Path(folder)) if request.param == CLUSTER else nullcontext() as nodes:
-            with session("tests", request.param if nodes is None else nodes.url, SETTINGS) as made:
+            with (session("tests", LOCAL, SETTINGS | INTERPRETED) if nodes is None
+                  else session("tests", nodes.url, SETTINGS)) as made:
                 made.nodes = nodes
                 yield made
+
+
+@contextmanager
+def compiled(spark: Any) -> Iterator[None]:
+    """Plans are compiled meanwhile, as they are everywhere but in the local session of these tests."""
+    from tests.support.servers.cluster import INTERPRETED
+    before = {name: spark.conf.get(name) for name in INTERPRETED}
+    spark.conf.set("spark.sql.codegen.wholeStage", "true")
+    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")         # Spark's own defaults
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 @pytest.fixture

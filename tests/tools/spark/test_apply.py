@@ -28,7 +28,7 @@ from store.partition.marks import is_down
 from store.rebuild.livecorrection import MOVED_ON
 from store.tables.index import ROW, chunk_key
 from store.tables.state import state_key
-from store.userarea import idxfile
+from store.userarea import idxreading
 from store.userarea.paths import place
 from store.userarea.writing import write_changed
 from store.values import FlagAction, Flags
@@ -435,7 +435,7 @@ def test_a_damaged_store_idx_takes_nothing_from_its_mailbox(live, tmp_path):
     applied = apply_live(store, plan)
     assert [correction.where for correction in applied.corrections] == [NAMES[0]] and applied.left == []
     assert records(store) == before and check(store) == []
-    assert idxfile.read(path).head.records == 150
+    assert idxreading.read(path).head.records == 150
 
 
 def test_only_some(live):

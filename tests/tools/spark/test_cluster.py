@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.faults import dying
 from tests.support.processes import wait
-from tests.support.servers.cluster import LIMIT, SETTINGS
+from tests.support.servers.cluster import INTERPRETED, LIMIT, SETTINGS
 from tests.tools.spark.conftest import CLUSTER
 from tests.tools.spark.test_engines import contents
 from tools.spark.generate.generator import Shape, generate
@@ -122,7 +122,8 @@ def test_a_driver_that_is_killed_and_started_again(spark, root, tmp_path, wanted
 
     def drive(dies):
         return subprocess.run(
-            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS), str(root), str(plan), dies],
+            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS | INTERPRETED), str(root),
+             str(plan), dies],
             env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT).returncode
 
     try:

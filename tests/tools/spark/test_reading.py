@@ -15,7 +15,7 @@ from mboxlist.names import MailboxName
 from store.opening import open_store
 from store.store import Store
 from store.tables.index import ROW
-from store.userarea import idxfile
+from store.userarea import idxfile, idxreading
 from store.userarea.idxfile import Contents, Head
 from store.userarea.paths import place as place_of
 from tests.support.stores.messages import make
@@ -74,7 +74,7 @@ def test_one_partition_of_one_owner(place):
 
 
 def test_an_owner_saves_reading(place, faults):
-    read = faults.watch(idxfile, "read_what_is_left")
+    read = faults.watch(idxreading, "read_what_is_left")
     rows(place.stores[:1], "references", Wanted(owners=frozenset({"carol@elsewhere.example"})))
     assert [path.parts[-2] for path in read if "deleted" not in path.parts] == ["carol@elsewhere.example"]
 

@@ -191,7 +191,7 @@ def test_the_program_itself(place):
 def test_what_is_shipped(tmp_path):
     names = zipfile.ZipFile(sparksession.packed(tmp_path / "x.zip")).namelist()
     assert {"tools/spark/source/reading.py", "store/userarea/idxfile.py", "mboxlist/engine/kv.py",
-            "store/net/dots.py"} <= set(names)
+            "store/net/stream.py"} <= set(names)
     assert all(name.endswith(".py") for name in names)
 
 

@@ -106,9 +106,7 @@ class Imap:
             if at_line_start and buf.startswith(start_of_line, start, end):
                 hit = start
             else:
-                hit = buf.find(inner_line, start, stop) + 1
-                if not hit:
-                    hit = -1
+                hit = buf.find(inner_line, start, stop) + 1 or -1
             if hit >= 0:
                 stop = hit
             elif brace < 0:

@@ -9,13 +9,17 @@ from typing import Any
 
 from attrs import define
 
-from store.net.stream import Stream, StreamFactory
+from store.net.admission import AdmissionControl
+from store.net.stream import Stream
+from store.net.streamfactory import StreamFactory
 from tools.server.process.listeners import Server
 from tools.server.process.sockets import Purpose
 
 log = logging.getLogger(__name__)
 
 PAGE = 200              # connections in one answer: some milliseconds of work
+MOST_TOLD = 200         # connections of which `Busiest` is told at a time: a millisecond or two
+OCTETS = ("octets received", "octets sent")
 MOST_IDS = 100          # that can be named in one request
 FAREWELL = "An administrator has ended this connection"
 PATIENCE = 5.0          # seconds after which a session that has not ended by itself is cut off
@@ -57,11 +61,25 @@ class Connections:
     def counted(self) -> dict[str, dict[str, int]]:
         """For each server: what is open, and what has come since the start."""
         found: dict[str, dict[str, int]] = {}
+        doors: set[AdmissionControl] = set()
         for label, factory in self._kinds():
             counted = found.setdefault(label, {"open": 0})
             counted["open"] += len(factory.streams)
-            counted.update(factory.admission.counted)            # of one door for all listeners of the server
+            counted.update({name: number for name, number in factory.admission.counted.items()
+                            if name not in OCTETS})             # of one door for all listeners of the server
+            ended = factory.admission.counted if factory.admission not in doors else {}
+            doors.add(factory.admission)
+            for name, octets in zip(OCTETS, (sum(stream.received for stream in factory.streams),
+                                             sum(stream.sent for stream in factory.streams)), strict=True):
+                counted[name] = counted.get(name, 0) + octets + ended.get(name, 0)
         return found
+
+    def busiest(self) -> list[dict[str, Any]]:
+        """The users who do most, and their domains, of each server, after a look at the connections at which there was
+        most to count since the last one."""
+        for stream in heapq.nlargest(MOST_TOLD, [stream for _, stream in self._all()], key=attrgetter("untold")):
+            stream.tell_busy(stream.user)
+        return [admission.busiest.figures() for admission in {factory.admission for _, factory in self._kinds()}]
 
     def _all(self) -> Iterator[tuple[str, Stream]]:
         for label, factory in self._kinds():

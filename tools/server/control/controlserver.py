@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,10 @@ from attrs import asdict, define, field
 
 from mboxlist import privatefiles
 from store.accounts.throttle.slowdown import NOWHERE
+from store.audit.sessionaudit import note
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.housekeeping import interrupted
+from store.metrics.processcounters import Counters
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
@@ -38,6 +40,7 @@ class ControlServer:
     _threads: ReactorThreads
     _housekeeping: Housekeeping
     _reactor: Any
+    _outbox: Callable[[], list[dict[str, Any]]] = list          # how the receivers of events stand
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
@@ -55,8 +58,8 @@ class ControlServer:
         Authenticator.of(store).turned.delivery_log = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
-            "stats": self._stats, "slow": self._slow,
-            "logins": self._logins})
+            "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
+            "logins": self._logins, "outbox": lambda _request: self._outbox()})
 
     @property
     def _store(self) -> Store:
@@ -76,6 +79,8 @@ class ControlServer:
     async def reload(self) -> None:
         """See `Reloading`."""
         await self._reloading.reload()
+        if self._reloading.applied and self._worker_config.keeper:
+            await note(self._store, "configuration", "reload", actor="the server", options=self._reloading.shown())
 
     def _write(self) -> None:
         done = self._threads.run("files", self._write_both)
@@ -98,11 +103,20 @@ class ControlServer:
     def _logins(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return loginfailures.tell(Authenticator.of(self._store).slow, request)
 
+    def _busiest(self, _request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Of users and domains those that do most (`store.metrics.spacesaving`): by server, and by mail that came."""
+        return [*self._connections.busiest(), self._store.delivery_log.received.figures()]
+
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "process": self._worker_config.name, "pid": os.getpid(), "started": self._started, "memory": _memory(),
             "servers": self._connections.counted(), "failed_logins": Authenticator.of(self._store).failed,
             "mail": dict(self._store.delivery_log.counted), "interrupted": self._interrupted(),
+            "login_failures": [[service, kind, number] for (service, kind), number in
+                               Authenticator.of(self._store).turned.counted.items()],
+            "unwritten": {name: len(partition.unwritten.changed) for name, partition in
+                          self._store.partitions.items()},
+            **Counters.of(self._store).figures(),
             "tasks": [asdict(status) for status in self._housekeeping.status()]}
 
     def _interrupted(self) -> int:

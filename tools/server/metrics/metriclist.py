@@ -5,12 +5,15 @@ from typing import Any
 
 from attrs import frozen
 
+from store.deliverylog import OVER_QUOTA
+
 Found = Mapping[str, Any]                       # what `figures.gather` has found
 Labels = tuple[str, ...]                        # values, in the order of the metric's own names
 Values = Callable[[Found], Iterable[tuple[Labels, Any]]]
 
 PREFIX = "onecopy_"
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+OUTCOMES = ("messages", "delivered", "duplicates", "refused for now", "refused for good", "refused by IMAP")
 
 
 @frozen
@@ -56,10 +59,34 @@ def _task(key: str) -> Values:
                           for task in each["tasks"]]
 
 
-def _by(key: str) -> Values:
-    """Of each process, by what it has counted under names of its own."""
-    return lambda found: [((each["process"], what), number) for each in found["processes"]
-                          for what, number in each[key].items()]
+def _mail(found: Found) -> Iterator[tuple[Labels, Any]]:
+    """All outcomes from the beginning, so that the first of them is one more than before."""
+    for each in found["processes"]:
+        counted = {**dict.fromkeys(OUTCOMES, 0), **each["mail"]}
+        yield from (((each["process"], what), number) for what, number in counted.items() if what != OVER_QUOTA)
+
+
+def _lags(found: Found) -> Iterator[tuple[Labels, Any]]:
+    for each in found["processes"]:
+        for task in each["tasks"]:
+            since = found["written"] - max(task["completed"], each["started"])
+            yield (each["process"], task["name"]), max(0.0, since - task["interval"])
+
+
+def _histograms(key: str) -> Values:
+    return lambda found: [((each["process"], name), told) for each in found["processes"]
+                          for name, told in each[key].items()]
+
+
+def _commands(found: Found) -> Iterator[tuple[Labels, Any]]:
+    for each in found["processes"]:
+        for server, commands in each["commands"].items():
+            yield from (((each["process"], server, name), told) for name, told in commands.items())
+
+
+def _octets(key: str) -> Values:
+    return lambda found: [((name,), each["octets"][key]) for name, each in found["partitions"].items()
+                          if each["octets"] is not None]
 
 
 _PROCESS, _SERVER, _TASK = ("process",), ("process", "server"), ("process", "task")
@@ -91,6 +118,15 @@ METRICS = (
     Metric("task_items_total", COUNTER, "Items that it has done", _TASK, _task("done")),
     Metric("task_failures_total", COUNTER, "Items that failed", _TASK, _task("failures")),
     Metric("task_failing_items", GAUGE, "Items that failed when they were last tried", _TASK, _task("bad")),
+    Metric("task_lag_seconds", GAUGE,
+           "For how much longer than its interval no round has begun that was completed", _TASK, _lags),
+    Metric("store_idx_unwritten", GAUGE, "Mailboxes that changed, and whose store.idx has yet to be written",
+           ("process", "partition"), _histograms("unwritten")),
+    Metric("purge_overdue_seconds", GAUGE, "For how long the oldest file that is due has waited for the purge",
+           _PARTITION, _each("partitions", "purge_overdue")),
+    Metric("check_timestamp_seconds", GAUGE, "When onecopy check was run last; 0: never", (), _one("check", "time")),
+    Metric("check_duration_seconds", GAUGE, "How long that took", (), _one("check", "seconds")),
+    Metric("check_findings", GAUGE, "What it has found", (), _one("check", "findings")),
 
     # Processes
     Metric("processes", GAUGE, "Processes of the server that answer", (),
@@ -106,21 +142,65 @@ METRICS = (
            _server("connections turned away")),
     Metric("logins_total", COUNTER, "Logins that were good", _SERVER, _server("logins")),
     Metric("failed_logins_total", COUNTER, "Logins that failed", _PROCESS, _process("failed_logins")),
-    Metric("mail_total", COUNTER, "Messages and recipients, by what became of them", ("process", "outcome"),
-           _by("mail")),
+    Metric("login_failures_total", COUNTER,
+           "Logins that failed, were refused unseen or ended by a limit, by the kind that the log names (logging.md)",
+           ("process", "service", "reason"), lambda found: [
+               ((each["process"], service, reason), number) for each in found["processes"]
+               for service, reason, number in each["login_failures"]]),
+    Metric("received_bytes_total", COUNTER, "Octets that clients have sent, under TLS those within", _SERVER,
+           _server("octets received")),
+    Metric("sent_bytes_total", COUNTER, "Octets that they were sent", _SERVER, _server("octets sent")),
+    Metric("mail_total", COUNTER, "Messages and recipients, by what became of them", ("process", "outcome"), _mail),
+    Metric("quota_refusals_total", COUNTER, "Of these, what was refused because a quota was used up", _PROCESS,
+           lambda found: [((each["process"],), each["mail"].get(OVER_QUOTA, 0)) for each in found["processes"]]),
+    Metric("command_duration_seconds", HISTOGRAM,
+           "From when all of a command had come to its answer, of DATA and BDAT that of a message; without IDLE; LOGIN "
+           "and AUTHENTICATE include what the client is waited for and made to wait", ("process", "server", "command"),
+           _commands),
+    Metric("loop_turn_seconds", HISTOGRAM,
+           "Turns of the event loop: what comes within one waits for its end, 20 ms at most as it should be", _PROCESS,
+           lambda found: [((each["process"],), each["turns"]) for each in found["processes"]]),
 
     # Volumes and databases
     Metric("partition_free_bytes", GAUGE, "Free on the partition's volume", _PARTITION, _each("partitions", "free")),
     Metric("partition_used_bytes", GAUGE, "Used on it, by whomever", _PARTITION, _each("partitions", "used")),
+    Metric("partition_files", GAUGE, "Message files in use, when they were last counted", _PARTITION, _octets("files")),
+    Metric("partition_unique_bytes", GAUGE, "Their size", _PARTITION, _octets("unique")),
+    Metric("partition_references", GAUGE, "Messages that are in mailboxes, or can be restored", _PARTITION,
+           _octets("references")),
+    Metric("partition_referenced_bytes", GAUGE, "What these would take with a file for each", _PARTITION,
+           _octets("referenced")),
+    Metric("partition_counted_timestamp_seconds", GAUGE, "When the four before were counted", _PARTITION,
+           _octets("when")),
+    Metric("log_flush_seconds", HISTOGRAM, "Flushes of a partition's log", ("process", "partition"),
+           _histograms("flushes")),
+    Metric("log_flush_sharers", HISTOGRAM, "Changes that waited for one flush: the size of a group commit",
+           ("process", "partition"), _histograms("sharing")),
+    Metric("database_cache_bytes", GAUGE, "Size of the cache", _ENVIRONMENT, _each("environments", "cache")),
+    Metric("database_cache_proposed_bytes", GAUGE,
+           "What store.cache should be, so that 95 to 99 % of the pages are found; 0: it is large enough", _ENVIRONMENT,
+           lambda found: [((name,), each["proposed_cache"] or 0) for name, each in found["environments"].items()]),
     Metric("database_cache_hits_total", COUNTER, "Pages that were found in the cache", _ENVIRONMENT,
            _each("environments", "hits")),
     Metric("database_cache_misses_total", COUNTER, "Pages that were not", _ENVIRONMENT,
            _each("environments", "misses")),
     Metric("database_transactions_total", COUNTER, "Transactions since the last recovery", _ENVIRONMENT,
            _each("environments", "transactions")),
+    Metric("database_aborts_total", COUNTER, "Transactions that were undone", _ENVIRONMENT,
+           _each("environments", "aborts")),
+    Metric("database_locks_total", COUNTER, "Locks that were asked for", _ENVIRONMENT,
+           _each("environments", "lock_requests")),
+    Metric("database_locks_most", GAUGE, "The most that were held at once", _ENVIRONMENT,
+           _each("environments", "most_locks")),
     Metric("database_lock_waits_total", COUNTER, "Locks that had to be waited for", _ENVIRONMENT,
            _each("environments", "lock_waits")),
     Metric("database_deadlocks_total", COUNTER, "Deadlocks", _ENVIRONMENT, _each("environments", "deadlocks")),
+    Metric("database_lock_timeouts_total", COUNTER, "Locks that were waited for too long", _ENVIRONMENT,
+           _each("environments", "lock_timeouts")),
+    Metric("database_log_bytes_total", COUNTER, "Octets written to the log", _ENVIRONMENT,
+           _each("environments", "log_octets")),
+    Metric("database_checkpoint_timestamp_seconds", GAUGE, "When the last checkpoint was", _ENVIRONMENT,
+           _each("environments", "checkpoint")),
     Metric("database_tables_bytes", GAUGE, "Size of all tables", _ENVIRONMENT, _each("environments", "tables")),
     Metric("database_logs_bytes", GAUGE, "Size of the log files that there are", _ENVIRONMENT,
            _each("environments", "logs")),

@@ -23,7 +23,7 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
 from store.net.authentication import Authenticator
 from store.net.proxies.proxyconnections import ProxiedFactory
-from store.net.stream import StreamFactory
+from store.net.streamfactory import StreamFactory
 from store.store import Store
 from tools.cli.later import Later
 from tools.cli.options import Config

@@ -1,8 +1,10 @@
-"""One line for each event, on standard error or in a file."""
+"""One line for each event, on standard error or in a file: text, or a value of JSON with the same fields."""
 
 import errno
+import json
 import logging
 import logging.handlers
+import re
 import sys
 import time
 from typing import cast
@@ -10,7 +12,12 @@ from typing import cast
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
 from tools.exits import Failure
-from tools.serversettings import Log
+from tools.serversettings import Log, levels_of_parts
+
+FIXED = ("refused", "session")      # loggers whose lines have fields
+_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
+_ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
+_parts: list[str] = []              # those that have a level of their own
 
 
 class Line(logging.Formatter):
@@ -27,10 +34,47 @@ class Line(logging.Formatter):
         return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-def set_level(level: str) -> None:
-    """Log what is of that level or above."""
-    logging.getLogger().setLevel(level.upper())
-    logging.getLogger("twisted").setLevel(max(logging.WARNING, logging.getLogger().level))
+class JsonLine(logging.Formatter):
+    """The fields of `Line` as a JSON object; of the lines named `refused` and `session`, whose form is fixed, also the
+    fields within the text (docs/logging.md). It is ASCII."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        text = record.getMessage()
+        found: dict[str, object] = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ"), "process": record.process,
+            "level": record.levelname, "module": record.name, "text": text}
+        if record.exc_info:
+            found["traceback"] = self.formatException(record.exc_info)
+        if record.name in FIXED:
+            if record.name == "refused":
+                found["kind"] = text.partition(" ")[0]
+            found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
+        return json.dumps(found)
+
+
+def _value(text: str) -> str | int:
+    """A field of a line as its writer (`store/accounts/refusallines.py`) has had it."""
+    if text.startswith('"'):
+        return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)) if found[1] or found[2] else found[3],
+                            text[1:-1])
+    return int(text) if text.isdecimal() else text
+
+
+def follow(settings: Log) -> None:
+    """Log what is of the level of its part or above, in that form, from now on."""
+    root = logging.getLogger()
+    root.setLevel(settings.level.upper())
+    for name in _parts:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.getLogger("twisted").setLevel(max(logging.WARNING, root.level))
+    _parts[:] = levels_of_parts(settings.levels)
+    for name, level in levels_of_parts(settings.levels).items():
+        logging.getLogger(name).setLevel(level.upper())
+    for handler in root.handlers:
+        handler.setFormatter(JsonLine() if settings.format == "json" else Line())
 
 
 def configure(settings: Log) -> None:
@@ -44,9 +88,8 @@ def configure(settings: Log) -> None:
             instead = f"{settings.file}: {error.strerror}"
             if error.errno != errno.EROFS:      # then mail can be read still
                 raise Failure(f"cannot write the log: {instead}") from None
-    out.setFormatter(Line())
     logging.basicConfig(handlers=[out], force=True)
-    set_level(settings.level)
+    follow(settings)
     if instead:
         logging.getLogger(__name__).error("the log goes to standard error: %s", instead)
     logging.raiseExceptions = False

@@ -2,11 +2,14 @@
 for timers that are not due: both together cost as much as a small command does. Our logs do not use that context."""
 
 import logging
+from bisect import bisect_left
 from select import EPOLLET, EPOLLIN
 from typing import Any, cast
 
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
+
+from store.metrics.processcounters import TURN_SECONDS, Histogram
 
 log = logging.getLogger(__name__)
 
@@ -14,20 +17,32 @@ LONGEST = 2_000_000.0       # seconds that epoll_wait(2) can be told to wait
 
 
 class Reactor(EPollReactor):
-    """See the module's text."""
+    """See the module's text. `turns`: how long each turn took, from when `doPoll` had been told of events until it is
+    called again. An event that comes meanwhile waits for that."""
+
+    turns = Histogram(TURN_SECONDS)         # a process has one reactor
+    _woken = 0.0
 
     def mainLoop(self) -> None:
         """Do what is due by time or was asked for by threads, and wait for events, until the reactor is stopped."""
+        self._woken = self.seconds()
+        turns = self.turns
         while self._started:
             try:
                 while self._started:
                     timers: list[Any] = self._pendingTimedCalls
+                    now = self.seconds()
+                    wait: float | None
                     if (self.threadCallQueue or self._newTimedCalls or self._justStopped
-                            or timers and timers[0].time <= self.seconds()):
+                            or timers and timers[0].time <= now):
                         self.runUntilCurrent()
-                        self.doPoll(self.timeout() if self.running else 0)
+                        wait, now = self.timeout() if self.running else 0, self.seconds()
                     else:
-                        self.doPoll(min(LONGEST, max(0.0, timers[0].time - self.seconds())) if timers else None)
+                        wait = min(LONGEST, max(0.0, timers[0].time - now)) if timers else None
+                    took = max(0.0, now - self._woken)
+                    turns.counts[bisect_left(TURN_SECONDS, took)] += 1
+                    turns.total += took
+                    self.doPoll(wait)
             except Exception:
                 log.exception("something that was due has failed")
 
@@ -36,7 +51,9 @@ class Reactor(EPollReactor):
         connections: dict[int, Any] = self._selectables
         deal: Any = self._doReadOrWrite
         disconnect: Any = self._disconnectSelectable
-        for handle, event in self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections))):
+        events = self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections)))
+        self._woken = self.seconds()
+        for handle, event in events:
             connection = connections.get(handle)        # an earlier event may have closed it
             if connection is not None:
                 try:

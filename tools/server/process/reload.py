@@ -9,12 +9,15 @@ from typing import Any
 from attrs import define, field
 
 import store.accounts.loginsettings
+import store.audit.auditsettings
 import store.settings
+from store.audit.trail import Trail
 from store.net.authentication import Authenticator
 from store.net.openlogins import OpenLogins
 from store.offload import Threads
 from store.store import Store
-from tools.cli.options import Config, table
+from tools.cli.options import Config, option
+from tools.commandaudit import hidden
 from tools.exits import Failure
 from tools.server.process import logs
 from tools.server.process.listeners import Server
@@ -39,6 +42,11 @@ class Reloading:
     waiting: list[str] = field(factory=list, init=False)        # and what a restart is needed for
     problem: str = field(default="", init=False)                # why nothing could be taken over
     started: float = field(factory=time.time, init=False)
+
+    def shown(self) -> list[str]:
+        """What the last round has taken over, with its values, but for what may be a password."""
+        found = [(name, option(name)) for name in self.applied]
+        return list(hidden([f"{name}={each.show(self.config.values[name])}" for name, each in found if each], {}))
 
     async def reload(self) -> None:
         """Read the sources again, and the certificates in any case."""
@@ -67,7 +75,10 @@ class Reloading:
 
     def _take(self, sections: set[str], config: Config) -> None:
         if "log" in sections:
-            logs.set_level(config.settings("log", Log).level)
+            logs.follow(config.settings("log", Log))
+        trail = self._store.owned.find(Trail)
+        if "audit" in sections and trail is not None:
+            trail.kinds = config.settings("audit", store.audit.auditsettings.Settings).kinds
         if "store" in sections:
             self._store.follow(config.settings("store", store.settings.Settings))
         if "login" in sections:
@@ -77,8 +88,8 @@ class Reloading:
 
     def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         """For those who ask."""
-        options = table()
-        return {"values": {name: options[name].show(value) for name, value in self.config.values.items()},
+        return {"values": {name: found.show(value) for name, value in self.config.values.items()
+                           if (found := option(name)) is not None},
                 "rounds": self.rounds, "applied": self.applied, "waiting": self.waiting, "problem": self.problem,
                 "file": None if self.config.file is None else str(self.config.file.absolute()),
                 "started": self.started}

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
-from tools.cli.options import Config, table
+from tools.cli.options import Config
 
 # Of these sections all options are taken over by connections that come later, but those that open sockets or are in use
 # by all connections together.
@@ -14,7 +14,8 @@ _FIXED = frozenset({
     "address", "port", "tls_port", "socket", "guaranteed_port", "guaranteed_socket", "verify_port", "verify_socket",
     "socket_mode", "ipv6_prefix", "client_ca"})
 RELOADED = frozenset({
-    "log.level", "tls.certificate", "tls.key", "tls.certificates", "tls.ciphers",
+    "audit.kinds", "log.format", "log.level", "log.levels",
+    "tls.certificate", "tls.key", "tls.certificates", "tls.ciphers",
     *(f"store.{key}" for key in (
         "message_limit", "default_quota", "default_message_quota", "quota_enforce", "quota_grace", "quota_warn",
         "quota_notice", "quota_notice_interval", "special_mailboxes", "mailbox_limit", "purge_delay", "disk_reserve",
@@ -32,12 +33,14 @@ def is_reloaded(name: str) -> bool:
 
 def differing(running: Config, wanted: Config) -> list[str]:
     """The options whose values are not the same."""
-    return [name for name in table() if running.values[name] != wanted.values[name]]
+    return [name for name in {**dict.fromkeys(running.values), **dict.fromkeys(wanted.values)}
+            if running.values[name] != wanted.values[name]]
 
 
 def joined(running: Config, wanted: Config) -> Config:
     """What a server has that has taken over what it can: the rest is as before."""
     def pick(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: theirs[name] if is_reloaded(name) else ours[name] for name in ours}
+        every = {**dict.fromkeys(ours), **dict.fromkeys(theirs)}
+        return {name: theirs[name] if is_reloaded(name) else ours[name] for name in every}
 
     return evolve(running, values=pick(running.values, wanted.values), origins=pick(running.origins, wanted.origins))

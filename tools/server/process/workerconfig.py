@@ -29,3 +29,4 @@ class WorkerConfig:
     logins: LoginMemory
     tickets: TicketKeys
     supervisor: int
+    processes: Sequence[str] = ()               # the names of all that serve beside it, and its own

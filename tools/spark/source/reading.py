@@ -22,8 +22,9 @@ from attrs import frozen
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
-from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Salvaged
+from store.userarea import idxreading
+from store.userarea.idxfile import NAME
+from store.userarea.idxreading import Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source.schema import schema
 
@@ -300,7 +301,7 @@ def salvaged(found: Found) -> Salvaged | None:
     if found.problem:
         return _nothing(found.problem)
     try:
-        return idxfile.read_what_is_left(Path(found.path))
+        return idxreading.read_what_is_left(Path(found.path))
     except StoreError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -308,7 +309,7 @@ def salvaged(found: Found) -> Salvaged | None:
 
 
 def _nothing(problem: str) -> Salvaged:
-    left = idxfile.decode(b"")
+    left = idxreading.decode(b"")
     left.findings[:] = [problem]
     return left
 

@@ -19,8 +19,9 @@ from store.rebuild.desired import annotations_of
 from store.rebuild.userareascan import name_at
 from store.tables.index import Rows, joined
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
-from store.userarea import idxfile
-from store.userarea.idxfile import Head, Salvaged
+from store.userarea import idxreading
+from store.userarea.idxfile import Head
+from store.userarea.idxreading import Salvaged
 from store.userarea.paths import DELETED
 from store.users import lastuse
 from tools.spark.source import arrays, reading
@@ -147,7 +148,7 @@ def _heads(task: Task) -> Iterator[tuple[Found, Head]]:
     for found in reading.idx_files(task):
         if not found.problem:
             try:
-                head = idxfile.read_head(Path(found.path))
+                head = idxreading.read_head(Path(found.path))
             except StoreError:
                 continue
             if _is_wanted(task, _mailbox(task, found, head)):
@@ -224,7 +225,7 @@ def _unnamed(left: Salvaged) -> list[str]:
 
 def _head_alone(found: Found) -> Head | None:
     try:
-        return None if found.problem else idxfile.read_head(Path(found.path))
+        return None if found.problem else idxreading.read_head(Path(found.path))
     except StoreError:
         return None
 

@@ -4,6 +4,7 @@ from store.accounts.ldap.ldapentry import Entry, Found, Here, Search
 from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
+from store.accounts.ldap.ldapreading import read_account
 
 
 class Asking:
@@ -21,7 +22,7 @@ class Asking:
         if user is None:
             return None
         search = profile.group_search(user, domain)
-        return profile.account(user, domain, here, self._entries(search) if search is not None else ())
+        return read_account(profile, user, domain, here, self._entries(search) if search is not None else ())
 
     def _entries(self, search: Search) -> list[Entry]:
         answer = self.servers.search(search.base, search.filter, search.attributes,

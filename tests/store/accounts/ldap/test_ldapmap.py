@@ -6,6 +6,7 @@ from attrs import evolve
 from store.accounts.base import Account, Status
 from store.accounts.ldap.ldapentry import BadEntry, Entry
 from store.accounts.ldap.ldapmap import mirrored
+from store.accounts.ldap.ldapreading import read_account
 from tests.store.accounts.ldap.ldap_entries import BASE, TWO, domain, entry, person, profile
 
 # User ids
@@ -27,7 +28,7 @@ from tests.store.accounts.ldap.ldap_entries import BASE, TWO, domain, entry, per
     ("posix", person(uid=["alice", "alicia"]), None, "alice", {"alice"}),
 ])
 def test_user_ids(name, user, tree, user_id, logins):
-    found = profile(name).account(user, tree)
+    found = read_account(profile(name), user, tree)
     assert found.account.user == user_id
     assert found.logins == logins
 
@@ -48,13 +49,13 @@ def test_user_ids(name, user, tree, user_id, logins):
 ])
 def test_who_it_is_must_be_certain(name, user, tree):
     with pytest.raises(BadEntry) as raised:
-        profile(name).account(user, tree)
+        read_account(profile(name), user, tree)
     assert user.dn in str(raised.value)
 
 
 def test_who_keeps_one_domain_cannot_take_addresses_of_another():
     tree = entry("o=net,o=root", sunPreferredDomain="example.net", associatedDomain="example.com")
-    found = profile("sun2").account(person(mail="alice@example.net", mailAlternateAddress=[
+    found = read_account(profile("sun2"), person(mail="alice@example.net", mailAlternateAddress=[
         "ceo@example.org", "a@example.com"]), tree)
     assert found.account.aliases == ("a@example.com",)
     assert any("ceo@example.org" in text for text in found.warnings)
@@ -63,14 +64,14 @@ def test_who_keeps_one_domain_cannot_take_addresses_of_another():
 # Aliases
 
 def test_aliases_are_all_addresses_but_the_user_id():
-    found = profile("openldap").account(person(
+    found = read_account(profile("openldap"), person(
         mailAlternateAddress=["Alice.Smith@example.org", "alice@example.net"], mailEquivalentAddress="as@example.org"))
     assert found.account.aliases == ("alice.smith", "alice@example.net", "as")
     assert found.warnings == ()
 
 
 def test_addresses_of_active_directory():
-    found = profile("ad").account(entry("cn=A,dc=x", sAMAccountName="asmith", mail="a.smith@example.org",
+    found = read_account(profile("ad"), entry("cn=A,dc=x", sAMAccountName="asmith", mail="a.smith@example.org",
                                         proxyAddresses=[
         "SMTP:a.smith@example.org", "smtp:asmith@example.net", "X500:/o=x/cn=y", "sip:asmith@example.org",
         "x400:c=us;a= ;p=x", "smtp:asmith@example.org"]))
@@ -80,7 +81,7 @@ def test_addresses_of_active_directory():
 @pytest.mark.parametrize("wrong", ["@example.net", "a b@example.org", "alice", '"a"@example.org', "a@b@c", "x@",
                                    b"\xff@y"])
 def test_an_address_that_cannot_be_one_is_passed_over(wrong):
-    found = profile("openldap").account(person(mailAlternateAddress=[wrong]))
+    found = read_account(profile("openldap"), person(mailAlternateAddress=[wrong]))
     assert found.account.aliases == () and len(found.warnings) == 1
 
 
@@ -93,7 +94,7 @@ def test_an_address_that_cannot_be_one_is_passed_over(wrong):
 def test_each_status_in_each_place(where, name, status):
     user = person(mail="a@example.net", **({name: status.upper()} if where == "user" else {}))
     tree = domain(**({name: status} if where == "domain" else {}))
-    found = profile("domains").account(user, tree)
+    found = read_account(profile("domains"), user, tree)
     assert found.account.status is Status(status)
     assert found.origins["status"] == f"{name}={status.upper() if where == 'user' else status} of " + (
         user.dn if where == "user" else tree.dn)
@@ -117,7 +118,7 @@ def test_each_status_in_each_place(where, name, status):
 def test_the_first_that_is_not_active_decides(domain_status, domain_mail, user, user_mail, outcome):
     values = {"inetUserStatus": user, "mailUserStatus": user_mail}
     of_domain = {"inetDomainStatus": domain_status, "mailDomainStatus": domain_mail}
-    found = profile("domains").account(
+    found = read_account(profile("domains"),
         person(mail="a@example.net", **{name: value for name, value in values.items() if value is not None}),
         domain(**{name: value for name, value in of_domain.items() if value is not None}))
     assert found.account.status.value == outcome
@@ -125,15 +126,16 @@ def test_the_first_that_is_not_active_decides(domain_status, domain_mail, user, 
 
 @pytest.mark.parametrize("values", [["active", "inactive"], [b"\xff"], ["gone"], ["x" * 5000]])
 def test_a_status_that_makes_no_sense_is_inactive_and_said(values):
-    found = profile("openldap").account(person(mailUserStatus=values))
+    found = read_account(profile("openldap"), person(mailUserStatus=values))
     assert found.account.status is Status.INACTIVE and not found.account.status.may_log_in
     assert found.warnings
 
 
 def test_other_words_for_a_status():
     chosen = profile("openldap", statuses=("enabled=active", "LOCKED=hold"), attributes=("status=accountState",))
-    assert chosen.account(person(accountState="Enabled", inetUserStatus="deleted")).account.status is Status.ACTIVE
-    assert chosen.account(person(accountState="locked")).account.status is Status.HOLD
+    enabled = person(accountState="Enabled", inetUserStatus="deleted")
+    assert read_account(chosen, enabled).account.status is Status.ACTIVE
+    assert read_account(chosen, person(accountState="locked")).account.status is Status.HOLD
 
 
 @pytest.mark.parametrize(("control", "status"), [
@@ -141,7 +143,7 @@ def test_other_words_for_a_status():
     ("", "inactive"), ("many", "inactive"), (None, "active"), ("0x200", "inactive")])
 def test_disabled_accounts_of_active_directory(control, status):
     user = entry("cn=A,dc=x", sAMAccountName="a", **({} if control is None else {"userAccountControl": control}))
-    assert profile("ad").account(user).account.status.value == status
+    assert read_account(profile("ad"), user).account.status.value == status
 
 
 def test_since_when_an_account_is_deleted():
@@ -160,16 +162,16 @@ def test_since_when_an_account_is_deleted():
     (None, "mail2.example.org", "mail2.example.org"),
 ])
 def test_the_host(user, of_domain, host):
-    found = profile("domains").account(person(mail="a@example.net", **({"mailHost": user} if user else {})),
+    found = read_account(profile("domains"), person(mail="a@example.net", **({"mailHost": user} if user else {})),
                                        domain(**({"preferredMailHost": of_domain} if of_domain else {})), TWO)
     assert found.account.host == host
 
 
 def test_without_a_host_a_store_of_many_machines_does_not_know_where_the_mail_belongs():
     with pytest.raises(BadEntry, match="which back end"):
-        profile("openldap").account(person(), None, TWO)
-    assert profile("openldap").account(person()).account.host == ""
-    found = profile("openldap", default_host="Mail2.example.org").account(person(), None, TWO)
+        read_account(profile("openldap"), person(), None, TWO)
+    assert read_account(profile("openldap"), person()).account.host == ""
+    found = read_account(profile("openldap", default_host="Mail2.example.org"), person(), None, TWO)
     assert (found.account.host, found.origins["host"]) == ("mail2.example.org", "default: directory.default_host")
 
 
@@ -177,7 +179,7 @@ def test_without_a_host_a_store_of_many_machines_does_not_know_where_the_mail_be
                                    "höst"])
 def test_a_host_that_is_none(wrong):
     with pytest.raises(BadEntry):
-        profile("openldap").account(person(mailHost=wrong), None, TWO)
+        read_account(profile("openldap"), person(mailHost=wrong), None, TWO)
 
 
 @pytest.mark.parametrize(("value", "before", "partition", "warned"), [
@@ -194,13 +196,13 @@ def test_a_host_that_is_none(wrong):
 ])
 def test_the_partition(value, before, partition, warned):
     user = person(mailHost=TWO.host, **({} if value is None else {"mailMessageStore": value}))
-    found = profile("openldap").account(user, None, TWO, before=Account("alice", before) if before else None)
+    found = read_account(profile("openldap"), user, None, TWO, before=Account("alice", before) if before else None)
     assert found.account.partition == partition
     assert bool(found.warnings) is warned
 
 
 def test_partitions_of_another_back_end_are_its_own_business():
-    found = profile("openldap").account(person(mailHost="mail2.example.org", mailMessageStore="slow"), None, TWO)
+    found = read_account(profile("openldap"), person(mailHost="mail2.example.org", mailMessageStore="slow"), None, TWO)
     assert found.account.partition == "slow" and not found.warnings
 
 
@@ -213,19 +215,19 @@ def test_partitions_of_another_back_end_are_its_own_business():
     ({"mailQuota": "50M", "mailMsgQuota": "1000"}, 52428800, 1000, True),
 ])
 def test_quotas(values, octets, messages, said):
-    quota = profile("openldap").account(person(**values)).quota
+    quota = read_account(profile("openldap"), person(**values)).quota
     assert (quota.octets, quota.messages, quota.parts, quota.said) == (octets, messages, (), said)
 
 
 def test_without_attributes_for_limits_the_store_keeps_its_own():
-    quota = profile("posix").account(person()).quota
+    quota = read_account(profile("posix"), person()).quota
     assert (quota.octets, quota.messages, quota.said) == (None, None, False)
-    found = profile("openldap", attributes=("message_quota=",)).account(person(mailQuota="5K", mailMsgQuota="7"))
+    found = read_account(profile("openldap", attributes=("message_quota=",)), person(mailQuota="5K", mailMsgQuota="7"))
     assert (found.quota.octets, found.quota.messages) == (5120, None)
 
 
 def test_quotas_of_mailboxes():
-    found = profile("openldap").account(person(
+    found = read_account(profile("openldap"), person(
         mailQuota="50M;#voice%5M;Archive%200M", mailMsgQuota="100;Sent%5;Archive%7"))
     assert found.quota.parts == (("Archive", 209715200, 7), ("Sent", None, 5))
     assert "#voice" in found.warnings[0]
@@ -236,18 +238,18 @@ def test_quotas_of_mailboxes():
 def test_a_quota_that_is_none_never_becomes_no_limit(name, wrong):
     user = person(**{name: wrong})
     with pytest.raises(BadEntry, match=name):
-        profile("openldap").account(user)                   # nobody knows how much that user may keep
-    found = profile("openldap").account(user, before=Account("alice", "primary"))
+        read_account(profile("openldap"), user)                   # nobody knows how much that user may keep
+    found = read_account(profile("openldap"), user, before=Account("alice", "primary"))
     assert (found.quota.octets if name == "mailQuota" else found.quota.messages) is None      # left as it is
     assert name in found.warnings[0] and found.origins["quota" if name == "mailQuota" else "message_quota"].startswith(
         "store: left as it was")
 
 
 def test_quotas_of_a_domain():
-    found = profile("domains").account(person(mail="a@example.net"), domain(
+    found = read_account(profile("domains"), person(mail="a@example.net"), domain(
         mailDomainDiskQuota="10G", mailDomainMsgQuota="1000000"))
     assert (found.domain, found.domain_quota.octets, found.domain_quota.messages) == ("example.net", 10 << 30, 1000000)
-    found = profile("domains").account(person(mail="a@example.net"), domain(mailDomainDiskQuota="10G;Archive%5M"))
+    found = read_account(profile("domains"), person(mail="a@example.net"), domain(mailDomainDiskQuota="10G;Archive%5M"))
     assert found.domain_quota.octets is None and found.warnings
 
 
@@ -256,29 +258,29 @@ def test_quotas_of_a_domain():
 def test_access_is_the_users_else_the_domains():
     tree = domain(mailDomainAllowedServiceAccess="+imap:*")
     user = person(mail="a@example.net")
-    assert profile("domains").account(user, tree).account.access == "+imap:*"
+    assert read_account(profile("domains"), user, tree).account.access == "+imap:*"
     own = person(mail="a@example.net", mailAllowedServiceAccess="+pop:*$-ALL:*")
-    assert profile("domains").account(own, tree).account.access == "+pop:*$-ALL:*"
-    assert profile("domains").account(user, domain()).account.access == ""
+    assert read_account(profile("domains"), own, tree).account.access == "+pop:*$-ALL:*"
+    assert read_account(profile("domains"), user, domain()).account.access == ""
 
 
 def test_access_rules_that_make_no_sense_let_nobody_in():
-    found = profile("openldap").account(person(mailAllowedServiceAccess="everything"))
+    found = read_account(profile("openldap"), person(mailAllowedServiceAccess="everything"))
     assert found.account.access == "everything"             # the authenticator refuses what it cannot read
     assert found.warnings
-    assert profile("openldap").account(person(mailAllowedServiceAccess=b"\xff")).account.access == "-ALL:*"
+    assert read_account(profile("openldap"), person(mailAllowedServiceAccess=b"\xff")).account.access == "-ALL:*"
 
 
 def test_several_values_of_access_have_no_order_so_denials_come_first():
     for values in (["+ALL:*", "-pop:*"], ["-pop:*", "+ALL:*"]):
-        found = profile("openldap").account(person(mailAllowedServiceAccess=values))
+        found = read_account(profile("openldap"), person(mailAllowedServiceAccess=values))
         assert found.account.access == "-pop:*$+ALL:*" and found.warnings
 
 
 # Groups
 
 def test_groups_have_names_in_order():
-    found = profile("openldap").account(person(), None, groups=[
+    found = read_account(profile("openldap"), person(), None, groups=[
         entry(f"cn=Staff,ou=groups,{BASE}", cn="Staff"), entry(f"cn=admins,ou=groups,{BASE}", cn=["admins", "root"]),
         entry(f"cn=Sales  Team,ou=groups,{BASE}", cn="Sales  Team")])
     assert found.account.groups == ("admins", "sales%20team", "staff")
@@ -287,7 +289,7 @@ def test_groups_have_names_in_order():
 def test_groups_by_member_of_count_only_below_their_base():
     user = entry("cn=A,dc=x", sAMAccountName="a", memberOf=[
         "CN=Staff,OU=Mail,DC=x", "CN=Admins,OU=Elsewhere,DC=x", "nonsense", "CN=100% sure,OU=Mail,DC=x"])
-    found = profile("ad", group_base="ou=mail,dc=x").account(user)
+    found = read_account(profile("ad", group_base="ou=mail,dc=x"), user)
     assert found.account.groups == ("100%25%20sure", "staff")
     assert "nonsense" in found.warnings[0]
 
@@ -295,13 +297,14 @@ def test_groups_by_member_of_count_only_below_their_base():
 def test_groups_by_their_whole_names_are_never_two():
     user = entry("cn=A,dc=x", sAMAccountName="a", memberOf=[
         "CN=Staff,OU=B,DC=x", "cn=staff, ou=a,dc=x", "CN=staff,OU=b,DC=X"])
-    assert profile("ad", group_names="dn").account(user).account.groups == ("cn=staff,ou=a,dc=x", "cn=staff,ou=b,dc=x")
+    found = read_account(profile("ad", group_names="dn"), user)
+    assert found.account.groups == ("cn=staff,ou=a,dc=x", "cn=staff,ou=b,dc=x")
 
 
 # What is said
 
 def test_each_value_says_where_it_comes_from():
-    found = profile("domains").account(person(mail="a@example.net", mailQuota="5M"), domain(
+    found = read_account(profile("domains"), person(mail="a@example.net", mailQuota="5M"), domain(
         mailDomainStatus="active", preferredMailHost="mail1.example.org"), TWO)
     assert set(found.origins) >= {"user", "status", "host", "partition", "quota", "message_quota", "aliases", "groups",
                                   "access", "domain_quota", "domain_message_quota"}
@@ -312,4 +315,4 @@ def test_each_value_says_where_it_comes_from():
 
 def test_names_of_attributes_have_no_case_and_no_options():
     user = Entry.of("uid=a,dc=x", {"UID": [b"a"], "uid;lang-de": [b"b"], "MAIL": [b"a@example.org"]})
-    assert profile("openldap").account(user).account.user == "a"
+    assert read_account(profile("openldap"), user).account.user == "a"

@@ -10,6 +10,7 @@ from mboxlist.names import legal_owner
 from store.accounts.aliases import legal_aliases
 from store.accounts.base import Account
 from store.accounts.ldap.ldapentry import BadEntry, Entry
+from store.accounts.ldap.ldapreading import read_account
 from store.tables.quotatable import UNLIMITED
 from tests.store.accounts.ldap.ldap_entries import SETTINGS, TWO, profile
 
@@ -41,7 +42,7 @@ def test_whatever_it_says_there_is_an_account_that_is_safe_or_none(name, dn, use
     try:
         chosen.user_search("alice@example.net", of_domain)
         chosen.group_search(entry, of_domain)
-        found = chosen.account(entry, of_domain, TWO, before=before)
+        found = read_account(chosen, entry, of_domain, TWO, before=before)
     except BadEntry:
         return
     account = found.account

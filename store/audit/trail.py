@@ -1,0 +1,234 @@
+"""Writing the audit trail, from any number of processes: see the room's text."""
+
+import contextlib
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+
+from mboxlist import privatefiles
+from store.audit.auditline import (
+    CUT,
+    FOLDER,
+    HEAD,
+    HEAD_OCTETS,
+    LOCK,
+    NO_HEAD,
+    OWN,
+    REMOVED,
+    USUAL,
+    Head,
+    digest_of,
+    files,
+    lines,
+    made,
+    name_of,
+    parsed,
+)
+
+FILE_OCTETS = 16 << 20      # after which another file is begun; so it is with each month
+
+_Noted = tuple[float, Mapping[str, Any], list[bool]]    # when, what, and whether it was written, when that is known
+
+
+def say(text: str) -> None:
+    """Tell whoever runs a command."""
+    print("onecopy:", text, file=sys.stderr)
+
+
+@define(eq=False)
+class Trail:
+    """That of the store in a folder. `kinds`: what is noted; all else is left out. `unwritten` is told what could not
+    be written."""
+
+    root: Path
+    kinds: Collection[str] = USUAL
+    _clock: Callable[[], float] = time.time
+    unwritten: Callable[[str], None] = say
+    _mutex: threading.Lock = field(factory=threading.Lock, init=False)
+    _waiting: deque[_Noted] = field(factory=deque, init=False)
+
+    def wants(self, kind: str) -> bool:
+        """Whether that is noted."""
+        return kind in self.kinds or kind == OWN and bool(self.kinds)
+
+    def write(self, kind: str, what: str, **facts: Any) -> bool:
+        """Note that somebody does something; it is on disk when this returns, with all that other threads noted at the
+        same time. False when it could not be written: `unwritten` has been told. Raises nothing."""
+        if not self.wants(kind):
+            return True
+        done: list[bool] = []
+        self._waiting.append((self._clock(), {"kind": kind, "what": what, **facts}, done))
+        with self._mutex:
+            if not done:
+                self._write_batch([self._waiting.popleft() for _ in range(len(self._waiting))])
+        return done[0]
+
+    def _write_batch(self, batch: Sequence[_Noted]) -> None:
+        try:
+            append(self.root, [(when, facts) for when, facts, _ in batch])
+        except OSError as error:
+            for when, facts, _ in batch:
+                line = made(facts, 0, "", when).decode("ascii")
+                self.unwritten(f"not in the audit trail ({error.strerror or error}): {line}")
+            written = False
+        else:
+            written = True
+        for _, _, done in batch:
+            done.append(written)
+
+
+def append(root: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head:
+    """Write lines behind the last one, on disk; where the trail ends then. Raises OSError."""
+    folder = root / FOLDER
+    if not folder.is_dir():
+        privatefiles.make_folder(folder, exist_ok=True)
+        _sync_folder(root)
+    with _in_turn(folder):
+        return _append(folder, noted)
+
+
+@contextlib.contextmanager
+def _in_turn(folder: Path) -> Iterator[None]:
+    """One process after the other (flock(2)). `store/filelock.py` has the same, and loads more than a command has."""
+    handle = privatefiles.open_handle(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head:
+    now = noted[-1][0]
+    head = head_of(folder)
+    if head is None and not files(folder):
+        _set_head(folder, head := Head())       # or a process that is killed behind its first line would leave none
+    end, torn = _end(folder, head)
+    if head is None:
+        noted = [(now, {"kind": OWN, "what": NO_HEAD}), *noted]
+    if torn is not None:
+        noted = [(now, {"kind": OWN, "what": CUT, "octets": torn}), *noted]
+    handle, end = _opened(folder, end, now)
+    try:
+        octets = b"\n" if torn is not None else b""
+        for when, facts in noted:
+            line = made(facts, end.number + 1, end.digest, when)
+            end = evolve(end, number=end.number + 1, digest=digest_of(line))
+            octets += line + b"\n"
+        with memoryview(octets) as left:
+            written = 0
+            while written < len(left):
+                written += os.write(handle, left[written:])
+        os.fdatasync(handle)
+        end = evolve(end, size=os.fstat(handle).st_size)
+    finally:
+        os.close(handle)
+    _set_head(folder, end)
+    return end
+
+
+def _opened(folder: Path, end: Head, now: float) -> tuple[int, Head]:
+    """The last file, or a new one when it is full or of another month, or is gone."""
+    there = {serial: path for serial, _, path in files(folder)}
+    path = there.get(end.serial)
+    if path is not None and end.size < FILE_OCTETS and path.name == name_of(end.serial, now):
+        return privatefiles.open_handle(path, os.O_WRONLY | os.O_APPEND), end
+    serial = max([end.serial, *there]) + 1
+    handle = privatefiles.open_handle(folder / name_of(serial, now), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    _sync_folder(folder)
+    return handle, evolve(end, serial=serial, size=0)
+
+
+def _set_head(folder: Path, head: Head) -> None:
+    """After the lines are on disk: so it never says that there are more than there are."""
+    handle = privatefiles.open_handle(folder / HEAD, os.O_WRONLY | os.O_CREAT)
+    try:
+        os.pwrite(handle, head.to_bytes(), 0)
+    finally:
+        os.close(handle)
+
+
+def head_of(folder: Path) -> Head | None:
+    """What `head` says; None when there is none. Raises OSError."""
+    try:
+        with privatefiles.open_file(folder / HEAD) as file:
+            return Head.from_bytes(file.read(HEAD_OCTETS))
+    except FileNotFoundError:
+        return None
+
+
+def _end(folder: Path, head: Head | None) -> tuple[Head, int | None]:
+    """Where the trail ends in truth: behind the head are lines of a process that was killed before it wrote that. The
+    octets of the last line, if it was cut off and is to be closed.
+
+    What was cut away before the head's end is no reason to go on from there: what follows is behind what was there.
+    """
+    end, torn = head or Head(), None
+    there = files(folder)
+    for serial, _, path in there:
+        if serial < end.serial:
+            continue
+        if serial > end.serial:
+            end = evolve(end, serial=serial, size=0)
+        size = path.stat().st_size
+        if size <= end.size:
+            continue
+        with privatefiles.open_file(path) as file:
+            file.seek(end.size)
+            for line in lines(file):
+                found = parsed(line)
+                number = found.get("number") if found is not None else None
+                torn = None if line.endswith(b"\n") else len(line)
+                end = evolve(end, number=max(end.number + 1, number if isinstance(number, int) else 0),
+                             digest=digest_of(line.removesuffix(b"\n")))
+        end = evolve(end, size=size)
+    return end, torn
+
+
+def _sync_folder(path: Path) -> None:
+    handle = privatefiles.open_folder(path)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def removable(root: Path, before: str) -> list[Path]:
+    """The files of months before that one (2026-01); never the last. Raises OSError."""
+    return [path for _, month, path in files(root / FOLDER)[:-1] if month < before]
+
+
+def remove(root: Path, before: str, who: Mapping[str, Any], clock: Callable[[], float] = time.time) -> list[str]:
+    """Remove those files; their names. What is removed is noted first. Raises OSError."""
+    folder = root / FOLDER
+    if not folder.is_dir():
+        return []
+    with _in_turn(folder):
+        old = removable(root, before)
+        last = _last_line(old[-1]) if old else None
+        if last is None:
+            return []
+        found = parsed(last) or {}
+        _append(folder, [(clock(), {"kind": OWN, "what": REMOVED, **who, "files": [path.name for path in old],
+                                    "last": found.get("number"), "digest": digest_of(last)})])
+        for path in old:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        _sync_folder(folder)
+    return [path.name for path in old]
+
+
+def _last_line(path: Path) -> bytes | None:
+    last = None
+    with privatefiles.open_file(path) as file:
+        for line in lines(file):
+            last = line
+    return last.removesuffix(b"\n") if last is not None else None

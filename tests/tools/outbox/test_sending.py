@@ -1,0 +1,263 @@
+"""Receivers that are slow, down, or refuse what they get: the others go on, and nothing is lost or out of order."""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from mboxlist import privatefiles
+from mboxlist.engine.transact import transact
+from mboxlist.names import MailboxName
+from store.check.wholecheck import check
+from store.events.outboxtable import Parcel
+from store.mailboxes import namespace
+from store.offload import Threads
+from store.store import Store
+from tests.support.stores.stores import deliver, make_store
+from tools.outbox import sendall
+from tools.outbox.destination import Down, Refused
+from tools.outbox.jsonfile import JsonFile, append
+from tools.outbox.outboxsettings import Settings
+from tools.outbox.sendall import Dispatch, outboxes
+
+MAIL = b"Subject: %d\r\n\r\nText\r\n"
+
+
+class Place:
+    """A receiver. `says`: what it answers to the next batches, by turns: an exception, or "silence"; then it takes
+    all. What it does not take is `wrong`: UIDs."""
+
+    def __init__(self) -> None:
+        self.says: list[Any] = []
+        self.has: list[dict[str, Any]] = []
+        self.asked = 0
+        self.wrong: set[str] = set()
+
+    async def send(self, batch: Sequence[Parcel]) -> None:
+        self.asked += 1
+        if self.says:
+            answer = self.says.pop(0)
+            if answer == "silence":
+                await Deferred()
+            raise answer
+        if self.wrong.intersection(parcel.body.get("uidset") for parcel in batch):
+            raise Refused("not this one")
+        self.has += [{"id": parcel.id, **parcel.body} for parcel in batch]
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def uids(self) -> list[str]:
+        return [body["uidset"] for body in self.has if "uidset" in body]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = make_store(tmp_path / "store")
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Place]:
+    found: dict[str, Place] = {}
+
+    def made(settings: Settings, _threads: Threads, _reactor: Any) -> Place:
+        return found.setdefault(settings.to, Place())
+
+    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("https", "file"), made))
+    return found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def begin(store: Store, clock: Clock, **receivers: Settings) -> Dispatch:
+    made = Dispatch(store, receivers, Threads(), clock)
+    made.start()
+    for each in made.sendings.values():
+        each.chance = lambda: 1.0
+    return made
+
+
+def hook(name: str = "a", **how: Any) -> Settings:
+    return Settings(f"https://{name}.example", **how)
+
+
+def post(store: Store, *numbers: int) -> None:
+    for number in numbers:
+        deliver(store, MAIL % number, "user/alice/INBOX")
+
+
+def run(clock: Clock, seconds: float) -> None:
+    clock.pump([0.25] * int(seconds * 4))
+
+
+def test_batches_in_order_from_all_environments(store, clock, places):
+    begin(store, clock, a=hook(batch=3))
+    post(store, 1, 2)
+    namespace.create_mailbox(store, MailboxName("alice", "Box"))
+    post(store, 3, 4)
+    deliver(store, MAIL % 1, "user/alice/Box")
+    run(clock, 2)
+    assert [(body["event"], body.get("uidset")) for body in places["https://a.example"].has] == [
+        ("MessageNew", "1"), ("MessageNew", "2"), ("MailboxCreate", None), ("MessageNew", "3"), ("MessageNew", "4"),
+        ("MessageNew", "1")]
+    assert [table.receivers() for _, table in outboxes(store).values()] == [[], []]
+
+
+def test_one_that_is_down_gets_all_of_it_later_and_holds_up_nobody(store, clock, places):
+    made = begin(store, clock, a=hook("a", retry=1.0, retry_longest=4.0), b=hook("b"))
+    down, up = places["https://a.example"], places["https://b.example"]
+    down.says = [Down("no")] * 5
+    post(store, 1, 2, 3)
+    times = []
+    while not down.has:
+        before = down.asked
+        clock.advance(0.25)
+        if down.asked > before:
+            times.append(clock.seconds())
+        assert clock.seconds() < 60
+        if clock.seconds() == 5.0:
+            status = made.status()[0]
+            assert (status["state"], status["said"], status["failures"]) == ("down", "no", 3)
+    assert up.uids == ["1", "2", "3"] == down.uids
+    assert [round(later - earlier) for earlier, later in zip(times, times[1:], strict=False)] == [1, 2, 4, 4, 4]
+    assert made.status()[0]["state"] == "up"
+
+
+def test_one_that_never_answers_is_given_so_much_time(store, clock, places):
+    begin(store, clock, a=hook(timeout=10.0, retry=1.0))
+    places["https://a.example"].says = ["silence"]
+    post(store, 1)
+    run(clock, 9)
+    assert places["https://a.example"].uids == []
+    run(clock, 4)
+    assert places["https://a.example"].uids == ["1"]
+
+
+def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(store, clock, places):
+    begin(store, clock, a=hook(attempts=3, retry=1.0, retry_longest=1.0))
+    place = places["https://a.example"]
+    place.wrong = {"2"}
+    post(store, 1, 2, 3)
+    run(clock, 20)
+    assert place.uids == ["1", "3"]
+    env, table = outboxes(store)["primary"]
+    dead, = table.some("a", 10, dead=True)
+    assert (dead.body["uidset"], dead.tries, dead.said, dead.dead) == ("2", 3, "not this one", True)
+    place.wrong = set()
+    assert transact(env, lambda txn: table.revive(dead, txn))
+    run(clock, 5)
+    assert place.uids == ["1", "3", "2"]
+
+
+def test_what_is_too_old_for_one_that_is_down_is_a_dead_letter(store, clock, places, monkeypatch):
+    begin(store, clock, a=hook(give_up=100.0, retry=1.0))
+    place = places["https://a.example"]
+    post(store, 1)
+    place.says = [Down("no")]
+    later = __import__("time").time() + 101
+    monkeypatch.setattr("tools.outbox.sending.time.time", lambda: later)
+    run(clock, 1)
+    table = store.partitions["primary"].outbox
+    assert [parcel.said for parcel in table.some("a", 10, dead=True)] == ["too old; no"]
+
+
+def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, places, monkeypatch):
+    made = begin(store, clock, a=hook(backlog=4, retry=1.0, retry_longest=1.0))
+    sending = made.sendings["a"]
+    place = places["https://a.example"]
+    place.says = [Down("no")] * 8
+    post(store, 1, 2, 3, 4, 5)
+    run(clock, 3)
+    sending._counted = float("-inf")
+    run(clock, 2)
+    assert made.look("a") and store.recorder.receivers.all[0].full
+    post(store, 6, 7)
+    run(clock, 10)
+    assert place.uids == ["1", "2", "3", "4", "5"]
+    sending._counted = float("-inf")
+    run(clock, 1)
+    made.look("a")
+    assert not store.recorder.receivers.all[0].full
+    monkeypatch.setattr(sendall, "BACKLOG_INTERVAL", 0.0)
+    made._gaps["a"] = 0.0
+    made.look("a")
+    post(store, 8)
+    run(clock, 2)
+    assert [body["event"] for body in place.has[5:]] == ["vnd.onecopy.EventsLost", "MessageNew"]
+    assert store.recorder.lost == {"a": 2}
+
+
+def test_a_stop_in_the_middle_has_it_sent_again(store, clock, places):
+    made = begin(store, clock, a=hook())
+    places["https://a.example"].says = ["silence"]
+    post(store, 1)
+    run(clock, 2)
+    made.stop()
+    begin(store, clock, a=hook())
+    run(clock, 1)
+    assert places["https://a.example"].uids == ["1"]
+
+
+def test_nothing_leaves_before_it_is_on_disk(store, clock, places, monkeypatch):
+    """What a crash undoes must not have been told."""
+    flushed = []
+    env = store.partitions["primary"].env
+    flush = env.flush
+    monkeypatch.setattr(env, "flush", lambda: (flushed.append(places["https://a.example"].asked), flush()))
+    begin(store, clock, a=hook())
+    post(store, 1)
+    flushed.clear()
+    run(clock, 1)
+    assert flushed[0] == 0 and places["https://a.example"].asked == 1
+
+
+# A file of lines
+
+def test_a_file_on_a_full_disk_has_whole_lines(store, clock, tmp_path, monkeypatch):
+    path = tmp_path / "events"
+    monkeypatch.setattr(sendall, "_MADE", {"file": lambda settings, threads, reactor: JsonFile(
+        settings.path, threads)})
+    full, sync = [False], os.fsync
+
+    def fail(handle: int) -> None:
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    monkeypatch.setattr("tools.outbox.jsonfile.os.fsync", fail)
+    made = begin(store, clock, a=Settings(f"file:{path}", retry=1.0, retry_longest=1.0))
+    post(store, 1, 2)
+    full[0] = True
+    run(clock, 3)
+    assert (path.read_bytes(), made.status()[0]["state"]) == (b"", "down")
+    full[0] = False
+    run(clock, 3)
+    assert [line.count(b"MessageNew") for line in path.read_bytes().splitlines()] == [1, 1]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_that_was_cut_off_gets_its_end(tmp_path):
+    path = tmp_path / "events"
+    privatefiles.write(path, b'{"id": 1}\n{"id"')
+    append(path, b'{"id": 2}\n')
+    assert path.read_bytes() == b'{"id": 1}\n{"id"\n{"id": 2}\n'
+
+
+def test_no_link_is_followed(tmp_path):
+    (tmp_path / "victim").write_text("kept\n")
+    (tmp_path / "events").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic link|Too many levels"):
+        append(tmp_path / "events", b"x\n")
+    assert (tmp_path / "victim").read_text() == "kept\n"

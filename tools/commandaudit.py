@@ -1,0 +1,74 @@
+"""What each command notes in the audit trail (`store/audit`): before it begins, and when it ends otherwise than well.
+
+Which commands that are, and of what kind, is in the registry. Passwords are in no argument; what looks like one is left
+out all the same.
+"""
+
+import os
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mboxlist import privatefiles
+from store.audit.trail import Trail
+
+HIDDEN = "***"
+_SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)s?$", re.IGNORECASE)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")      # user:password of a URL
+_NOBODY = 0xFFFFFFFF        # the login of a process that has none
+
+
+def note(root: Path, kinds: Sequence[str], kind: str, command: str, actor: str, arguments: Iterable[str],
+         **result: Any) -> None:
+    """Note the command that an actor runs, if it is of one of these kinds; nothing where there is no store of ours: who
+    may not write there does not get anything done either."""
+    if os.path.isdir(root / "mboxlist") and root.stat().st_uid == os.geteuid():
+        Trail(root, kinds).write(kind, command, **who(actor), arguments=list(arguments), **result)
+
+
+def running() -> str:
+    """Who runs this process; asked before it acts as the owner of the store."""
+    return _name(os.getuid())
+
+
+def who(actor: str) -> dict[str, Any]:
+    """What each line says of the one who runs a command."""
+    return {"actor": actor, "login": _login(), "service": "command"}
+
+
+def _login() -> str | None:
+    """Who has logged in to the host, and became another user since then."""
+    with suppress(OSError, ValueError):
+        with privatefiles.open_named(Path("/proc/self/loginuid")) as file:
+            number = int(file.read())
+        if number != _NOBODY:
+            return _name(number)
+    return os.environ.get("SUDO_USER")
+
+
+def _name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def hidden(words: Sequence[str], options: Any) -> Iterator[str]:
+    """The words, with HIDDEN in the place of what may be a password. `options`: argparse's, by name."""
+    secret = False
+    for word in words:
+        if secret:
+            yield HIDDEN
+            secret = False
+            continue
+        name, equals, value = word.partition("=")
+        if _SECRET.search(name):
+            takes = name.startswith("--") and (name not in options or options[name].nargs != 0)
+            secret = takes and not equals
+            word = f"{name}={HIDDEN}" if equals else word
+        elif equals and _SECRET.search(value.partition("=")[0]) and "=" in value:      # --spark=KEY=VALUE
+            word = f"{name}={value.partition('=')[0]}={HIDDEN}"
+        yield _LOGIN.sub(f"{HIDDEN}:{HIDDEN}", word)

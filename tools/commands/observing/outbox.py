@@ -1,0 +1,138 @@
+"""onecopy outbox"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import frozen
+
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
+from store.events.outboxtable import OutboxTable, Parcel
+from store.store import Store
+from tools.cli.controlclient import ask_all, is_up
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_json, print_table, when
+from tools.exits import Failure
+from tools.outbox.sendall import of_config, outboxes
+
+MOST = 1_000_000            # that are counted
+AT_A_TIME = 200             # rows that one transaction changes
+SHOWN = 20                  # events of a receiver that are shown
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("outbox list", list_receivers, "list the receivers of events: what waits for each, what it has "
+                                                 "refused, and whether it is down; exit status 1 if one is")
+    made.add_argument("--json", action="store_true")
+    made = parser("outbox show", show, "show the first events that wait for a receiver, or its dead letters")
+    made.add_argument("receiver", metavar="RECEIVER", help="its name in the configuration, outbox.NAME")
+    made.add_argument("--dead", action="store_true", help="dead letters")
+    made.add_argument("--most", type=int, default=SHOWN, metavar="N", help=f"so many ({SHOWN})")
+    made.add_argument("--json", action="store_true")
+    made = parser("outbox retry", retry, "send dead letters of a receiver again, behind all that waits for it")
+    _which(made)
+    made = parser("outbox discard", discard, "forget dead letters of a receiver, or with --waiting all that waits for "
+                                             "it: it never gets them")
+    _which(made)
+    made.add_argument("--waiting", action="store_true", help="also what has not been sent yet")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _which(made: Any) -> None:
+    made.add_argument("receiver", metavar="RECEIVER", help="its name in the configuration, outbox.NAME")
+    made.add_argument("--id", metavar="ID", help="this one alone, by the id that outbox show has")
+    made.add_argument("--dry-run", action="store_true", help="only say how many")
+    made.add_argument("--json", action="store_true")
+
+
+@frozen
+class _Row:
+    """One of an environment's outbox."""
+
+    env: Env
+    outbox: OutboxTable
+    parcel: Parcel
+
+
+def _rows(store: Store, receiver: str, *, dead: bool) -> Iterator[_Row]:
+    """What waits for a receiver, or its dead letters."""
+    for env, outbox in outboxes(store).values():
+        after = b""
+        while some := outbox.some(receiver, AT_A_TIME, dead=dead, after=after):
+            yield from (_Row(env, outbox, parcel) for parcel in some)
+            after = some[-1].key
+
+
+def list_receivers(invocation: Invocation) -> int:
+    """onecopy outbox list"""
+    configured = of_config(invocation.config)
+    asked = ask_all(invocation.config.root, "outbox") if is_up(invocation.config.root) else {}
+    running = {each["receiver"]: each for answers in asked.values() for each in answers}
+    rows = []
+    with invocation.store() as store:
+        tables = [outbox for _, outbox in outboxes(store).values()]
+        for name in sorted({*configured, *(name for outbox in tables for name in outbox.receivers())}):
+            how = running.get(name, {})
+            state = "not configured" if name not in configured else how.get("state", "no server runs")
+            rows.append({
+                "receiver": name, "to": configured[name].kind if name in configured else "",
+                "state": "full" if how.get("full") else state,
+                "waiting": sum(outbox.counted(name, MOST) for outbox in tables),
+                "dead": sum(outbox.counted(name, MOST, dead=True) for outbox in tables),
+                "next_try": how.get("next_try", 0), "said": how.get("said", "")})
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table([{**row, "next_try": when(row["next_try"]) if row["next_try"] else ""} for row in rows],
+                    ("receiver", "to", "state", "waiting", "dead", "next_try", "said"))
+    return int(any(row["state"] in ("down", "full") for row in rows))
+
+
+def show(invocation: Invocation) -> int:
+    """onecopy outbox show"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        found = sorted((row.parcel for row in _rows(store, arguments.receiver, dead=arguments.dead)),
+                       key=lambda parcel: parcel.order)[:max(0, arguments.most)]
+    if arguments.json:
+        print_json([{"id": each.id, "at": each.at, "kind": each.kind, "tries": each.tries, "said": each.said,
+                     "body": each.body} for each in found])
+    else:
+        print_table([{"id": each.id, "at": when(each.at), "event": each.body.get("event", each.kind),
+                      "mailbox": each.body.get("mailboxID", ""), "said": each.said} for each in found],
+                    ("id", "at", "event", "mailbox", "said"))
+    return 0
+
+
+def retry(invocation: Invocation) -> int:
+    """onecopy outbox retry"""
+    return _change(invocation, "sent again", [True], lambda row, txn: row.outbox.revive(row.parcel, txn))
+
+
+def discard(invocation: Invocation) -> int:
+    """onecopy outbox discard"""
+    if not invocation.arguments.dry_run:
+        invocation.confirm(f"Forget what {invocation.arguments.receiver} has not got?")
+    states = [True, False] if invocation.arguments.waiting else [True]
+    return _change(invocation, "discarded", states, lambda row, txn: bool(row.outbox.remove([row.parcel], txn)))
+
+
+def _change(invocation: Invocation, done: str, states: list[bool], work: Any) -> int:
+    """Do that to each of the rows that were asked for. Raises Failure when there is none of that id."""
+    arguments, count = invocation.arguments, 0
+    with invocation.store() as store:
+        found = [row for dead in states for row in _rows(store, arguments.receiver, dead=dead)
+                 if arguments.id in (None, row.parcel.id)]
+        if arguments.id is not None and not found:
+            raise Failure(f"nothing of {arguments.receiver} has the id {arguments.id}")
+        for row in found:
+            if arguments.dry_run or transact(row.env, lambda txn, row=row: work(row, txn)):   # type: ignore[misc]
+                count += 1
+        for env, _ in outboxes(store).values():
+            env.flush()
+    if arguments.json:
+        print_json({"receiver": arguments.receiver, "dry_run": arguments.dry_run, done.replace(" ", "_"): count})
+    else:
+        print(f"{count} {'would be ' if arguments.dry_run else ''}{done}")
+    return 0

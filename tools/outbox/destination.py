@@ -1,0 +1,36 @@
+"""What sends a batch, and what may come of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from store.events.outboxtable import Parcel
+
+
+class Down(Exception):
+    """The receiver cannot be reached, does not answer, or is busy: it is tried again, and nothing is wrong with what
+    was sent."""
+
+
+class Refused(Exception):
+    """The receiver has answered that it does not take this."""
+
+
+class Destination(Protocol):
+    """Where batches go."""
+
+    async def send(self, batch: Sequence[Parcel]) -> None:
+        """Return when the receiver has all of it. Raises Down, Refused."""
+
+    def close(self) -> None:
+        """No more is sent."""
+
+
+def document(parcel: Parcel) -> Mapping[str, Any]:
+    """As a receiver gets it; by its `id` it can tell that it has it."""
+    return {"id": parcel.id, **parcel.body}
+
+
+def line(parcel: Parcel) -> bytes:
+    """A document as one line."""
+    return json.dumps(document(parcel), separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,193 @@
+"""One receiver: what waits for it is read, sent, and taken away; again and again, whatever becomes of it.
+
+When the receiver is down the batch is tried again, after a time that doubles up to a longest one, with some chance in
+it so that many servers do not come back at once. When it refuses a batch, its events are sent one by one, and one that
+it refuses again and again becomes a dead letter, so that the others go on; so does what has become too old while the
+receiver was down. Dead letters are kept, and sent again by `onecopy outbox retry`.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, ensureDeferred
+
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
+from store.events.outboxtable import OutboxTable, Parcel
+from store.offload import Threads
+from tools.outbox.destination import Destination, Down, Refused
+from tools.outbox.outboxsettings import Settings
+
+log = logging.getLogger(__name__)
+
+IDLE = 0.5                  # seconds between two looks when nothing waits
+COUNT_INTERVAL = 10.0       # seconds between two looks how much waits
+
+Outboxes = Callable[[], Mapping[str, tuple[Env, OutboxTable]]]      # of all environments that are there, by name
+
+
+@define(eq=False)
+class Sending:
+    """See the module's text. `reactor` is Twisted's, or a test's clock; `chance` gives numbers between 0 and 1."""
+
+    name: str
+    settings: Settings
+    destination: Destination
+    outboxes: Outboxes
+    threads: Threads
+    reactor: Any
+    chance: Callable[[], float] = random.random
+    sent: int = field(default=0, init=False)
+    buried: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)            # one after the other
+    said: str = field(default="", init=False)               # why the last attempt failed
+    down_since: float = field(default=0.0, init=False)      # Unix time; 0: it is not down
+    next_try: float = field(default=0.0, init=False)        # Unix time
+    waiting: int = field(default=0, init=False)             # how many, when they were last counted
+    _refused: dict[bytes, int] = field(factory=dict, init=False)
+    _one_by_one: int = field(default=0, init=False)         # of so many events
+    _call: Any = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _counted: float = field(default=-COUNT_INTERVAL, init=False)
+
+    def start(self) -> None:
+        """Begin."""
+        self._later(0.0)
+
+    def stop(self) -> None:
+        """Begin nothing more; what is under way is sent again by the next start."""
+        self._stopped = True
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self.destination.close()
+
+    def status(self) -> dict[str, Any]:
+        """How it stands."""
+        return {"receiver": self.name, "to": self.settings.kind, "state": "down" if self.down_since else "up",
+                "down_since": self.down_since, "failures": self.failures, "said": self.said, "next_try": self.next_try,
+                "sent": self.sent, "dead": self.buried, "waiting": self.waiting}
+
+    def _later(self, seconds: float) -> None:
+        if not self._stopped:
+            self._call = self.reactor.callLater(seconds, self._begin)
+
+    def _begin(self) -> None:
+        done = ensureDeferred(self.step())
+        done.addErrback(self._failed)
+        done.addCallback(self._later)
+
+    def _failed(self, failure: Any) -> float:
+        """Nothing that a receiver does: a database, or a mistake of ours."""
+        log.error("outbox %s: %s", self.name, failure.getTraceback())
+        return self._put_off(str(failure.value))
+
+    async def step(self) -> float:
+        """Send a batch, if there is one; the seconds until the next."""
+        most = 1 if self._one_by_one else self.settings.batch
+        batch = await self.threads.run("outbox", partial(self._fetch, most))
+        if not batch:
+            self._worked()
+            return IDLE
+        try:
+            await self._within(self.destination.send(batch))
+        except Down as error:
+            return await self._is_down(batch, str(error))
+        except Refused as error:
+            return await self._is_refused(batch, str(error))
+        await self.threads.run("outbox", partial(self._remove, batch))
+        self.sent += len(batch)
+        self._one_by_one = max(0, self._one_by_one - 1)
+        for parcel in batch:
+            self._refused.pop(parcel.key, None)
+        self._worked()
+        return len(batch) / self.settings.rate if self.settings.rate else 0.0
+
+    async def _within(self, sending: Any) -> None:
+        """Raises Down when it takes too long."""
+        done: Deferred[None] = ensureDeferred(sending)
+        late = self.reactor.callLater(self.settings.timeout, done.cancel)
+        try:
+            await done
+        except (Down, Refused):
+            raise
+        except Exception as error:
+            raise Down("no answer in time" if not late.active() else f"{type(error).__name__}: {error}") from error
+        finally:
+            if late.active():
+                late.cancel()
+
+    def _worked(self) -> None:
+        if self.down_since:
+            log.info("outbox %s: the receiver takes events again", self.name)
+        self.failures, self.down_since, self.next_try, self.said = 0, 0.0, 0.0, ""
+
+    def _put_off(self, said: str) -> float:
+        if not self.down_since:
+            self.down_since = time.time()
+            log.warning("outbox %s: %s: what waits for it is kept, and sent later", self.name, said)
+        self.said = said
+        seconds = min(self.settings.retry_longest, self.settings.retry * 2 ** min(self.failures, 30))
+        self.failures += 1
+        wait = float(seconds * (0.5 + self.chance() / 2))
+        self.next_try = time.time() + wait
+        return wait
+
+    async def _is_down(self, batch: Sequence[Parcel], said: str) -> float:
+        oldest = time.time() - self.settings.give_up
+        if old := [parcel for parcel in batch if parcel.at < oldest]:
+            await self._bury(old, f"too old; {said}")
+        return self._put_off(said)
+
+    async def _is_refused(self, batch: Sequence[Parcel], said: str) -> float:
+        if len(batch) > 1:
+            self._one_by_one = len(batch)
+            return self._put_off(said)
+        parcel = batch[0]
+        tries = self._refused[parcel.key] = self._refused.get(parcel.key, 0) + 1
+        if tries < self.settings.attempts:
+            return self._put_off(said)
+        await self._bury(batch, said)
+        self._one_by_one = max(0, self._one_by_one - 1)
+        self._worked()
+        return 0.0
+
+    async def _bury(self, parcels: Sequence[Parcel], said: str) -> None:
+        log.error("outbox %s: %d events are dead letters: %s; the first is %s", self.name, len(parcels), said,
+                  parcels[0].id)
+        await self.threads.run("outbox", partial(self._bury_all, parcels, said))
+        self.buried += len(parcels)
+
+    # In threads
+
+    def _fetch(self, most: int) -> list[Parcel]:
+        """The first that wait, of all environments in the order of their clocks, and on disk."""
+        found: list[Parcel] = []
+        for env, outbox in self.outboxes().values():
+            some = outbox.some(self.name, most)
+            if some:
+                env.flush()
+            found += some
+        if time.monotonic() >= self._counted + COUNT_INTERVAL:
+            self._counted = time.monotonic()
+            self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1)
+                               for _, outbox in self.outboxes().values())
+        return sorted(found, key=lambda parcel: parcel.key[1:])[:most]
+
+    def _remove(self, batch: Sequence[Parcel]) -> None:
+        keys = {parcel.key for parcel in batch}
+        for env, outbox in self.outboxes().values():
+            mine = [parcel for parcel in outbox.some(self.name, len(batch)) if parcel.key in keys]
+            if mine:
+                transact(env, lambda txn, outbox=outbox, mine=mine: outbox.remove(mine, txn))    # type: ignore[misc]
+
+    def _bury_all(self, parcels: Sequence[Parcel], said: str) -> None:
+        for parcel in parcels:
+            tries = self._refused.pop(parcel.key, self.failures + 1)
+            for env, outbox in self.outboxes().values():
+                transact(env, lambda txn, outbox=outbox, parcel=parcel, tries=tries: outbox.bury(   # type: ignore[misc]
+                    parcel, tries, said, txn))

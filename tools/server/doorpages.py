@@ -1,0 +1,50 @@
+"""The pages of the HTTP door that the server itself has. They are gathered in threads: nothing holds the event loop."""
+
+from store import offload
+from store.store import Store
+from tools.cli.later import Later
+from tools.http.gathering import Gathering
+from tools.http.webpages import Answer, Asked, Pages
+from tools.server.health import FAILING, Health, Part, as_json, overall
+from tools.server.metrics.figures import gather
+
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+_exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
+
+
+def metrics_text(store: Store) -> bytes:
+    """What `onecopy stats --prometheus` prints. For a thread."""
+    return bytes(_exposition(gather(store)))
+
+
+def add_pages(pages: Pages, store: Store, health: Health) -> None:
+    """Have these pages."""
+    async def measure() -> bytes:
+        return await offload.run(store, "pages", metrics_text, store)
+
+    async def look() -> list[Part]:
+        return await offload.run(store, "pages", health.look)
+
+    metrics, parts = Gathering(measure), Gathering(look)
+
+    async def metrics_page(asked: Asked) -> Answer:
+        return Answer(body=await metrics.get(), kind=METRICS)
+
+    async def live(asked: Asked) -> Answer:
+        """This process answers: no reason to kill it."""
+        return Answer.json({"state": "ok"})
+
+    async def ready(asked: Asked) -> Answer:
+        """Whether clients may be sent here."""
+        found = await parts.get()
+        wrong = [f"{each.part}: {each.reason}" for each in found if each.state == FAILING]
+        return Answer.json({"state": overall(found), "why": wrong}, 503 if wrong else 200)
+
+    async def whole(asked: Asked) -> Answer:
+        found = await parts.get()
+        return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
+
+    pages.add("/metrics", metrics_page)
+    pages.add("/health", whole)
+    pages.add("/health/live", live)
+    pages.add("/health/ready", ready)
