@@ -32,8 +32,10 @@ from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.metrics.processcounters import SECONDS, Counters
+from store.net import slowwork
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
+from store.net.slowwork import LIMIT
 from store.net.stream import INPUT, Stream
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
@@ -174,7 +176,7 @@ class Session(Selection):
             raise
         if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
             self.require_login()
-        began, self.tag = max(self.stream.heard, self._ended), head.tag
+        began, held_up, self.tag = max(self.stream.heard, self._ended), self.stream.held_up, head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
@@ -206,6 +208,9 @@ class Session(Selection):
             seconds, timed = max(0.0, self._ended - began), self._times[head.name]
             timed.counts[bisect_left(SECONDS, seconds)] += 1
             timed.total += seconds
+            if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
+                slowwork.command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
+                                 self.stream.held_up - held_up)
         self.stream.operations += 1
         if reply.status == BAD:
             self._count_bad()

@@ -31,6 +31,7 @@ class Counted(Protocol):
         self.operations = 0                             # commands that were answered
         self._told = (0, 0)                             # operations and octets that `Busiest` has been told of
         self.acts: Counter[str] = Counter()             # what its user has done: see `tell_end`
+        self.held_up = 0.0                              # seconds in which it waited for the peer to take what was sent
         self._before = (0, 0)                           # octets of the users before
         self.number, self.id = number, f"{os.getpid():x}-{number:x}"
         self.peer = ""

@@ -261,8 +261,10 @@ class Stream(Channel):
             raise ConnectionLost
         if self._full:
             self._room = Deferred()
-            self._set_deadline(self._clock.seconds() + timeout)
+            began = self._clock.seconds()
+            self._set_deadline(began + timeout)
             await self._room
+            self.held_up += self._clock.seconds() - began
         elif self._clock.seconds() - self._turn > TURN:
             await self.breathe()
 

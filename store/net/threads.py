@@ -5,11 +5,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread, Timer
+from time import monotonic
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
 from store.delivery import lockedmailboxes
+from store.net import slowwork
+from store.net.slowwork import LIMIT
 from store.offload import Threads
 
 log = logging.getLogger(__name__)
@@ -40,10 +43,16 @@ class ReactorThreads(Threads):
             ) -> "Deferred[T]":
         """The result of `work`."""
         done: Deferred[T] = Deferred()
+        put = monotonic()
 
         def task() -> None:
+            begun = monotonic()
             try:
-                result = work()
+                try:
+                    result = work()
+                finally:
+                    if monotonic() - put > LIMIT.seconds:
+                        slowwork.work(kind, user, begun - put, monotonic() - begun)
             except BaseException as error:
                 self._call(done.errback, error)
             else:

@@ -147,7 +147,9 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
-    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show", "retry", "discard")),
+    *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
+    Registered("outbox retry", "observing.outbox", audit="repair"),
+    Registered("outbox discard", "observing.outbox", audit="delete"),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import logging.handlers
+import math
 import re
 import sys
 import time
@@ -11,10 +12,11 @@ from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
+from store.net.slowwork import LIMIT
 from tools.exits import Failure
 from tools.serversettings import Log, levels_of_parts
 
-FIXED = ("refused", "session")      # loggers whose lines have fields
+FIXED = ("refused", "session", "slow")      # loggers whose lines have fields
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
 _parts: list[str] = []              # those that have a level of their own
@@ -49,7 +51,7 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
         if record.name in FIXED:
-            if record.name == "refused":
+            if record.name != "session":
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
         return json.dumps(found)
@@ -73,6 +75,7 @@ def follow(settings: Log) -> None:
     _parts[:] = levels_of_parts(settings.levels)
     for name, level in levels_of_parts(settings.levels).items():
         logging.getLogger(name).setLevel(level.upper())
+    LIMIT.seconds = settings.slow or math.inf
     for handler in root.handlers:
         handler.setFormatter(JsonLine() if settings.format == "json" else Line())
 
