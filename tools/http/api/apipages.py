@@ -88,7 +88,7 @@ class Api:
         words = operation.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, token))
         await offload.run(self._store, "waiting", run.done.wait, AT_ONCE)
-        return self._told(run)
+        return self._outcome(run)
 
     def _work(self, run: Run, words: list[str], stdin: str, token: Token) -> None:
         self.runs.carry_out(run, words, stdin)
@@ -100,10 +100,10 @@ class Api:
         run = self.runs.find(words[1], token.id) if len(words) == 2 else None
         if run is None:
             raise Refused(404, "there is no such operation, or not any more")
-        return self._told(run)
+        return self._outcome(run)
 
-    def _told(self, run: Run) -> Answer:
-        told = run.told()
+    def _outcome(self, run: Run) -> Answer:
+        told = run.outcome()
         if run.exit is None:
             return Answer.json(told, 202, [("Location", f"{BASE}operations/{run.id}")])
         if run.exit and not (run.operation in READING and run.output):

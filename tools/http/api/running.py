@@ -37,7 +37,7 @@ class Run:
     errors: str = ""
     done: threading.Event = field(factory=threading.Event)
 
-    def told(self) -> dict[str, Any]:
+    def outcome(self) -> dict[str, Any]:
         """For the client."""
         if self.exit is None:
             return {"operation": self.operation, "state": "running"}
