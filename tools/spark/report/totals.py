@@ -389,9 +389,9 @@ _TRUTHS = frozenset({"over", "warned", "idle", "reads_nothing", "in_grace"})
 
 
 def schema_of(rows: Sequence[Row]) -> pa.Schema:
-    """The types of the columns, which do not depend on what is null in one report."""
-    return pa.schema([(name, pa.string() if name in _TEXTS else pa.bool_() if name in _TRUTHS else pa.int64())
-                      for name in rows[0]])
+    """The types of the columns, which do not depend on what is null in one report. (Of classes, how many users: 1.)"""
+    return pa.schema([(name, pa.string() if name in _TEXTS else pa.bool_() if name in _TRUTHS and type(
+        rows[0][name]) is not int else pa.int64()) for name in rows[0]])
 
 
 def with_default(terms: Terms, default_quota: int | None, charging: str | None) -> Terms:
