@@ -32,11 +32,10 @@ from store.accounts import refusallines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.metrics.processcounters import SECONDS, Counters
-from store.net import slowwork
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
-from store.net.slowwork import LIMIT
 from store.net.stream import INPUT, Stream
+from store.net.threads import LIMIT, tell_slow_command
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
@@ -209,7 +208,7 @@ class Session(Selection):
             timed.counts[bisect_left(SECONDS, seconds)] += 1
             timed.total += seconds
             if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
-                slowwork.command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
+                tell_slow_command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
                                  self.stream.held_up - held_up)
         self.stream.operations += 1
         if reply.status == BAD:

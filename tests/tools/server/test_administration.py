@@ -127,6 +127,27 @@ def test_statistics_count_what_was_done(server: Server) -> None:
                ) == totals()["delivered"]
 
 
+def test_who_does_most(server: Server) -> None:
+    """What the session has sent and was sent; and of mail, who got it."""
+    def weights(what: str, kind: str) -> dict[str, int]:
+        return {row["name"]: row["weight"] for row in say(server, "stats")["busiest"].get(what, {}).get(kind, ())}
+
+    before = weights("users", "operations"), weights("users", "octets")
+    with Imap(server.imap, "alice", PASSWORD) as imap:
+        for _ in range(3):
+            imap.ok("NOOP")
+        now = weights("users", "operations"), weights("users", "octets")
+        assert now[0]["alice"] - before[0].get("alice", 0) == 4             # and LOGIN
+        assert now[1]["alice"] - before[1].get("alice", 0) > 4 * len("a1 NOOP")
+    with Lmtp(server.lmtp) as lmtp:
+        lmtp.deliver("a@example.org", ["bob"], b"x" * 5000 + b"\r\n")
+    wait.until(lambda: weights("users", "octets").get("bob", 0) - before[1].get("bob", 0) >= 5000, "it is counted",
+               pid=server.pid, limit=LIMIT)
+    shown = server.command("stats", "--top")
+    assert "alice" in shown and "bob" in shown
+    assert "alice" not in server.command("stats", "--prometheus")
+
+
 def values(text: str) -> dict[str, float]:
     """The samples of Prometheus's text format; fails where a line is not one."""
     found, typed = {}, set()

@@ -12,7 +12,7 @@ from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.net.slowwork import LIMIT
+from store.net.threads import LIMIT
 from tools.exits import Failure
 from tools.serversettings import Log, levels_of_parts
 

@@ -14,6 +14,9 @@ from attrs import frozen
 
 from mboxlist.privatefiles import Folder
 
+_OBJECTS = ("s3a",)                             # what stores objects, without real folders
+_OVER = ("hdfs", "webhdfs", "swebhdfs")         # where a name can be taken from an older file in one step
+
 
 class Destination(Protocol):
     """A place for files: they are made in the folder `work`, from which `take` brings them there."""
@@ -77,23 +80,28 @@ class FolderDestination:
 
 @frozen
 class HadoopDestination:
-    """A folder of a file system that Hadoop knows, through the virtual machine of a Spark session."""
+    """A folder of a file system that Hadoop knows, through the virtual machine of a Spark session. A file gets its name
+    by being renamed, over an older one in one step where that is possible (else a reader finds none for a moment). In
+    object stores it is there when all of it has been written, and to rename it would be to copy it."""
 
     work: Path
     top: str
-    virtual_machine: Any
+    gateway: Any
     system: Any
+    scheme: str
 
     @classmethod
     def at(cls, spark: Any, top: str, work: Path) -> "HadoopDestination":
         """The folder at that URI. Raises Py4JError."""
-        virtual_machine = spark.sparkContext._jvm
-        path = virtual_machine.org.apache.hadoop.fs.Path(top)
-        system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-        return cls(work, top.rstrip("/"), virtual_machine, system)
+        gateway = spark.sparkContext._gateway
+        system = gateway.jvm.org.apache.hadoop.fs.Path(top).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        return cls(work, top.rstrip("/"), gateway, system, top.partition("://")[0])
 
     def _path(self, name: str) -> Any:
-        return self.virtual_machine.org.apache.hadoop.fs.Path(f"{self.top}/{name}")
+        return self.gateway.jvm.org.apache.hadoop.fs.Path(f"{self.top}/{name}")
+
+    def _part(self, name: str) -> Any:
+        return self._path(name if self.scheme in _OBJECTS else name + ".new")
 
     def read(self, name: str) -> bytes | None:
         """See Destination."""
@@ -102,34 +110,39 @@ class HadoopDestination:
             return None
         stream = self.system.open(path)
         try:
-            return bytes(self.virtual_machine.org.apache.hadoop.io.IOUtils.readFullyToByteArray(stream))
+            return bytes(self.gateway.jvm.org.apache.hadoop.io.IOUtils.readFullyToByteArray(stream))
         finally:
             stream.close()
 
     def write(self, name: str, octets: bytes) -> None:
         """See Destination."""
-        part, path = self._path(name + ".new"), self._path(name)
+        part = self._part(name)
         stream = self.system.create(part, True)
-        try:
-            stream.write(bytearray(octets))
-        finally:
-            stream.close()
-        self._rename(part, path)
+        stream.write(bytearray(octets))
+        stream.close()              # not when it failed: an object would be there, cut off
+        self._rename(part, name)
 
     def take(self, name: str) -> None:
         """See Destination."""
-        part, path, made = self._path(name + ".new"), self._path(name), self.work / name
-        local = self.virtual_machine.org.apache.hadoop.fs.Path(made.as_uri())
-        self.system.mkdirs(path.getParent())
+        part, made = self._part(name), self.work / name
+        local = self.gateway.jvm.org.apache.hadoop.fs.Path(made.as_uri())
+        self.system.mkdirs(part.getParent())
         self.system.copyFromLocalFile(False, True, local, part)
-        self._rename(part, path)
+        self._rename(part, name)
         made.unlink()
 
-    def _rename(self, part: Any, path: Any) -> None:
-        if self.system.exists(path):
-            self.system.delete(path, False)
-        if not self.system.rename(part, path):
-            raise OSError(f"{path.toString()} cannot be written")
+    def _rename(self, part: Any, name: str) -> None:
+        path = self._path(name)
+        if self.scheme in _OVER:
+            ways = self.gateway.jvm.org.apache.hadoop.fs.Options.Rename
+            over = self.gateway.new_array(ways, 1)
+            over[0] = ways.OVERWRITE
+            self.system.rename(part, path, over)
+        elif self.scheme not in _OBJECTS:
+            if self.system.exists(path):
+                self.system.delete(path, False)
+            if not self.system.rename(part, path):
+                raise OSError(f"{path.toString()} cannot be written")
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See Destination."""

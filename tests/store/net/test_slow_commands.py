@@ -9,8 +9,7 @@ from twisted.internet.task import Clock
 
 from imap import protocol as imap
 from imap.settings import Settings as ImapSettings
-from store.net import slowwork
-from store.net.threads import ReactorThreads
+from store.net.threads import LIMIT, ReactorThreads
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import make_store
 
@@ -19,7 +18,7 @@ from tests.support.stores.stores import make_store
 def limit(monkeypatch):
     """Sets the limit: below 0 everything is slow."""
     def set_limit(seconds):
-        monkeypatch.setattr(slowwork.LIMIT, "seconds", seconds)
+        monkeypatch.setattr(LIMIT, "seconds", seconds)
     return set_limit
 
 
