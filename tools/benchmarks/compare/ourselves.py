@@ -39,7 +39,8 @@ def onecopy(place: Path, users: int, style: Ourselves) -> Iterator[Target]:
         command += [f"--{server}-address", ADDRESS, f"--{server}-port", str(ports[server])]
     if style.workers > 1:
         command += ["--workers-all", str(style.workers)]
-    with running(style.name, [*command, *style.options], place / "said", tuple(ports.values())) as pid:
+    with running(style.name, [*command, *style.options], place / "said",
+                 tuple([ports[server] for server in SERVERS])) as pid:
         imap, pop3, lmtp = ((ADDRESS, ports[server]) for server in SERVERS)
         yield Target(style.name, USER, PASSWORD, users, imap, pop3, lmtp, pid, root / "partitions" / PRIMARY,
                      f"onecopy {VERSION}{commit()}")
