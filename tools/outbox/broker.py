@@ -1,6 +1,7 @@
 """A message broker, by AMQP 0-9-1. Each event is a message of its own, persistent and mandatory; the broker confirms it
 (publisher confirms) when it has it, and returns it where no queue takes it."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tools.outbox.outboxsettings import Settings
 from tools.outbox.trust import client_options
 
 _ENDPOINTS: Any = endpoints         # it has no types
+logging.getLogger("pika").setLevel(logging.CRITICAL)        # it logs each event that is returned; `Sending` says why
 
 
 @define(eq=False)
