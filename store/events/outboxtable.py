@@ -24,6 +24,8 @@ from typing import Any, cast
 from attrs import define, field, frozen
 
 from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
 from store.events.eventvalues import GAP
 
 _CLOCK = b"c"
@@ -31,6 +33,7 @@ _TIME = struct.Struct(">q")
 _PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
 WAITING, DEAD = b"w", b"d"
 EVENT = "event"
+TAKEN = 1000                # rows that one transaction takes from another outbox
 
 
 @frozen
@@ -161,11 +164,13 @@ class OutboxTable:
         with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
             return sum(1 for _ in islice(rows, most))
 
-    def take(self, other: "OutboxTable", txn: Txn) -> None:
-        """Have what is in another one too."""
-        for key, data in other.table.scan():
-            if key != _CLOCK:
-                self.table.put(key, data, txn)
+    def take(self, other: "OutboxTable", env: Env) -> None:
+        """Have what is in another one too; `env` is that of this one. On disk when this returns."""
+        with closing(cast("Any", other.table.scan(DEAD))) as rows:      # behind the clock
+            while some := list(islice(rows, TAKEN)):
+                transact(env, lambda txn, some=some: [self.table.put(key, data, txn)       # type: ignore[misc]
+                                                      for key, data in some])
+                env.flush()
 
 
 def parcel_order(key: bytes) -> int:
