@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,7 @@ from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
+from store.events import receivers
 from store.events.listrecording import ListRecording
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
@@ -43,6 +45,7 @@ T = TypeVar("T")
 
 PRIMARY = "primary"
 _OPENED = "opened"          # in a copy for reading: somebody has recovered it
+CLOCKS_APART = 1_000_000    # nanoseconds that the clocks of two outboxes may differ by
 LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
 
 class Opener(Protocol):
@@ -167,6 +170,7 @@ class _Opening:
         outbox = store.outbox
         if self.recover:
             transact(store.mailboxes.env, outbox.set_clock)
+            self._same_clocks(store)
         else:
             outbox.read_clock()
         recording = ListRecording(store.recorder, outbox)
@@ -232,10 +236,11 @@ class _Opening:
             if recovery.events:
                 from store.recovery.startrebuild import rebuild_at_start  # here: it is rarely needed
                 rebuilt = rebuild_at_start(store, recovery)
+        outboxes = [store.outbox, *(partition.outbox for partition in store.partitions.values())]
+        if not read_only and (any(each.fresh for each in outboxes) or recovery is not None and any(
+                not event.exact for event in recovery.events.values())):
+            _note_missed(self.root)
         store.recorder.look()
-        if recovery is not None and any(not event.exact for event in recovery.events.values()):
-            transact(store.mailboxes.env, lambda txn: store.recorder.write_gap(
-                store.outbox, "databases were rebuilt", txn))
         if not read_only and agree(store, wholly=rebuilt):
             users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
@@ -245,11 +250,28 @@ class _Opening:
                 log.warning("what was done is in %s", recovery.report())
             recovery.ended()
 
+    def _same_clocks(self, store: Store) -> None:
+        """Have the outboxes of all environments told by one clock, so that what is in several has an order."""
+        outboxes = [(store.mailboxes.env, store.outbox), *((partition.env, partition.outbox) for name, partition
+                                                           in store.partitions.items() if name not in self.copies)]
+        most = max(outbox.ahead for _, outbox in outboxes)
+        for env, outbox in outboxes:
+            if most - outbox.ahead > CLOCKS_APART:
+                transact(env, partial(outbox.set_clock, least=most))
+
     def give_up(self) -> None:
         """Leave: it could not be opened."""
         self.processes.leave()
         if self.freeze is not None:
             self.freeze.close()
+
+
+def _note_missed(root: Path) -> None:
+    """Have the receivers of events told that what waited was lost. The store is opened all the same."""
+    try:
+        receivers.note_missed(root, "databases were rebuilt")
+    except OSError as error:
+        log.error("that events were lost cannot be written down: %s", error)
 
 
 def _report_missing(folder: Path) -> None:

@@ -24,12 +24,16 @@ from typing import Any, cast
 from attrs import define, field, frozen
 
 from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import transact
+from store.events.eventvalues import GAP
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
 _PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
 WAITING, DEAD = b"w", b"d"
 EVENT = "event"
+TAKEN = 1000                # rows that one transaction takes from another outbox
 
 
 @frozen
@@ -45,6 +49,7 @@ class Parcel:
     tries: int
     said: str
     body: Mapping[str, Any]
+    octets: int = 0             # of the row, as it was read
 
     @property
     def id(self) -> str:
@@ -67,20 +72,22 @@ class OutboxTable:
     """The table of an environment."""
 
     table: Table
-    _ahead: int = field(default=0, init=False)      # nanoseconds that the outbox's clock is before the machine's
+    fresh: bool = field(default=False, init=False)  # whether it was new, or lost, when `set_clock` came
+    ahead: int = field(default=0, init=False)       # nanoseconds that the outbox's clock is before the machine's
     _process: bytes = field(factory=lambda: os.urandom(4), init=False)
     _rows: Iterator[int] = field(factory=itertools.count, init=False)
 
-    def set_clock(self, txn: Txn) -> None:
-        """For whoever opens the environment first."""
+    def set_clock(self, txn: Txn, least: int = 0) -> None:
+        """For whoever opens the environment first. `least`: so much ahead are those of the others."""
         last = max((parcel_order(key) for state in (WAITING, DEAD) for key in self._last(state)), default=0)
-        self._ahead = max(time.time_ns(), last + 1) - time.monotonic_ns()
-        self.table.put(_CLOCK, _TIME.pack(self._ahead), txn)
+        self.fresh = self.fresh or self.table.get(_CLOCK, txn) is None
+        self.ahead = max(max(time.time_ns(), last + 1) - time.monotonic_ns(), least)
+        self.table.put(_CLOCK, _TIME.pack(self.ahead), txn)
 
     def read_clock(self) -> None:
         """For the others."""
         data = self.table.get(_CLOCK)
-        self._ahead = time.time_ns() - time.monotonic_ns() if data is None else _TIME.unpack(data)[0]
+        self.ahead = time.time_ns() - time.monotonic_ns() if data is None else _TIME.unpack(data)[0]
 
     def _last(self, state: bytes) -> Iterator[bytes]:
         """The last key of each receiver."""
@@ -93,9 +100,14 @@ class OutboxTable:
             yield row[0]
             end = row[0][:-_PLACE.size]
 
+    @property
+    def now(self) -> int:
+        """By its clock; what comes later has a place behind it."""
+        return self.ahead + time.monotonic_ns()
+
     def new_place(self) -> bytes:
         """Behind all that has a place; for what several receivers get it is one."""
-        return _PLACE.pack(self._ahead + time.monotonic_ns(), self._process, next(self._rows) & 0xFFFFFFFF)
+        return _PLACE.pack(self.now, self._process, next(self._rows) & 0xFFFFFFFF)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -152,16 +164,13 @@ class OutboxTable:
         with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
             return sum(1 for _ in islice(rows, most))
 
-    def unreadable(self) -> list[bytes]:
-        """The keys of rows that cannot be read."""
-        found = []
-        for key, data in self.table.scan():
-            try:
-                if key != _CLOCK:
-                    _parcel(key, data)
-            except (ValueError, KeyError, TypeError, struct.error):
-                found.append(key)
-        return found
+    def take(self, other: "OutboxTable", env: Env) -> None:
+        """Have what is in another one too; `env` is that of this one. On disk when this returns."""
+        with closing(cast("Any", other.table.scan(DEAD))) as rows:      # behind the clock
+            while some := list(islice(rows, TAKEN)):
+                transact(env, lambda txn, some=some: [self.table.put(key, data, txn)       # type: ignore[misc]
+                                                      for key, data in some])
+                env.flush()
 
 
 def parcel_order(key: bytes) -> int:
@@ -178,6 +187,11 @@ def _name(key: bytes) -> str:
 
 
 def _parcel(key: bytes, data: bytes) -> Parcel:
-    said = json.loads(data)
-    return Parcel(key, _name(key), key[:1] == DEAD, str(said["kind"]), float(said["at"]), int(said["mailbox"]),
-                  int(said["tries"]), str(said["said"]), said["body"])
+    """The row; one that cannot be read says in its place that an event is missing, and so it leaves as others do."""
+    try:
+        said = json.loads(data)
+        return Parcel(key, _name(key), key[:1] == DEAD, str(said["kind"]), float(said["at"]), int(said["mailbox"]),
+                      int(said["tries"]), str(said["said"]), {**said["body"]}, len(data))
+    except (ValueError, KeyError, TypeError):
+        return Parcel(key, _name(key), key[:1] == DEAD, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
+            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(data))

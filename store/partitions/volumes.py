@@ -129,7 +129,8 @@ def _begin(store: Store, folder: Path, reconcile: Callable[[Store, Partition], N
 
 
 def remove(store: Store, name: str) -> None:
-    """Remove a partition on which nothing is any more, with all files that only wait for the purge.
+    """Remove a partition on which nothing is any more, with all files that only wait for the purge. Events that have
+    not been sent go into the list's outbox.
 
     Raises StoreError UNAVAILABLE when there is no such partition, NO_PERMISSION when something is on it, STORE_IN_USE
     when another process is in the store.
@@ -143,6 +144,7 @@ def remove(store: Store, name: str) -> None:
         if reason:
             raise StoreError(Problem.NO_PERMISSION, f"Partition {name} cannot be removed: {reason}")
         link = store.root / "partitions" / name
+        store.outbox.take(partition.outbox, store.mailboxes.env)
         with store.begun("partition remove", {"name": name, "path": str(link.resolve())}):
             store.partitions = {other: each for other, each in store.partitions.items() if other != name}
             partition.close(clean=True)

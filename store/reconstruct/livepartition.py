@@ -34,6 +34,7 @@ from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError, disk_problem
+from store.events import receivers
 from store.filelock import exclusive
 from store.mailboxes import deletion, namespace
 from store.mend.orphans import take_in_lost
@@ -337,6 +338,7 @@ class _PartitionRebuild:
         (self._scratch / "index").rename(self.folder / "index")
         mark_behind(self.folder)
         sync_folder(self.folder)
+        receivers.note_missed(store.root, "databases were rebuilt")
         shutil.rmtree(self.folder / REBUILD)
         sync_folder(self.folder)
         volumes.put_in_use(store, self.folder.name, _agree)

@@ -35,6 +35,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
+from store.events import receivers
 from store.partition.marks import RESTORING, read_epoch
 from store.partition.messagereading import digest_in
 from store.partition.processes import ProcessRegistry
@@ -338,6 +339,7 @@ class _Restoring:
             moves.append((self._new(name), place))
         text = json.dumps([*((MARK, str(path.absolute())) for path in marks),
                            *((str(source.absolute()), str(target.absolute())) for source, target in moves)])
+        receivers.note_missed(self.root, "a snapshot was restored")
         replace_file(self.root / RESTORING, text.encode())
         finish(self.root)
         log.warning("the snapshot %s has been put back; what was there before is in %s", self.snapshot.name, self.aside)

@@ -26,7 +26,9 @@ from tools.outbox.outboxsettings import Settings
 log = logging.getLogger(__name__)
 
 IDLE = 0.5                  # seconds between two looks when nothing waits
-COUNT_INTERVAL = 10.0       # seconds between two looks how much waits
+COUNT_INTERVAL = 10.0       # seconds between two looks how much waits,
+COUNT_SHARE = 50            # or so many times as long as a look takes
+BATCH_OCTETS = 1 << 20      # of rows that are sent together, unless one alone is larger
 
 Outboxes = Callable[[], Mapping[str, tuple[Env, OutboxTable]]]      # of all environments that are there, by name
 
@@ -53,7 +55,7 @@ class Sending:
     _one_by_one: int = field(default=0, init=False)         # of so many events
     _call: Any = field(default=None, init=False)
     _stopped: bool = field(default=False, init=False)
-    _counted: float = field(default=-COUNT_INTERVAL, init=False)
+    _next_count: float = field(default=0.0, init=False)
 
     def start(self) -> None:
         """Begin."""
@@ -165,23 +167,25 @@ class Sending:
     # In threads
 
     def _fetch(self, most: int) -> list[Parcel]:
-        """The first that wait, of all environments in the order of their clocks, and on disk."""
+        """The first that wait, of all environments in the order of their clocks, and on disk. What came after the look
+        began waits for the next: what is before it, in an environment that was read already, may not have been seen."""
         found: list[Parcel] = []
-        for env, outbox in self.outboxes().values():
-            some = outbox.some(self.name, most)
+        outboxes = [(env, outbox, outbox.now) for env, outbox in self.outboxes().values()]
+        for env, outbox, now in outboxes:
+            some = [parcel for parcel in outbox.some(self.name, most) if parcel.order <= now]
             if some:
                 env.flush()
             found += some
-        if time.monotonic() >= self._counted + COUNT_INTERVAL:
-            self._counted = time.monotonic()
-            self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1)
-                               for _, outbox in self.outboxes().values())
-        return sorted(found, key=lambda parcel: parcel.key[1:])[:most]
+        began = time.monotonic()
+        if began >= self._next_count:
+            self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1) for _, outbox, _ in outboxes)
+            ended = time.monotonic()
+            self._next_count = ended + max(COUNT_INTERVAL, COUNT_SHARE * (ended - began))
+        return _fitting(sorted(found, key=lambda parcel: parcel.key[1:])[:most])
 
     def _remove(self, batch: Sequence[Parcel]) -> None:
-        keys = {parcel.key for parcel in batch}
         for env, outbox in self.outboxes().values():
-            mine = [parcel for parcel in outbox.some(self.name, len(batch)) if parcel.key in keys]
+            mine = [parcel for parcel in batch if outbox.table.get(parcel.key) is not None]
             if mine:
                 transact(env, lambda txn, outbox=outbox, mine=mine: outbox.remove(mine, txn))    # type: ignore[misc]
 
@@ -191,3 +195,13 @@ class Sending:
             for env, outbox in self.outboxes().values():
                 transact(env, lambda txn, outbox=outbox, parcel=parcel, tries=tries: outbox.bury(   # type: ignore[misc]
                     parcel, tries, said, txn))
+
+
+def _fitting(parcels: list[Parcel]) -> list[Parcel]:
+    """The first of them, at least one, that are sent together."""
+    octets = 0
+    for at, parcel in enumerate(parcels):
+        octets += parcel.octets
+        if at and octets > BATCH_OCTETS:
+            return parcels[:at]
+    return parcels

@@ -1,7 +1,7 @@
 r"""What happens in the store is in the outbox, in its transaction: events, as RFC 5423 says what they are."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.subscribing import subscribe, unsubscribe
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
+from store.snapshots import reset, taking
 from store.store import Store
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.stores.stores import deliver, make_store, reopen, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
 INBOX = MailboxName("alice", "INBOX")
 MAIL = b"Subject: %d\r\n\r\nText\r\n"
@@ -225,6 +226,52 @@ def test_the_clock_never_goes_back(store, monkeypatch):
     reopen(store)
     deliver(store, MAIL % 2, "user/alice/INBOX")
     assert [body["uidset"] for body in waiting(store)] == ["1", "2"]
+
+
+def test_the_clock_is_the_same_in_all_environments(store, monkeypatch):
+    """So it is told first that a mailbox was made, and then what came into it, also when the clock was set back."""
+    namespace.create_mailbox(store, MailboxName("alice", "Box"))
+    store.close()
+    monkeypatch.setattr("time.time_ns", lambda: 10 ** 9)
+    reopen(store)
+    deliver(store, MAIL % 1, "user/alice/Box")
+    assert names(store) == ["MailboxCreate", "MessageNew"]
+
+
+def test_what_a_removed_partition_had_not_sent_is_sent(store):
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    partitionmove.move_owner(store, "alice", "primary")
+    volumes.remove(store, "second")
+    assert names(store) == ["MessageNew"]
+
+
+def reopen_after(store: Store, what: Callable[[], object]) -> None:
+    what()
+    store.close()
+    reopen(store)
+
+
+def missed(store: Store) -> list[str]:
+    """Why each receiver is still to be told that events are missing."""
+    return [each.missed for each in receivers.read(store.root).all]
+
+
+def test_after_a_table_was_made_anew_it_is_told(store):
+    reopen_after(store, lambda: None)
+    assert missed(store) == [""]
+    reopen_after(store, lambda: transact(store.mailboxes.env, lambda txn: store.outbox.table.delete(b"c", txn)))
+    assert missed(store) == ["databases were rebuilt"]
+
+
+def test_after_a_snapshot_was_restored_it_is_told(store):
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    snapshot = taking.create(store)
+    store.close()
+    reset.restore(store.root, SMALL, snapshot, exact=True)
+    assert missed(store) == ["a snapshot was restored"]
+    reopen(store)
 
 
 def test_a_mailbox_that_moves_to_another_partition_is_not_news(store):

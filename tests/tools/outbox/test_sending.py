@@ -15,7 +15,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.events import receivers
-from store.events.outboxtable import Parcel
+from store.events.outboxtable import OutboxTable, Parcel
 from store.mailboxes import namespace
 from store.offload import Threads
 from store.store import Store
@@ -181,13 +181,13 @@ def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, p
     place.says = [Down("no")] * 8
     post(store, 1, 2, 3, 4, 5)
     run(clock, 3)
-    sending._counted = float("-inf")
+    sending._next_count = 0.0
     run(clock, 2)
     assert made.look("a") and store.recorder.receivers.all[0].full
     post(store, 6, 7)
     run(clock, 10)
     assert place.uids == ["1", "2", "3", "4", "5"]
-    sending._counted = float("-inf")
+    sending._next_count = 0.0
     run(clock, 1)
     made.look("a")
     assert not store.recorder.receivers.all[0].full
@@ -201,6 +201,56 @@ def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, p
     run(clock, 2)
     assert [body["event"] for body in place.has[5:]] == ["vnd.onecopy.EventsLost", "MessageNew"]
     assert store.recorder.lost == {"a": 2}
+
+
+def test_what_is_written_during_a_look_comes_in_order(store, clock, places, monkeypatch):
+    """A mailbox is made, and gets a message, when the look has read the list's environment and not yet the partition's:
+    the receiver must not hear of the message first."""
+    begin(store, clock, a=hook())
+    some, box = OutboxTable.some, MailboxName("alice", "New")
+
+    def meanwhile(self: OutboxTable, *how: Any, **more: Any) -> list[Parcel]:
+        found = some(self, *how, **more)
+        if self is store.outbox and store.mailboxes.find(box) is None:
+            namespace.create_mailbox(store, box)
+            deliver(store, MAIL % 1, str(box))
+        return found
+
+    monkeypatch.setattr(OutboxTable, "some", meanwhile)
+    run(clock, 2)
+    assert [body["event"] for body in places["https://a.example"].has] == ["MailboxCreate", "MessageNew"]
+
+
+def test_what_has_been_sent_goes_though_something_comes_before_it(store, clock, places, monkeypatch):
+    """A slow transaction took its place earlier: what was sent does not come again for that."""
+    made = begin(store, clock, a=hook(batch=1))
+    post(store, 1)
+    outbox, env = store.partitions["primary"].outbox, store.partitions["primary"].env
+    batch = made.sendings["a"]._fetch(1)
+    early = batch[0].key[:3] + bytes(16)
+    transact(env, lambda txn: outbox.table.put(early, batch[0].to_bytes(), txn))
+    made.sendings["a"]._remove(batch)
+    assert [parcel.key for parcel in outbox.some("a", 10)] == [early]
+
+
+def test_large_events_go_in_smaller_batches(store, clock, places, monkeypatch):
+    begin(store, clock, a=hook())
+    monkeypatch.setattr("tools.outbox.sending.BATCH_OCTETS", 1)
+    post(store, 1, 2, 3)
+    run(clock, 2)
+    assert places["https://a.example"].uids == ["1", "2", "3"] and places["https://a.example"].asked == 3
+
+
+def test_a_row_that_cannot_be_read_stops_nobody(store, clock, places):
+    """In its place the receiver is told that an event is missing."""
+    begin(store, clock, a=hook())
+    post(store, 1, 2)
+    outbox, env = store.partitions["primary"].outbox, store.partitions["primary"].env
+    first, second = outbox.some("a", 2)
+    transact(env, lambda txn: outbox.table.put(first.key, b"{no JSON", txn))
+    run(clock, 1)
+    assert [(body["event"], body.get("uidset")) for body in places["https://a.example"].has] == [
+        ("vnd.onecopy.EventsLost", None), ("MessageNew", "2")]
 
 
 def test_a_file_of_receivers_that_cannot_be_read_is_written_anew(store, clock, places):
