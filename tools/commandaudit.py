@@ -16,8 +16,10 @@ from mboxlist import privatefiles
 from store.audit.trail import Trail
 
 HIDDEN = "***"
+TOKEN = "_ONECOPY_TOKEN"    # in the environment of a command of the API: the id, role and scope of the token
 _SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)s?$", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")      # user:password of a URL
+_LONGEST = 400              # characters of a token's id, role and scope
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
@@ -35,8 +37,11 @@ def running() -> str:
 
 
 def who(actor: str) -> dict[str, Any]:
-    """What each line says of the one who runs a command."""
-    return {"actor": actor, "login": _login(), "service": "command"}
+    """What each line says of the one who runs a command. A token is named besides, never instead: whoever types its
+    name into the environment is still there as `actor` and `login`."""
+    token = os.environ.get(TOKEN, "")
+    return {"actor": actor, "login": _login(), **({"service": "http", "token": token[:_LONGEST]} if token else {
+        "service": "command"})}
 
 
 def _login() -> str | None:
