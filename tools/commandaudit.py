@@ -17,18 +17,21 @@ from store.audit.trail import Trail
 
 HIDDEN = "***"
 TOKEN = "_ONECOPY_TOKEN"    # in the environment of a command of the API: the id, role and scope of the token
-_SECRET = re.compile(r"(?:passw(?:or)?d|passphrase|secret|token|credential|api-?key)s?$", re.IGNORECASE)
-_LOGIN = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")      # user:password of a URL
+_WORD = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|account|private)[-_.]?key)s?"
+_SECRET = re.compile(rf"{_WORD}$", re.IGNORECASE)
+_VALUE = re.compile(rf"([^\s=&?;,]*{_WORD}(?:\.[\w.-]+|[-_.]?keys?)?)=[^\s&;]*", re.IGNORECASE)      # NAME=VALUE
+_LOGIN = re.compile(r"(?<=://)[^\s:]*:\S*(?=@)")      # user:password of a URL, with whatever is in the password
 _LONGEST = 400              # characters of a token's id, role and scope
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
 def note(root: Path, kinds: Sequence[str], kind: str, command: str, actor: str, arguments: Iterable[str],
-         **result: Any) -> None:
+         **result: str) -> None:
     """Note the command that an actor runs, if it is of one of these kinds; nothing where there is no store of ours: who
     may not write there does not get anything done either."""
     if os.path.isdir(root / "mboxlist") and root.stat().st_uid == os.geteuid():
-        Trail(root, kinds).write(kind, command, **who(actor), arguments=list(arguments), **result)
+        said = {name: without_secrets(text) for name, text in result.items()}       # an error may repeat an argument
+        Trail(root, kinds).write(kind, command, **who(actor), arguments=list(arguments), **said)
 
 
 def running() -> str:
@@ -69,11 +72,14 @@ def hidden(words: Sequence[str], options: Any) -> Iterator[str]:
             yield HIDDEN
             secret = False
             continue
-        name, equals, value = word.partition("=")
+        name, equals, _ = word.partition("=")
         if _SECRET.search(name):
             takes = name.startswith("--") and (name not in options or options[name].nargs != 0)
             secret = takes and not equals
             word = f"{name}={HIDDEN}" if equals else word
-        elif equals and _SECRET.search(value.partition("=")[0]) and "=" in value:      # --spark=KEY=VALUE
-            word = f"{name}={value.partition('=')[0]}={HIDDEN}"
-        yield _LOGIN.sub(f"{HIDDEN}:{HIDDEN}", word)
+        yield without_secrets(word)
+
+
+def without_secrets(text: str) -> str:
+    """With HIDDEN in the place of values of what is named as a password is, and of the login in a URL."""
+    return _LOGIN.sub(f"{HIDDEN}:{HIDDEN}", _VALUE.sub(rf"\1={HIDDEN}", text))

@@ -6,6 +6,7 @@ noted. One line a command; what was searched for is not in it.
 """
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 from imap.session import Session, Verb
@@ -29,6 +30,7 @@ Facts = Callable[[Session, Any], Mapping[str, Any] | None]      # None: it is no
 
 def _noting(kind: str, what: str, verb: Verb, facts: Facts, *, counts: bool = False) -> Verb:
     """The command, which is noted. `counts`: only if it has removed messages."""
+    @wraps(verb)
     async def carried_out(session: Session, command: Any) -> Reply:
         noted = facts(session, command)
         if noted is None:

@@ -5,7 +5,8 @@ before it, so that one that was changed, removed, inserted or moved is found (`a
 found by `audit/head`, which says how many lines there are and what the last one is, and which `onecopy audit head`
 prints, to be kept elsewhere: whoever owns the store can write all of it anew, but not what was printed before.
 
-Never in it: text of messages, passwords, what was searched for. Control characters are escaped.
+Never in it: text of messages, passwords, what a client searched for. The arguments of a command are in it as they were
+typed, but for what is named as a password is, or is in a URL. Control characters are escaped.
 
 `trail.Trail` writes, from any number of processes; `sessionaudit` is what the servers call: it imports the store, and
 the rest does not, since many commands of `onecopy` begin with it. A line is on disk before the command begins, or

@@ -65,7 +65,7 @@ class Head:
         values = found.get("number"), found.get("digest"), found.get("file"), found.get("size")
         number, digest, serial, size = values
         if not (isinstance(number, int) and isinstance(digest, str) and isinstance(serial, int)
-                and isinstance(size, int)):
+                and isinstance(size, int) and min(number, serial, size) >= 0):
             return None
         return cls(number, digest, serial, size)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,11 @@ class Trail:
     def _write_batch(self, batch: Sequence[_Noted]) -> None:
         try:
             append(self.root, [(when, facts) for when, facts, _ in batch])
-        except OSError as error:
+        except (OSError, ValueError) as error:      # ValueError: of a head that somebody has changed
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             for when, facts, _ in batch:
                 line = made(facts, 0, "", when).decode("ascii")
-                self.unwritten(f"not in the audit trail ({error.strerror or error}): {line}")
+                self.unwritten(f"not in the audit trail ({reason}): {line}")
             written = False
         else:
             written = True
@@ -110,13 +112,15 @@ def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> H
     now = noted[-1][0]
     head = head_of(folder)
     if head is None and not files(folder):
-        _set_head(folder, head := Head())       # or a process that is killed behind its first line would leave none
+        _set_head(folder, head := Head(), synced=True)      # or a process that is killed behind its first line, or a
+        #                                                     host without power, would leave none
     end, torn = _end(folder, head)
     if head is None:
         noted = [(now, {"kind": OWN, "what": NO_HEAD}), *noted]
     if torn is not None:
         noted = [(now, {"kind": OWN, "what": CUT, "octets": torn}), *noted]
     handle, end = _opened(folder, end, now)
+    size = os.fstat(handle).st_size
     try:
         octets = b"\n" if torn is not None else b""
         for when, facts in noted:
@@ -129,6 +133,10 @@ def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> H
                 written += os.write(handle, left[written:])
         os.fdatasync(handle)
         end = evolve(end, size=os.fstat(handle).st_size)
+    except OSError:
+        with contextlib.suppress(OSError):      # of a full volume: the part that is there is told as unwritten
+            os.ftruncate(handle, size)
+        raise
     finally:
         os.close(handle)
     _set_head(folder, end)
@@ -147,11 +155,13 @@ def _opened(folder: Path, end: Head, now: float) -> tuple[int, Head]:
     return handle, evolve(end, serial=serial, size=0)
 
 
-def _set_head(folder: Path, head: Head) -> None:
+def _set_head(folder: Path, head: Head, *, synced: bool = False) -> None:
     """After the lines are on disk: so it never says that there are more than there are."""
     handle = privatefiles.open_handle(folder / HEAD, os.O_WRONLY | os.O_CREAT)
     try:
         os.pwrite(handle, head.to_bytes(), 0)
+        if synced:
+            os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -202,8 +212,9 @@ def _sync_folder(path: Path) -> None:
 
 
 def removable(root: Path, before: str) -> list[Path]:
-    """The files of months before that one (2026-01); never the last. Raises OSError."""
-    return [path for _, month, path in files(root / FOLDER)[:-1] if month < before]
+    """The files of months before that one (2026-01); never the last, and none behind one that stays: after a clock that
+    was set back that would leave a gap. Raises OSError."""
+    return [path for _, _, path in takewhile(lambda each: each[1] < before, files(root / FOLDER)[:-1])]
 
 
 def remove(root: Path, before: str, who: Mapping[str, Any], clock: Callable[[], float] = time.time) -> list[str]:

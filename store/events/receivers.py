@@ -6,19 +6,21 @@ in the store, a command too, records the same. Where to send is not in it: who s
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from store.events.eventvalues import GAP, OF_RECORDS, OF_THE_LIST, TYPES, Event
+from store.filelock import in_turn
 
 FILE = "receivers"
+LOCK = "receivers.lock"
 NAME = re.compile("[a-z][a-z0-9]{0,31}")
 
 
@@ -34,7 +36,8 @@ def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
 class Receiver:
     """A receiver's filter. Each is a list of words, in which * and ? stand for others; empty: everything. `types` are
     names of events, `users` user ids, `domains` those of users as they are written in them ("": the default one),
-    `mailboxes` names like user/alice/INBOX. `full`: so much waits for it that no more is written."""
+    `mailboxes` names like user/alice/INBOX. `full`: so much waits for it that no more is written. `missed`: why it is
+    still to be told that events are missing."""
 
     name: str
     types: tuple[str, ...] = field(default=(), converter=_words)
@@ -42,6 +45,7 @@ class Receiver:
     domains: tuple[str, ...] = field(default=(), converter=_words)
     mailboxes: tuple[str, ...] = field(default=(), converter=_words)
     full: bool = False
+    missed: str = ""
 
     @cached_property
     def wanted(self) -> frozenset[str]:
@@ -83,8 +87,17 @@ class Receivers:
                    tuple(each for each in every if each.wanted.intersection(OF_THE_LIST)))
 
 
+def seen(root: Path) -> tuple[int, ...]:
+    """What tells one state of the file from another. Raises OSError."""
+    try:
+        status = (root / FILE).stat()
+    except FileNotFoundError:
+        return ()
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
 def read(root: Path) -> Receivers:
-    """What the file says; none where there is no file, or it cannot be read."""
+    """What the file says; none where there is no file. Raises OSError when it cannot be read."""
     try:
         found: list[dict[str, Any]] = json.loads(privatefiles.read_text(root / FILE))
         return Receivers.of(Receiver(**each) for each in found)
@@ -94,6 +107,21 @@ def read(root: Path) -> Receivers:
         raise OSError(f"{root / FILE} cannot be read: {error}") from error
 
 
-def write(root: Path, receivers: Iterable[Receiver]) -> None:
-    """Have these from now on; on disk when this returns."""
-    replace_file(root / FILE, json.dumps([asdict(each) for each in receivers]).encode())
+def change(root: Path, work: Callable[[tuple[Receiver, ...]], Iterable[Receiver]]) -> None:
+    """Have those from now on that `work` makes of those that there are, of none where the file cannot be read; on disk
+    when this returns. Processes take turns. Raises OSError."""
+    with in_turn(root / "run" / LOCK):
+        try:
+            before = read(root).all
+        except OSError:
+            before = ()
+        after = tuple(work(before))
+        if after != before or not (root / FILE).exists():
+            replace_file(root / FILE, json.dumps([asdict(each) for each in after]).encode())
+
+
+def note_missed(root: Path, why: str) -> None:
+    """What waited is lost, or is of another time: each receiver is told that events are missing, by the server once it
+    runs. Raises OSError."""
+    if (root / FILE).exists():
+        change(root, lambda before: [evolve(each, missed=each.missed or why) for each in before])

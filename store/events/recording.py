@@ -53,21 +53,25 @@ class Recorder:
     receivers: Receivers = field(factory=Receivers)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
+    _said: str = ""         # why the file could not be read
 
     def __attrs_post_init__(self) -> None:
         self.server = self.server or socket.gethostname().lower()
 
     def look(self) -> bool:
-        """Have the filters that the file has now; whether they are other ones. Raises OSError."""
+        """Have the filters that the file has now; whether they are other ones. Those of before hold while it cannot be
+        read: mail goes on, whoever is to hear of it."""
         try:
-            status = (self.root / receivers.FILE).stat()
-            seen: tuple[int, ...] = (status.st_mtime_ns, status.st_ino, status.st_size)
-        except FileNotFoundError:
-            seen = ()
-        if seen == self._seen:
+            seen = receivers.seen(self.root)
+            if seen == self._seen:
+                return False
+            self.receivers = receivers.read(self.root)
+        except OSError as error:
+            if str(error) != self._said:
+                log.error("who wants which events cannot be read: %s; what was wanted before holds", error)
+            self._said = str(error)
             return False
-        self.receivers = receivers.read(self.root)
-        self._seen = seen
+        self._seen, self._said = seen, ""
         return True
 
     def write(self, outbox: OutboxTable, event: Event, mailbox: int, txn: Txn, among: Iterable[Receiver]

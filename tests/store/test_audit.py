@@ -1,5 +1,6 @@
 """The audit trail: what is noted stays, and what somebody does to it afterwards is found, with its place."""
 
+import errno
 import json
 import os
 import stat
@@ -269,3 +270,43 @@ def test_a_head_is_what_it_says():
     head = Head(7, "ab" * 32, 3, 4096)
     assert Head.from_bytes(head.to_bytes()) == head and len(head.to_bytes()) == auditline.HEAD_OCTETS
     assert Head.from_bytes(b"\0" * 256) is None and Head.from_bytes(b'{"number": "7"}') is None
+
+
+def test_a_volume_that_is_full_leaves_no_part_of_a_line(written, clock, monkeypatch):
+    """Twice: what the second writer leaves is behind what the first one has left."""
+    real = os.write
+
+    def half(handle, octets):
+        if len(octets) > 20:
+            return real(handle, octets[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before, told = paths(written)[1].read_bytes(), []
+    with monkeypatch.context() as patched:
+        patched.setattr(trail.os, "write", half)
+        for number in range(2):
+            assert not Trail(written, clock=clock, unwritten=told.append).write("share", f"full {number}")
+    assert paths(written)[1].read_bytes() == before and len(told) == 2
+    Trail(written, clock=clock).write("share", "later")
+    assert (verify(written).faults, whats(written)[-2:]) == ([], ["act 5", "later"])
+
+
+def test_a_head_that_is_no_head_keeps_nobody_from_what_is_done(written, clock):
+    (written / FOLDER / HEAD).write_bytes(b'{"number": 6, "digest": "", "file": 2, "size": -5}')
+    assert Trail(written, clock=clock).write("share", "later")
+    assert [what[:20] for _, what in verify(written).faults] == ["the head was missing"]
+
+
+def test_the_first_head_is_on_disk_before_the_first_line(tmp_path, clock, monkeypatch):
+    synced = []
+    monkeypatch.setattr(trail.os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    monkeypatch.setattr(trail.os, "fdatasync", lambda handle: synced.append("line"))
+    Trail(tmp_path, clock=clock).write("share", "first")
+    assert synced.index(str(tmp_path / FOLDER / HEAD)) < synced.index("line")
+
+
+def test_of_months_that_a_clock_has_repeated_none_is_removed_behind_one_that_stays(tmp_path, clock):
+    for clock.now in (FEBRUARY, JANUARY, MARCH):
+        Trail(tmp_path, clock=clock).write("share", "noted")
+    assert remove(tmp_path, "2026-02", {}, clock) == [] and verify(tmp_path).faults == []
+    assert len(remove(tmp_path, "2026-03", {}, clock)) == 2 and verify(tmp_path).faults == []

@@ -74,7 +74,7 @@ class Settings:
         """The file or the socket."""
         return Path(re.sub("^[a-z]+:(//)?", "", self.to))
 
-    def receiver(self, name: str, *, full: bool = False) -> Receiver:
+    def receiver(self, name: str) -> Receiver:
         """What is written down for those who record."""
         return Receiver(name, self.types, self.users, ["" if each == DEFAULT_DOMAIN else each for each in self.domains],
-                        self.mailboxes, full)
+                        self.mailboxes)

@@ -1,7 +1,8 @@
 """All receivers of a server: what they want is written down for those who record, and each is sent what waits for it.
 
 A receiver for which too much waits gets no more: `full` in the file of receivers, which every process looks at. When
-half of it has left it gets events again, and one that says that some are missing (`vnd.onecopy.EventsLost`).
+half of it has left it gets events again, and one that says that some are missing (`vnd.onecopy.EventsLost`): that it is
+still to be told stands in the file (`missed`), so a stop in between changes nothing.
 """
 
 import logging
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
@@ -56,16 +57,12 @@ class Dispatch:
     threads: Threads
     reactor: Any
     sendings: dict[str, Sending] = field(factory=dict, init=False)
-    _full: set[str] = field(factory=set, init=False)
-    _gaps: dict[str, float] = field(factory=dict, init=False)       # when those that are full no more are told so
+    _heard: dict[str, float] = field(factory=dict, init=False)      # when all processes have heard who is full no more
 
     def start(self) -> None:
         """Write down who wants what, and begin to send. On a full disk what was wanted before holds."""
         try:
-            before = receivers.read(self.store.root)
-            self._full = {each.name for each in before.all if each.full} & self.receivers.keys()
-            if self._wanted() != list(before.all):
-                self._write()
+            self._change()
         except OSError as error:
             log.error("who wants which events cannot be written down: %s", error)
         for name, settings in self.receivers.items():
@@ -81,35 +78,47 @@ class Dispatch:
 
     def status(self) -> list[dict[str, Any]]:
         """How each receiver stands."""
-        return [{**each.status(), "full": name in self._full} for name, each in self.sendings.items()]
+        full = {name for name, noted in self._noted().items() if noted.full}
+        return [{**each.status(), "full": name in full} for name, each in self.sendings.items()]
 
     def task(self) -> Task:
         """See to it that no receiver has too much waiting."""
         return Task("outbox", BACKLOG_INTERVAL, lambda store: tuple(self.sendings), lambda store, name: self.look(name))
 
     def look(self, name: str) -> int:
-        """Whether the receiver is full, and was. In a thread."""
-        each = self.sendings[name]
-        if each.waiting > each.settings.backlog and name not in self._full:
+        """Whether the receiver is full, and was, or is to be told that events are missing. In a thread."""
+        each, recorder = self.sendings[name], self.store.recorder
+        recorder.look()
+        noted = self._noted().get(name)
+        if noted is None:
+            self._change()              # it could not be written down at the start
+        elif not noted.full and each.waiting > each.settings.backlog:
             log.error("outbox %s: %d events wait, and more are not kept until half of them have left", name,
                       each.waiting)
-            self._full.add(name)
-            self._write()
-        elif name in self._full and each.waiting <= each.settings.backlog // 2:
-            self._full.discard(name)
-            self._write()
-            self._gaps[name] = time.monotonic() + BACKLOG_INTERVAL
-        elif name in self._gaps and time.monotonic() >= self._gaps[name]:
-            transact(self.store.mailboxes.env, lambda txn: self.store.recorder.write_gap(
-                self.store.outbox, "more waited than is kept", txn, [name]))
-            del self._gaps[name]
-            log.warning("outbox %s: events are kept again; it is told that some are missing", name)
+            self._change(name, full=True)
+        elif noted.full and each.waiting <= each.settings.backlog // 2:
+            self._heard[name] = time.monotonic() + BACKLOG_INTERVAL
+            self._change(name, full=False, missed="more waited than is kept")
+        elif noted.missed and not noted.full and time.monotonic() >= self._heard.get(name, 0.0):
+            transact(self.store.mailboxes.env, lambda txn: recorder.write_gap(
+                self.store.outbox, noted.missed, txn, [name]))
+            self.store.mailboxes.env.flush()
+            self._change(name, missed="")
+            log.warning("outbox %s: it is told that events are missing: %s", name, noted.missed)
         return 1
 
-    def _wanted(self) -> list[Receiver]:
-        return [settings.receiver(name, full=name in self._full) for name, settings in self.receivers.items()]
+    def _noted(self) -> dict[str, Receiver]:
+        """What is written down."""
+        return {each.name: each for each in self.store.recorder.receivers.all}
 
-    def _write(self) -> None:
-        receivers.write(self.store.root, self._wanted())
+    def _change(self, name: str = "", **how: Any) -> None:
+        """Write down who wants what, and of that receiver this too."""
+        def work(before: tuple[Receiver, ...]) -> list[Receiver]:
+            known = {each.name: each for each in before}
+            wanted = [settings.receiver(each) for each, settings in self.receivers.items()]
+            kept = [evolve(each, full=known[each.name].full, missed=known[each.name].missed)
+                    if each.name in known else each for each in wanted]
+            return [evolve(each, **how) if each.name == name else each for each in kept]
+
+        receivers.change(self.store.root, work)
         self.store.recorder.look()
-

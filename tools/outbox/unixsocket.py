@@ -44,6 +44,7 @@ class _Conversation(LineReceiver):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """See Protocol."""
+        self.connected = 0          # Twisted leaves it as it was
         answer, self.answer = self.answer, None
         if answer is not None and not answer.called:
             answer.errback(Down("the connection was closed before an answer came"))

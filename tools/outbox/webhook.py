@@ -9,16 +9,15 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 from attrs import define
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from twisted.web import client
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IPolicyForHTTPS
+from twisted.web.iweb import IBodyProducer, IPolicyForHTTPS
 from zope.interface import implementer
 
 from mboxlist import privatefiles
@@ -48,6 +47,25 @@ class Verified:
         return client_options(hostname.decode("ascii"), self.settings)
 
 
+@implementer(IBodyProducer)
+class _Body:
+    """Octets that are sent as they are."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self.length = len(octets)
+
+    def startProducing(self, consumer: Any) -> "Deferred[None]":
+        """See IBodyProducer."""
+        consumer.write(self._octets)
+        return succeed(None)
+
+    def stopProducing(self) -> None:
+        """See IBodyProducer."""
+
+    pauseProducing = resumeProducing = stopProducing
+
+
 class _Answer(Protocol):
     """Reads an answer to its end, and keeps its beginning."""
 
@@ -63,12 +81,16 @@ class _Answer(Protocol):
         self.octets += len(data)
         self.read = (self.read + data)[:MOST_SHOWN]
         if self.octets > MOST_READ:
-            self.transport.abortConnection()
+            self.let_go()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See Protocol."""
         if not self.done.called:
             self.done.callback(self.read)
+
+    def let_go(self) -> None:
+        """Read no more, and close the connection."""
+        self.transport.loseConnection()
 
 
 @define(eq=False)
@@ -87,11 +109,14 @@ class WebHook:
             if self.settings.secret is not None:
                 key = privatefiles.read_named(self.settings.secret).strip()
                 headers.addRawHeader(SIGNATURE, "sha256=" + hmac.new(key, body, hashlib.sha256).hexdigest())
-            response = await self.agent.request(b"POST", self.settings.to.encode(), headers,
-                                                _CLIENT.FileBodyProducer(BytesIO(body)))
+            response = await self.agent.request(b"POST", self.settings.to.encode(), headers, _Body(body))
             answer = _Answer()
             response.deliverBody(answer)
-            said = await answer.done
+            try:
+                said = await answer.done
+            except BaseException:
+                answer.let_go()
+                raise
         except Exception as error:      # no connection, no such host, a wrong certificate, no HTTP
             raise Down(_reason(error)) from error
         if not 200 <= response.code < 300:

@@ -1,5 +1,6 @@
 r"""What happens in the store is in the outbox, in its transaction: events, as RFC 5423 says what they are."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from store.errors import Problem, StoreError
 from store.events import receivers
 from store.events.outboxtable import OutboxTable
 from store.events.receivers import Receiver
+from store.expiry.decide import DAY
+from store.expiry.rulebook import Rulebook, set_mailbox
+from store.expiry.work import Plan, expire
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
@@ -24,7 +28,7 @@ from store.mailboxes.subscribing import subscribe, unsubscribe
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
 from store.store import Store
-from store.values import Flag, FlagAction, Flags
+from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import deliver, make_store, reopen, reopen_after_crash
 
 INBOX = MailboxName("alice", "INBOX")
@@ -42,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def hear(store: Store, *wanted: Receiver) -> None:
-    receivers.write(store.root, wanted)
+    receivers.change(store.root, lambda before: wanted)
     store.recorder.look()
 
 
@@ -124,6 +128,30 @@ def test_copy_expunge_and_expire(store):
             for body in waiting(store)[4:]]
     assert said == [("MessageAppend", "Archive", "1:2"), ("MessageExpunge", "INBOX", "3"),
                     ("MessageAppend", "Archive", "3"), ("MessageTrash", "INBOX", "1"), ("MessageExpunge", "INBOX", "1")]
+
+
+def test_what_a_rule_takes_away_has_expired(store):
+    """RFC 5423 §4.1: MessageExpire is by policy, MessageExpunge by somebody."""
+    for days in (40, 1):
+        deliver(store, MAIL % days, "user/alice/INBOX", received=InternalDate(int(time.time()) - days * DAY))
+    set_mailbox(store, store.entry(INBOX), "messagedays: 30\n")
+    expire(store, store.entry(INBOX), Rulebook(store), Plan(int(time.time())))
+    assert [(body["event"], body["uidset"]) for body in waiting(store)] == [
+        ("MessageNew", "1"), ("MessageNew", "2"), ("MessageExpire", "1")]
+
+
+def test_without_a_file_of_receivers_that_can_be_read_mail_goes_on(store, caplog):
+    """Who wanted events before does so still; a store is opened all the same."""
+    (store.root / receivers.FILE).write_bytes(b"[{")
+    assert not store.recorder.look()
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    assert names(store) == ["MessageNew"] and "which events cannot be read" in caplog.text
+    store.close()
+    reopen(store)
+    deliver(store, MAIL % 2, "user/alice/INBOX")
+    hear(store, Receiver("all"))
+    deliver(store, MAIL % 3, "user/alice/INBOX")
+    assert [body["uidset"] for body in waiting(store)] == ["1", "3"]
 
 
 def test_mailboxes(store):

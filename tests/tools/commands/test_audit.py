@@ -84,6 +84,11 @@ def test_old_files_are_removed_by_command_only(onecopy: Program) -> None:
     assert "no month" in onecopy.refused("audit", "remove", "--before", "yesterday", status=2)
 
 
+def test_a_password_that_an_error_repeats_is_left_out(onecopy: Program) -> None:
+    commandaudit.note(onecopy.root, CHOICES, "repair", "check", ME, [], result="ldap://bob:hunter2@host: no answer")
+    assert onecopy.json("audit", "show")[-1]["result"] == "ldap://***:***@host: no answer"
+
+
 def test_kinds_can_be_left_out(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "One", "--audit-kinds", "share,delete")
     onecopy("mailbox", "delete", "alice", "One", "--yes", "--audit-kinds", "share,delete")
@@ -147,7 +152,14 @@ class Value:
     (["--spark", "spark.hadoop.fs.s3a.secret=hunter2"], ["--spark", "spark.hadoop.fs.s3a.secret=***"]),
     (["--spark=a.token=hunter2"], ["--spark=a.token=***"]),
     (["imap://bob:hunter2@host/"], ["imap://***:***@host/"]),
+    (["imap://bob:hun/ter@2:x@host/"], ["imap://***:***@host/"]),
+    (["--spark", "spark.hadoop.fs.s3a.secret.key=hunter2"], ["--spark", "spark.hadoop.fs.s3a.secret.key=***"]),
+    (["--spark=fs.s3a.access.key=hunter2"], ["--spark=fs.s3a.access.key=***"]),
+    (["--spark=fs.azure.account.key.mail.blob=hunter2"], ["--spark=fs.azure.account.key.mail.blob=***"]),
+    (["SET fs.s3a.session.token=hunter2"], ["SET fs.s3a.session.token=***"]),
+    (["https://host/hook?a=1&b=2&access_token=hunter2&c=3"], ["https://host/hook?a=1&b=2&access_token=***&c=3"]),
     (["--password-file", "/etc/p"], ["--password-file", "/etc/p"]),
+    (["--login-oauth-secret-file=/etc/p"], ["--login-oauth-secret-file=/etc/p"]),
 ])
 def test_what_may_be_a_password_is_left_out(words: list[str], shown: list[str]) -> None:
     options = {"--password": Flag(), "--spark": Value(), "--password-file": Value()}

@@ -14,6 +14,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
+from store.events import receivers
 from store.events.outboxtable import Parcel
 from store.mailboxes import namespace
 from store.offload import Threads
@@ -173,7 +174,7 @@ def test_what_is_too_old_for_one_that_is_down_is_a_dead_letter(store, clock, pla
     assert [parcel.said for parcel in table.some("a", 10, dead=True)] == ["too old; no"]
 
 
-def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, places, monkeypatch):
+def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, places):
     made = begin(store, clock, a=hook(backlog=4, retry=1.0, retry_longest=1.0))
     sending = made.sendings["a"]
     place = places["https://a.example"]
@@ -190,13 +191,24 @@ def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, p
     run(clock, 1)
     made.look("a")
     assert not store.recorder.receivers.all[0].full
-    monkeypatch.setattr(sendall, "BACKLOG_INTERVAL", 0.0)
-    made._gaps["a"] = 0.0
+    made.look("a")                      # other processes may not have heard yet: no more is said so far
+    run(clock, 2)
+    assert len(place.has) == 5
+    made.stop()
+    made = begin(store, clock, a=hook(backlog=4, retry=1.0, retry_longest=1.0))     # a stop before it was told
     made.look("a")
     post(store, 8)
     run(clock, 2)
     assert [body["event"] for body in place.has[5:]] == ["vnd.onecopy.EventsLost", "MessageNew"]
     assert store.recorder.lost == {"a": 2}
+
+
+def test_a_file_of_receivers_that_cannot_be_read_is_written_anew(store, clock, places):
+    (store.root / receivers.FILE).write_bytes(b"[{")
+    begin(store, clock, a=hook())
+    post(store, 1)
+    run(clock, 1)
+    assert places["https://a.example"].uids == ["1"]
 
 
 def test_a_stop_in_the_middle_has_it_sent_again(store, clock, places):
