@@ -19,7 +19,7 @@ from imap.wire.quotaroots import SetQuota
 from imap.wire.search import Search
 from imap.wire.selecting import Close, Expunge, Select
 from imap.wire.sorting import Sort, Thread
-from store.audit.sessionaudit import note
+from store.audit.sessionaudit import Pace, note
 from store.errors import StoreError
 from store.partition.transactions import PartlyDone
 
@@ -55,6 +55,10 @@ async def _note(session: Session, kind: str, what: str, noted: Mapping[str, Any]
     actor = session.login.admitted.authenticated if session.login is not None else session.user
     await note(session.store, kind, what, actor=actor, user=session.user if session.user != actor else None,
                address=session.stream.peer, service="imap", session=session.stream.id, **noted, **more)
+    if kind != "quota":         # which only administrators have
+        late = Pace.of(session.store).wait(actor, noted, session.clock.seconds())
+        if late:
+            await session.stream.pause(late)
 
 
 def _of_mailbox(session: Session, command: Any) -> Mapping[str, Any]:

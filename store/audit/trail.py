@@ -36,6 +36,8 @@ from store.audit.auditline import (
 
 FILE_OCTETS = 16 << 20      # after which another file is begun; so it is with each month
 
+BATCH = 1000                # lines that are written at once
+
 _Noted = tuple[float, Mapping[str, Any], list[bool]]    # when, what, and whether it was written, when that is known
 
 
@@ -63,13 +65,19 @@ class Trail:
     def write(self, kind: str, what: str, **facts: Any) -> bool:
         """Note that somebody does something; it is on disk when this returns, with all that other threads noted at the
         same time. False when it could not be written: `unwritten` has been told. Raises nothing."""
-        if not self.wants(kind):
-            return True
+        return not self.wants(kind) or self.flush(self.put(kind, what, **facts))
+
+    def put(self, kind: str, what: str, **facts: Any) -> list[bool]:
+        """Have it written by the next `flush`, of whomever; that is given to `flush`, to wait for it."""
         done: list[bool] = []
         self._waiting.append((self._clock(), {"kind": kind, "what": what, **facts}, done))
+        return done
+
+    def flush(self, done: list[bool]) -> bool:
+        """Write what waits, until that is on disk. False when it could not be. Raises nothing."""
         with self._mutex:
-            if not done:
-                self._write_batch([self._waiting.popleft() for _ in range(len(self._waiting))])
+            while not done:
+                self._write_batch([self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))])
         return done[0]
 
     def _write_batch(self, batch: Sequence[_Noted]) -> None:

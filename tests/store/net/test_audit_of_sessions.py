@@ -135,7 +135,7 @@ class Late(Threads):
 
     def run(self, kind, work, then=None, user=""):
         from twisted.internet.defer import Deferred
-        if kind != "files":
+        if kind != "audit":
             return super().run(kind, work, then, user)
         done = Deferred()
         self.waiting.append(lambda: done.callback(work()))
@@ -165,3 +165,34 @@ def test_a_trail_that_cannot_be_written_does_not_turn_an_answer(store, caplog):
     talk(store, b"alice", b"SETACL INBOX bob lr")
     assert "not in the audit trail" in caplog.text and '"identifier": "bob"' in caplog.text
     (store.root / "audit").unlink()
+
+
+def test_who_fills_the_trail_is_answered_later_and_nobody_else(store, monkeypatch):
+    """No line is left out, and each is there before the wait."""
+    monkeypatch.setattr(sessionaudit, "FREE", 1000)
+    clock = Clock()
+    factory = imap.factory(store, ImapSettings(plaintext_login=True), clock)
+    wires = [Wire(factory, clock) for _ in range(2)]
+    for wire, user in zip(wires, (b"alice", b"bob"), strict=True):
+        wire.send(b"a LOGIN %s secret\r\n" % user)
+        wire.received()
+    sent, answer = 0, b"OK"
+    while b"OK" in answer:
+        wires[0].send(b"b SETACL INBOX bob lr\r\n")
+        answer = wires[0].received()
+        sent += 1
+        assert sent < 10 and len(noted(store)) == sent
+    wires[1].send(b"c SETACL INBOX alice lr\r\n")
+    assert b"c OK" in wires[1].received()
+    clock.advance(1)
+    assert b"b OK" in wires[0].received() and len(noted(store)) == sent + 1
+
+
+def test_the_bound_is_one_of_octets_and_of_memory():
+    pace = sessionaudit.Pace()
+    waits = [pace.wait("alice", "\u20ac" * 1000, 0.0) for _ in range(200)]
+    assert waits[0] == 0 and waits[-1] * sessionaudit.RATE >= 200 * 6000 - sessionaudit.FREE
+    assert pace.wait("alice", "", waits[-1] + sessionaudit.FREE) == 0
+    for number in range(2 * sessionaudit.MOST_ACTORS):
+        pace.wait(f"user{number}", "", 0.0)
+    assert len(pace._actors) <= sessionaudit.MOST_ACTORS
