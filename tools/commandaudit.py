@@ -16,10 +16,12 @@ from mboxlist import privatefiles
 from store.audit.trail import Trail
 
 HIDDEN = "***"
+TOKEN = "_ONECOPY_TOKEN"    # in the environment of a command of the API: the id, role and scope of the token
 _WORD = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|account|private)[-_.]?key)s?"
 _SECRET = re.compile(rf"{_WORD}$", re.IGNORECASE)
 _VALUE = re.compile(rf"([^\s=&?;,]*{_WORD}(?:\.[\w.-]+|[-_.]?keys?)?)=[^\s&;]*", re.IGNORECASE)      # NAME=VALUE
 _LOGIN = re.compile(r"(?<=://)[^\s:]*:\S*(?=@)")      # user:password of a URL, with whatever is in the password
+_LONGEST = 400              # characters of a token's id, role and scope
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
@@ -38,8 +40,11 @@ def running() -> str:
 
 
 def who(actor: str) -> dict[str, Any]:
-    """What each line says of the one who runs a command."""
-    return {"actor": actor, "login": _login(), "service": "command"}
+    """What each line says of the one who runs a command. A token is named besides, never instead: whoever types its
+    name into the environment is still there as `actor` and `login`."""
+    token = os.environ.get(TOKEN, "")
+    return {"actor": actor, "login": _login(), **({"service": "http", "token": token[:_LONGEST]} if token else {
+        "service": "command"})}
 
 
 def _login() -> str | None:

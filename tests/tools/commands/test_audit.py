@@ -103,6 +103,15 @@ def test_who_the_server_has_do_it_again_is_the_server(onecopy: Program, monkeypa
     assert onecopy.json("audit", "show")[-1]["actor"] == "the server"
 
 
+def test_a_token_is_named_besides_who_runs_the_command(onecopy: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever types one into the environment does not hide behind it."""
+    monkeypatch.setenv(commandaudit.TOKEN, "0123456789ab helpdesk example.net")
+    onecopy("mailbox", "create", "alice", "Asked")
+    line = onecopy.json("audit", "show", "--user", "0123456789ab")[-1]
+    assert (line["actor"], line["service"], line["token"]) == (ME, "http", "0123456789ab helpdesk example.net")
+    assert "token=0123456789ab helpdesk" in onecopy("audit", "show")
+
+
 # The registry
 
 NOT_NOTED = {

@@ -4,18 +4,21 @@ import json
 import stat
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.store import Store
 from store.values import Secret
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 from tools.cli import program, registry
+from tools.cli.elsewhere import remote
 from tools.exits import Failure
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
-from tools.http.api.permissions import READING, allowed
+from tools.http.api.permissions import READING, allowed, within_scope
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Token, Tokens
 from tools.http.webpages import Refused
 
@@ -125,6 +128,38 @@ def test_the_description_refers_to_what_is_there() -> None:
             found = found[word]
 
 
+class Directory:
+    """Of the store: whoever is asked for."""
+
+    remote = False
+    directory = property(lambda self: self)
+    settings = property(lambda self: self)
+    default_domain = "example.net"
+
+    def look_up(self, name: str) -> "Directory":
+        self.user = name
+        return self
+
+
+def test_a_helpdesk_does_nothing_for_those_who_have_rights_over_others() -> None:
+    """With a new password for an administrator of mail it would act as any user."""
+    store = cast(Store, Directory())
+    helpdesk = token(HELPDESK, "example.net")
+    assert within_scope(store, helpdesk, {"user": "bob"}, {"root"}) == {"user": "bob"}
+    with pytest.raises(Refused, match="rights over others"):
+        within_scope(store, helpdesk, {"user": "root"}, {"root"})
+    with pytest.raises(Refused, match="none of the users"):         # nor is it told who has them elsewhere
+        within_scope(store, helpdesk, {"user": "root@example.org"}, {"root@example.org"})
+
+
+@pytest.mark.parametrize("url", ["http://mail.example.org:8025", "http://192.0.2.1", "http://localhost.example.org",
+                                 "http://127.0.0.1@mail.example.org"])
+def test_a_token_is_sent_to_other_hosts_under_tls_alone(url: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("oc_x_y")
+    with pytest.raises(Failure, match="read the token"):
+        remote.run(["--server", url, "--token-file", str(tmp_path / "token"), "status"])
+
+
 class Asking:
     """Asks a server with a token, by a real curl."""
 
@@ -148,6 +183,8 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         ask, theirs = Asking(port, administrator), Asking(port, helpdesk)
         status, told = ask("user/add", users=["carol"], password_stdin=True, stdin="secret\n")
         assert status == 200 and told["exit"] == 0, told
+        line = json.loads(server.command("audit", "show", "--kind", "user", "--json"))[-1]
+        assert (line["what"], line["token"]) == ("user add", f"{administrator.split('_')[1]} administrator"), line
         server.command("user", "set", "alice", "--alias", "sales@example.net")
         for user in ("alice", "sales@example.net", "nobody@example.net", "carol"):      # none of its domain
             assert theirs("user/show", user=user)[0] == 403

@@ -2,6 +2,7 @@
 (docs/http.md)."""
 
 import argparse
+import ipaddress
 import json
 import ssl
 import sys
@@ -36,6 +37,8 @@ def run(words: Sequence[str]) -> int:
     typed = parser.parse_args(words)
     if urlsplit(typed.server).scheme not in ("http", "https"):
         raise Failure("--server must be a URL, http:// or https://")
+    if urlsplit(typed.server).scheme == "http" and not _is_this_host(urlsplit(typed.server).hostname or ""):
+        raise Failure("--server must be https:// : anybody on the way could read the token")
     name, given, arguments = _given(typed.command)
     if getattr(arguments, "yes", True) is False:
         raise Failure("nothing was changed: nobody is there to be asked; use --yes")
@@ -80,6 +83,13 @@ def _given(words: Sequence[str]) -> tuple[str, dict[str, Any], argparse.Namespac
         elif value not in ([], None):
             given[name] = value
     return arguments.program.removeprefix("onecopy "), given, arguments
+
+
+def _is_this_host(name: str) -> bool:
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 class _Server:

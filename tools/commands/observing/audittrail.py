@@ -98,7 +98,8 @@ def show(invocation: Invocation) -> int:
 def _wanted(lines: Iterator[dict[str, Any]], arguments: Any, domain: str) -> Iterator[dict[str, Any]]:
     user = arguments.user.lower().removesuffix(f"@{domain}") if arguments.user else ""
     for facts in lines:
-        names = [facts.get(name) for name in ("actor", "login", "user", "owner", "identifier")]
+        names = [*(facts.get(name) for name in ("actor", "login", "user", "owner", "identifier")),
+                 *str(facts.get("token", "")).split()]
         if user and user not in [*names, *facts.get("arguments", ())]:
             continue
         if arguments.kind and facts.get("kind") not in arguments.kind:

@@ -1,6 +1,6 @@
 """Which role may carry out which operation, on whom. Whatever is not named here, only an administrator may."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from store.errors import StoreError
@@ -42,8 +42,10 @@ def allowed(token: Token, operation: Operation, given: Mapping[str, Any]) -> Non
         raise Refused(403, f"the role {token.role} may not give {more[0][:100]}")
 
 
-def within_scope(store: Store, token: Token, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with the user id of whom they are about; the directory may be asked: for a thread.
+def within_scope(store: Store, token: Token, given: Mapping[str, Any], superiors: Collection[str] = ()
+                 ) -> dict[str, Any]:
+    """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
+    users who may act as others, or set quotas: a helpdesk that could set their passwords would have these rights.
 
     Raises Refused for users that are none of the token's: nobody learns whether there are such.
     """
@@ -63,6 +65,8 @@ def within_scope(store: Store, token: Token, given: Mapping[str, Any]) -> dict[s
         user = ""
     if not user or token.scope.lower() != (_domain(store, user) if token.role == HELPDESK else user).lower():
         raise Refused(403, "that is none of the users of this token")
+    if token.role == HELPDESK and user in superiors:
+        raise Refused(403, "that user has rights over others: only an administrator may do that")
     return {**given, "user": user}
 
 

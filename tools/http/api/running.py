@@ -14,7 +14,8 @@ from typing import Any
 
 from attrs import define, field
 
-from tools.cli.options import Config, table
+from tools.cli.options import Config, option
+from tools.commandaudit import TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,10 @@ class Runs:
         found = self._runs.get(id)
         return found if found is not None and found.owner == owner else None
 
-    def carry_out(self, run: Run, words: Sequence[str], stdin: str) -> None:
-        """Until it has ended. For a thread."""
+    def carry_out(self, run: Run, words: Sequence[str], stdin: str, asker: str) -> None:
+        """Until it has ended; the audit trail says that `asker` had it done. For a thread."""
         try:
-            run.output, run.errors, run.exit = self._communicate(words, stdin.encode())
+            run.output, run.errors, run.exit = self._communicate(words, stdin.encode(), asker)
             if TRACEBACK in run.errors:
                 log.error("%s has failed: %s", run.operation, run.errors)
                 run.errors = "it has failed; the log of the server has more"
@@ -94,13 +95,13 @@ class Runs:
             run.exit = 1 if run.exit is None else run.exit
             run.done.set()
 
-    def _communicate(self, words: Sequence[str], stdin: bytes) -> tuple[str, str, int]:
+    def _communicate(self, words: Sequence[str], stdin: bytes, asker: str) -> tuple[str, str, int]:
         with self._lock:
             if self.stopping:
                 return "", "the server is stopping", 1
             child = subprocess.Popen([sys.executable, "-P", "-m", "tools.cli.program", *words], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self._environment(), cwd="/",
-                                     start_new_session=True)
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", start_new_session=True,
+                                     env={**self._environment(), TOKEN: asker})
             self._children.add(child)
         timers = [threading.Timer(self.seconds, child.send_signal, [signal.SIGINT]),
                   threading.Timer(self.seconds + KILL_TIME, child.kill)]
@@ -124,10 +125,11 @@ class Runs:
 
     def _environment(self) -> Mapping[str, str]:
         """The configuration of this server, whatever files say meanwhile."""
-        options, values = table(), self._config.values
-        return {**{name: value for name, value in os.environ.items() if not name.startswith("ONECOPY_")},
-                **{options[name].variable: options[name].show(value) for name, value in values.items()
-                   if name in options and value != options[name].default}}
+        file, known = self._config.file, [(option(name), value) for name, value in self._config.values.items()]
+        return {**{name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))},
+                **({"ONECOPY_CONFIG": str(file.absolute())} if file is not None and os.access(file, os.R_OK) else {}),
+                **{found.variable: found.show(value) for found, value in known
+                   if found is not None and value != found.default}}
 
 
 def _conversation(child: "subprocess.Popen[bytes]", stdin: bytes) -> tuple[str, str, int]:
