@@ -173,9 +173,12 @@ class Session(Selection):
         except BadCommand as bad:
             self._cannot_read(head, bad)
             raise
-        if self.login is not None and self.clock.seconds() >= self.login.trusted_until:
+        began, ended = self.stream.heard, self._ended       # one look at the clock does for a command: at its end
+        if began < ended:
+            began = ended
+        if self.login is not None and began >= self.login.trusted_until:
             self.require_login()
-        began, held_up, self.tag = max(self.stream.heard, self._ended), self.stream.held_up, head.tag
+        held_up, self.tag = self.stream.held_up, head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
@@ -204,9 +207,10 @@ class Session(Selection):
         self.stream.write(status_response(head.tag, reply.status, reply.text, reply.code))
         self._ended = self.clock.seconds()
         if head.name != b"IDLE":        # which takes as long as the client likes
-            seconds, timed = max(0.0, self._ended - began), self._times[head.name]
+            seconds, timed = self._ended - began, self._times[head.name]
             timed.counts[bisect_left(SECONDS, seconds)] += 1
-            timed.total += seconds
+            if seconds > 0.0:           # the clock may have been set back
+                timed.total += seconds
             if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
                 tell_slow_command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
                                  self.stream.held_up - held_up)

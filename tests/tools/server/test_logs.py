@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from store.accounts import refusallines
+from store.net.threads import tell_slow_command
 from tools.server.process import logs
 from tools.server.process.logs import JsonLine, Line
 from tools.serversettings import Log
@@ -70,6 +71,14 @@ def test_the_fields_of_lines_that_programs_read_are_fields_of_json(written: list
             } == {"level": "WARNING", "module": "refused", "kind": "login", "address": "192.0.2.1", "user": HOSTILE,
                   "service": "imap", "times": 3, "reason": "wrong name or password"}
     assert (second["seconds"], second["read"], second["reason"]) == (7, 2, HOSTILE)
+
+
+def test_seconds_of_slow_lines_are_numbers(written: list[dict[str, object]]) -> None:
+    tell_slow_command("7b-11", "1.500", "imap", "UID FETCH", 1.7021, 0.0)
+    line, = written
+    assert {name: line[name] for name in ("kind", "session", "user", "command", "seconds", "waited_for_client")} == {
+        "kind": "command", "session": "7b-11", "user": "1.500", "command": "UID FETCH", "seconds": 1.702,
+        "waited_for_client": 0.0}
 
 
 def test_json_is_one_line_of_ascii_with_the_fields_of_text_also_of_a_traceback() -> None:

@@ -19,6 +19,7 @@ from tools.serversettings import Log, levels_of_parts
 FIXED = ("refused", "session", "slow")      # loggers whose lines have fields
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
+_SECONDS = re.compile(r"\d+\.\d{3}")
 _parts: list[str] = []              # those that have a level of their own
 
 
@@ -37,7 +38,7 @@ class Line(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """The fields of `Line` as a JSON object; of the lines named `refused` and `session`, whose form is fixed, also the
+    """The fields of `Line` as a JSON object; of the lines named `refused`, `session` and `slow` also the
     fields within the text (docs/logging.md). It is ASCII."""
 
     converter = staticmethod(time.gmtime)
@@ -57,12 +58,12 @@ class JsonLine(logging.Formatter):
         return json.dumps(found)
 
 
-def _value(text: str) -> str | int:
+def _value(text: str) -> str | int | float:
     """A field of a line as its writer (`store/accounts/refusallines.py`) has had it."""
     if text.startswith('"'):
         return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)) if found[1] or found[2] else found[3],
                             text[1:-1])
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.isdecimal() else float(text) if _SECONDS.fullmatch(text) else text
 
 
 def follow(settings: Log) -> None:
