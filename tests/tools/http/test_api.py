@@ -4,7 +4,7 @@ import json
 import stat
 import subprocess
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +16,12 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 from tools.cli import program, registry
 from tools.cli.elsewhere import remote
+from tools.cli.options import load
 from tools.exits import Failure
+from tools.http.api import running
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
 from tools.http.api.permissions import READING, allowed, within_scope
+from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Token, Tokens
 from tools.http.webpages import Refused
 
@@ -48,12 +51,14 @@ def test_every_command_is_an_operation_or_named_as_none() -> None:
 def test_no_operation_takes_a_program() -> None:
     """A token of an administrator is no shell of the server."""
     names = {name for each in operations().values() for name in each.arguments}
+    assert "spark/sql" not in operations()          # SELECT TRANSFORM (...) USING 'sh' AS (...)
     assert names and not names & {"freeze", "tunnel", "doveadm", "bin", "spark", "master", "config"}
 
 
 def test_roles() -> None:
     assert all(may(ADMINISTRATOR, each.name) for each in operations().values())
     assert may(AUDITOR, "user list") and may(AUDITOR, "connections", user="x") and may(AUDITOR, "token list")
+    assert may(AUDITOR, "audit show", user="x") and may(AUDITOR, "audit verify") and not may(AUDITOR, "audit remove")
     assert not may(AUDITOR, "connections", end=True) and not may(AUDITOR, "logins", clear=True)
     assert not any(may(AUDITOR, name) for name in (
         "user add", "user set", "user remove", "purge", "quota set", "undelete", "token revoke", "snapshot create"))
@@ -160,19 +165,73 @@ def test_a_token_is_sent_to_other_hosts_under_tls_alone(url: str, tmp_path: Path
         remote.run(["--server", url, "--token-file", str(tmp_path / "token"), "status"])
 
 
+def ended(runs: Runs, letters: int) -> Run:
+    run = runs.new("user list", "id", as_json=False)
+    run.output, run.exit = "x" * letters, 0
+    return run
+
+
+def test_what_is_kept_of_operations_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the oldest one is still under way."""
+    monkeypatch.setattr(running, "KEPT", 4)
+    monkeypatch.setattr(running, "KEPT_LETTERS", 100)
+    runs = Runs(load({}, {}), 4, 60)
+    first = runs.new("check", "id", as_json=False)
+    short = [ended(runs, 1) for _ in range(10)]
+    assert runs.find(first.id, "id") is first and [runs.find(each.id, "id") is each for each in short] == [
+        False] * 7 + [True] * 3
+    long = [ended(runs, 101) for _ in range(3)]
+    runs.new("check", "id", as_json=False)
+    assert not any(runs.find(each.id, "id") for each in (*short, *long)) and runs.running == 2
+
+
+def test_what_an_operation_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would hold the place of one that is carried out, for as long as it has the output open."""
+    start = subprocess.Popen
+
+    def shell(words: object, **how: Any) -> Any:
+        return start(["sh", "-c", "(sleep 60; echo late) & exit 0"], **how)
+
+    monkeypatch.setattr(subprocess, "Popen", shell)
+    monkeypatch.setattr(running, "KILL_TIME", 0.1)
+    runs = Runs(load({}, {}), 4, 0.1)
+    run = runs.new("check", "id", as_json=False)
+    runs.carry_out(run, [], "", "id administrator")
+    assert (run.exit, run.output) == (0, "")
+
+
+def test_a_traceback_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by who asks while it is being looked for."""
+    runs = Runs(load({}, {}), 4, 60)
+    run = runs.new("check", "id", as_json=False)
+    seen = list[Any]()
+    monkeypatch.setattr(Runs, "_communicate", lambda *_: ("", f"{running.TRACEBACK}\n/secret", 1))
+    monkeypatch.setattr(running.log, "error", lambda *_: seen.append(run.outcome()))
+    runs.carry_out(run, [], "", "id administrator")
+    assert seen == [{"operation": "check", "state": "running"}] and "/secret" not in str(run.outcome())
+
+
 class Asking:
-    """Asks a server with a token, by a real curl."""
+    """Asks a server with a token, by a real curl, until it has an answer: where much is done it takes some time."""
 
     def __init__(self, port: int, token: str) -> None:
         self._url, self._token = f"http://127.0.0.1:{port}", token
 
     def __call__(self, place: str, **arguments: object) -> tuple[int, dict[str, object]]:
+        status, told, where = self._once(f"/api/v1/{place}", arguments)
+        while status == 202:
+            status, told, where = self._once(where, None)
+        return status, told
+
+    def _once(self, place: str, arguments: dict[str, object] | None) -> tuple[int, dict[str, object], str]:
+        data = [] if arguments is None else ["-H", "Content-Type: application/json", "--data-binary", "@-"]
         done = subprocess.run(
-            ["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "90", "-H", "Content-Type: application/json", "-H",
-             f"Authorization: Bearer {self._token}", "--data-binary", "@-", f"{self._url}/api/v1/{place}"],
+            ["curl", "-sSi", "--max-time", "90", "-H", f"Authorization: Bearer {self._token}", *data,
+             self._url + place],
             input=json.dumps(arguments).encode(), capture_output=True, timeout=120, check=True)
-        body, _, status = done.stdout.decode().rpartition("\n")
-        return int(status), json.loads(body)
+        head, _, body = done.stdout.decode().partition("\r\n\r\n")
+        fields = dict(line.partition(": ")[::2] for line in head.split("\r\n")[1:])
+        return int(head.split()[1]), json.loads(body), fields.get("Location", place)
 
 
 def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ class Api:
         words = operation.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, token))
         await offload.run(self._store, "waiting", run.done.wait, AT_ONCE)
+        if run.exit is not None:
+            self.runs.forget(run)               # it is answered here
         return self._outcome(run)
 
     def _work(self, run: Run, words: list[str], stdin: str, token: Token) -> None:
@@ -139,7 +141,11 @@ class Api:
             raise Refused(429, "too many logins have failed: try again later",
                           [("Retry-After", str(math.ceil(turn.wait)))])
         secret = Secret(shown.strip().encode("utf-8", "replace"))
-        token = await offload.run(self._store, "pages", Tokens(self._store.root).find, secret, time.time())
+        try:
+            token = await offload.run(self._store, "pages", Tokens(self._store.root).find, secret, time.time())
+        except BaseException:                   # nobody has looked at it: it is no failed login
+            authenticator.slow.release(turn)
+            raise
         if token is None:
             authenticator.failed += 1
             authenticator.slow.failed(turn, secret)

@@ -11,8 +11,10 @@ from tools.cli import program, registry
 from tools.cli.elsewhere.argumentnames import named
 from tools.http.webpages import Refused
 
-#: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone.
-NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark generate", "token create"})
+#: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
+#: can run any program (SELECT TRANSFORM ... USING) and write any file.
+NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
+                         "token create"})
 _HERE = frozenset({"watch", "prometheus", "csv", "help", "bytes", "yes", "json"})       # set here, or of no use here
 # What names programs, or files that do: a token is no shell.
 _PROGRAMS = frozenset({"freeze", "freeze_time", "tunnel", "doveadm", "dovecot_config", "imapd_conf", "bin", "spark",

@@ -18,7 +18,8 @@ READING: dict[str, frozenset[str] | None] = {
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
-        "explain message", "explain access", "explain quota", "explain login", "token list"), _ALL),
+        "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
+        "audit verify", "audit head"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle"}),
     "logins": frozenset({"user", "address"})}
 _OWN: dict[str, frozenset[str] | None] = dict.fromkeys((

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from attrs import define, field
@@ -19,7 +20,8 @@ from tools.commandaudit import TOKEN
 
 log = logging.getLogger(__name__)
 
-KEPT = 200                  # operations of which it is known what became of them
+KEPT = 200                  # operations of which it is known what became of them,
+KEPT_LETTERS = 64 << 20     # and letters of what those have printed
 OUTPUT = 8 << 20            # octets of output that are kept
 TRACEBACK = "Traceback (most recent call last)"     # nobody elsewhere is shown one
 KILL_TIME = 60.0            # seconds that one may take to end when it is asked to
@@ -37,6 +39,11 @@ class Run:
     output: str = ""
     errors: str = ""
     done: threading.Event = field(factory=threading.Event)
+
+    @property
+    def letters(self) -> int:
+        """How much it has printed."""
+        return len(self.output) + len(self.errors)
 
     def outcome(self) -> dict[str, Any]:
         """For the client."""
@@ -71,10 +78,18 @@ class Runs:
     def new(self, operation: str, owner: str, *, as_json: bool) -> Run:
         """One that begins now."""
         made = Run(secrets.token_urlsafe(16), operation, owner, as_json)
+        ended = deque(each for each in self._runs.values() if each.exit is not None)
+        letters = sum(each.letters for each in ended)
+        while ended and (len(self._runs) >= KEPT or letters > KEPT_LETTERS):
+            oldest = ended.popleft()
+            letters -= oldest.letters
+            self.forget(oldest)
         self._runs[made.id] = made
-        while len(self._runs) > KEPT and next(iter(self._runs.values())).exit is not None:
-            self._runs.popitem(last=False)
         return made
+
+    def forget(self, run: Run) -> None:
+        """Nobody asks for it any more."""
+        self._runs.pop(run.id, None)
 
     def find(self, id: str, owner: str) -> Run | None:
         """One of that token's."""
@@ -84,10 +99,11 @@ class Runs:
     def carry_out(self, run: Run, words: Sequence[str], stdin: str, asker: str) -> None:
         """Until it has ended; the audit trail says that `asker` had it done. For a thread."""
         try:
-            run.output, run.errors, run.exit = self._communicate(words, stdin.encode(), asker)
-            if TRACEBACK in run.errors:
-                log.error("%s has failed: %s", run.operation, run.errors)
-                run.errors = "it has failed; the log of the server has more"
+            run.output, errors, status = self._communicate(words, stdin.encode(), asker)
+            if TRACEBACK in errors:
+                log.error("%s has failed: %s", run.operation, errors)
+                errors = "it has failed; the log of the server has more"
+            run.errors, run.exit = errors, status       # last: who asks meanwhile sees no traceback
         except Exception:
             log.exception("%s could not be carried out", run.operation)
             run.errors, run.exit = "it could not be carried out; the log of the server has more", 1
@@ -104,7 +120,7 @@ class Runs:
                                      env={**self._environment(), TOKEN: asker})
             self._children.add(child)
         timers = [threading.Timer(self.seconds, child.send_signal, [signal.SIGINT]),
-                  threading.Timer(self.seconds + KILL_TIME, child.kill)]
+                  threading.Timer(self.seconds + KILL_TIME, _kill, [child])]
         try:
             for timer in timers:
                 timer.daemon = True
@@ -130,6 +146,12 @@ class Runs:
                 **({"ONECOPY_CONFIG": str(file.absolute())} if file is not None and os.access(file, os.R_OK) else {}),
                 **{found.variable: found.show(value) for found, value in known
                    if found is not None and value != found.default}}
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    """With all that it has started, which may hold its output open when it has ended."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)            # its session is its own
 
 
 def _conversation(child: "subprocess.Popen[bytes]", stdin: bytes) -> tuple[str, str, int]:
