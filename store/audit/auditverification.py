@@ -47,6 +47,7 @@ class Verified:
     faults: list[tuple[str, str]] = field(factory=list)
     cut: int = 0            # lines that were cut off as they were written, which the next writer has told
     removed: int = 0        # the number up to which lines were removed by command
+    unread: list[tuple[int, str]] = field(factory=list)     # lines before this one that are none: number, place
 
 
 def read(root: Path) -> Iterator[Line]:
@@ -87,8 +88,10 @@ def verify(root: Path, known: Head | None = None) -> Verified:
         found.lines += 1
     if first is not None:
         _look_at_beginning(found, first, removals)
-    if before is not None and before.facts is None and before.ended:
-        found.faults.append((before.place, UNREADABLE))
+    if before is not None and before.facts is None:
+        found.unread.append((found.head.number, before.place))
+    last = head.number if head is not None else 0
+    found.faults += [(place, UNREADABLE) for number, place in found.unread if number <= last]   # or nobody has told yet
     if head is None and before is not None:
         found.faults.append(("head", "it is missing, or cannot be read"))
     for each, name in awaited:
@@ -101,10 +104,16 @@ def verify(root: Path, known: Head | None = None) -> Verified:
 def _compare(found: Verified, before: Line, line: Line) -> None:
     """Whether that line follows the one before it, which is the last that was found."""
     number, digest = found.head.number, found.head.digest
-    if before.facts is None and line.says(CUT) and line.before == digest:
-        found.cut += 1
-    elif before.facts is None:
-        found.faults.append((before.place, UNREADABLE))
+    if before.facts is None:
+        found.unread.append((number, before.place))
+        if line.facts is None:
+            return
+        unread, found.unread = found.unread, []
+        told = line.facts.get("lines", 1) if line.says(CUT) and line.before == digest else 0
+        if isinstance(told, int) and len(unread) <= told:
+            found.cut += len(unread)
+        else:
+            found.faults += [(place, UNREADABLE) for _, place in unread]
     elif line.facts is None or line.before == digest and line.number == number + 1:
         return                  # of a line that cannot be read the next one says whether it was cut off
     elif line.number == number + 2:

@@ -36,6 +36,7 @@ from store.audit.auditline import (
 
 FILE_OCTETS = 16 << 20      # after which another file is begun; so it is with each month
 
+MOST_BROKEN = 100           # lines that were cut off one behind the other
 BATCH = 1000                # lines that are written at once
 
 _Noted = tuple[float, Mapping[str, Any], list[bool]]    # when, what, and whether it was written, when that is known
@@ -122,15 +123,15 @@ def _append(folder: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> H
     if head is None and not files(folder):
         _set_head(folder, head := Head(), synced=True)      # or a process that is killed behind its first line, or a
         #                                                     host without power, would leave none
-    end, torn = _end(folder, head)
+    end, broken = _end(folder, head)
     if head is None:
         noted = [(now, {"kind": OWN, "what": NO_HEAD}), *noted]
-    if torn is not None:
-        noted = [(now, {"kind": OWN, "what": CUT, "octets": torn}), *noted]
+    if broken:
+        noted = [(now, {"kind": OWN, "what": CUT, "octets": sum(map(len, broken)), "lines": len(broken)}), *noted]
     handle, end = _opened(folder, end, now)
     size = os.fstat(handle).st_size
     try:
-        octets = b"\n" if torn is not None else b""
+        octets = b"\n" if broken and not broken[-1].endswith(b"\n") else b""
         for when, facts in noted:
             line = made(facts, end.number + 1, end.digest, when)
             end = evolve(end, number=end.number + 1, digest=digest_of(line))
@@ -183,13 +184,13 @@ def head_of(folder: Path) -> Head | None:
         return None
 
 
-def _end(folder: Path, head: Head | None) -> tuple[Head, int | None]:
+def _end(folder: Path, head: Head | None) -> tuple[Head, list[bytes]]:
     """Where the trail ends in truth: behind the head are lines of a process that was killed before it wrote that. The
-    octets of the last line, if it was cut off and is to be closed.
+    last of these, if they were cut off: another process may have been killed before it could tell of the first one.
 
     What was cut away before the head's end is no reason to go on from there: what follows is behind what was there.
     """
-    end, torn = head or Head(), None
+    end, broken = head or Head(), list[bytes]()
     there = files(folder)
     for serial, _, path in there:
         if serial < end.serial:
@@ -204,11 +205,11 @@ def _end(folder: Path, head: Head | None) -> tuple[Head, int | None]:
             for line in lines(file):
                 found = parsed(line)
                 number = found.get("number") if found is not None else None
-                torn = None if line.endswith(b"\n") else len(line)
+                broken = [] if found is not None and line.endswith(b"\n") else [*broken, line][-MOST_BROKEN:]
                 end = evolve(end, number=max(end.number + 1, number if isinstance(number, int) else 0),
                              digest=digest_of(line.removesuffix(b"\n")))
         end = evolve(end, size=size)
-    return end, torn
+    return end, broken
 
 
 def _sync_folder(path: Path) -> None:

@@ -310,3 +310,27 @@ def test_of_months_that_a_clock_has_repeated_none_is_removed_behind_one_that_sta
         Trail(tmp_path, clock=clock).write("share", "noted")
     assert remove(tmp_path, "2026-02", {}, clock) == [] and verify(tmp_path).faults == []
     assert len(remove(tmp_path, "2026-03", {}, clock)) == 2 and verify(tmp_path).faults == []
+
+
+@pytest.mark.parametrize("kept", [0, 1, 30])
+def test_one_who_is_killed_as_it_tells_of_a_line_that_was_cut_off_makes_no_change_of_it(written, clock, kept):
+    """0: behind the end of line that closes it."""
+    head = (written / FOLDER / HEAD).read_bytes()
+    path = paths(written)[1]
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"number": 7, "ti' + b"\n" + b'{"number": 8, "time": "2026-02-01T'[:kept])
+    assert verify(written).faults == []
+    Trail(written, clock=clock).write("share", "later")
+    found = verify(written)
+    assert (found.faults, found.cut, whats(written)[-2:]) == ([], 1 + bool(kept), [auditline.CUT, "later"])
+    assert (written / FOLDER / HEAD).read_bytes() != head
+
+
+def test_a_line_before_one_that_was_cut_off_is_not_taken_for_one(written, clock):
+    """The line that tells of it says how many were cut off."""
+    path = paths(written)[1]
+    with path.open("ab") as file:
+        file.write(b'{"number": 7, "ti')
+    Trail(written, clock=clock).write("share", "later")
+    change(path, lambda lines: [lines[0], b"x" * 40 + b"\n", *lines[2:]])
+    assert [place for place, _ in verify(written).faults][0] == f"{path.name}, line 2"
