@@ -133,6 +133,9 @@ def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook) -> None:
                    limit=TIME)
         rows = {row["receiver"]: row for row in json.loads(server.command("outbox", "list", "--json", status=1))}
         assert rows["socket"]["state"] == "down" and rows["socket"]["waiting"] >= 7
+        assert any(line.startswith("socket has got no events for") for line in
+                   json.loads(server.command("status", "--json", status=1))["troubles"])
+        assert 'onecopy_outbox_down{receiver="socket"} 1' in server.command("stats", "--prometheus")
         hook.moods = ["hang"]
         deliver(server, 8)
         wait.until(lambda: not hook.moods, "the hook was asked", pid=server.pid, limit=TIME)

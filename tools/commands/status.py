@@ -56,6 +56,7 @@ def gather(root: Path) -> dict[str, Any]:
         "cut_off": [_facts(each) for each in cut],
         "ended": [_facts(each) for each in operationrecord.ended(root)],
         "interrupted": _interrupted(root) if server else None,
+        "receivers": [each for answer in ask_all(root, "outbox").values() for each in answer] if server else [],
     }
     return {**found, "troubles": troubles(root, found, now)}
 
@@ -108,6 +109,12 @@ def troubles(root: Path, found: dict[str, Any], now: float) -> list[str]:
         said.append("there is no list of mailboxes: the start of the server rebuilds it")
     said += [f"partition {each['partition']} {'is' if each['state'] == READ else 'cannot be used:'} {each['state']}"
              for each in found["partitions"] if each["state"] != "available"]
+    for each in found["receivers"]:
+        if each["state"] == "down":
+            said.append(f"{each['receiver']} has got no events for {span(now - each['down_since'])}, {each['waiting']} "
+                        f"wait for it: {each['said']}")
+        if each["full"]:
+            said.append(f"{each['receiver']} gets no new events until half of those have left that wait for it")
     for each in found["cut_off"]:
         why = f"cannot be finished yet: {each['problem']}" if each["problem"] else (
             "is being finished" if found["server"]["runs"] else "the start of the server finishes or undoes it")

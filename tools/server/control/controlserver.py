@@ -117,6 +117,7 @@ class ControlServer:
             "unwritten": {name: len(partition.unwritten.changed) for name, partition in
                           self._store.partitions.items()},
             **Counters.of(self._store).figures(),
+            "outbox": self._outbox(), "events_lost": dict(self._store.recorder.lost),
             "tasks": [asdict(status) for status in self._housekeeping.status()]}
 
     def _interrupted(self) -> int:

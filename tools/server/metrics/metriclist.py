@@ -84,6 +84,12 @@ def _commands(found: Found) -> Iterator[tuple[Labels, Any]]:
             yield from (((each["process"], server, name), told) for name, told in commands.items())
 
 
+def _outbox(key: str) -> Values:
+    """Of each receiver of events, as the keeper tells."""
+    return lambda found: [((each["receiver"],), each[key]) for process in found["processes"]
+                          for each in process["outbox"]]
+
+
 def _octets(key: str) -> Values:
     return lambda found: [((name,), each["octets"][key]) for name, each in found["partitions"].items()
                           if each["octets"] is not None]
@@ -134,6 +140,18 @@ METRICS = (
     Metric("process_start_timestamp_seconds", GAUGE, "When the process began", _PROCESS, _process("started")),
     Metric("process_memory_bytes", GAUGE, "Memory that it has, its part of what is shared included", _PROCESS,
            _process("memory")),
+
+    # Events
+    Metric("outbox_waiting", GAUGE, "Events that wait to be sent to a receiver", ("receiver",), _outbox("waiting")),
+    Metric("outbox_down", GAUGE, "1 while the receiver is down", ("receiver",), lambda found: [
+        ((each["receiver"],), each["state"] == "down") for process in found["processes"]
+        for each in process["outbox"]]),
+    Metric("events_sent_total", COUNTER, "Events that it was sent", ("receiver",), _outbox("sent")),
+    Metric("events_dead_total", COUNTER, "Events that it did not take, or that became too old for it: dead letters",
+           ("receiver",), _outbox("dead")),
+    Metric("events_lost_total", COUNTER, "Events that were not kept for it, because too many waited already",
+           ("process", "receiver"), lambda found: [((each["process"], name), number) for each in found["processes"]
+                                                   for name, number in each["events_lost"].items()]),
 
     # Clients
     Metric("connections_open", GAUGE, "Connections that are open", _SERVER, _server("open")),
