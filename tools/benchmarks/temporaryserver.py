@@ -78,6 +78,8 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
         process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)
     state["pid"] = process.pid
+    if "token" not in state:            # an administrator's
+        state["token"] = Tokens(Path(state["root"])).create(ADMINISTRATOR)[1]
     write_state(place, state)
     deadline = time.monotonic() + START_TIME
     for server in SERVERS:
@@ -87,12 +89,7 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
             if time.monotonic() > deadline:
                 raise Failure(f"the server does not answer: {log}", 1)
             time.sleep(CHECK)
-    return {**target(state), "token": token(Path(state["root"]))}
-
-
-def token(root: Path) -> str:
-    """A new one of an administrator."""
-    return Tokens(root).create(ADMINISTRATOR)[1]
+    return {**target(state), "token": state["token"]}
 
 
 @contextmanager
