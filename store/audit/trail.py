@@ -15,6 +15,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from mboxlist import privatefiles
+from mboxlist.engine.disk import sync_folder
 from store.audit.auditline import (
     CUT,
     FOLDER,
@@ -101,7 +102,7 @@ def append(root: Path, noted: Sequence[tuple[float, Mapping[str, Any]]]) -> Head
     folder = root / FOLDER
     if not folder.is_dir():
         privatefiles.make_folder(folder, exist_ok=True)
-        _sync_folder(root)
+        sync_folder(root)
     with _in_turn(folder):
         return _append(folder, noted)
 
@@ -160,7 +161,7 @@ def _opened(folder: Path, end: Head, now: float) -> tuple[int, Head]:
         return privatefiles.open_handle(path, os.O_WRONLY | os.O_APPEND), end
     serial = max([end.serial, *there]) + 1
     handle = privatefiles.open_handle(folder / name_of(serial, now), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    _sync_folder(folder)
+    sync_folder(folder)
     return handle, evolve(end, serial=serial, size=0)
 
 
@@ -212,14 +213,6 @@ def _end(folder: Path, head: Head | None) -> tuple[Head, list[bytes]]:
     return end, broken
 
 
-def _sync_folder(path: Path) -> None:
-    handle = privatefiles.open_folder(path)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def removable(root: Path, before: str) -> list[Path]:
     """The files of months before that one (2026-01); never the last, and none behind one that stays: after a clock that
     was set back that would leave a gap. Raises OSError."""
@@ -242,7 +235,7 @@ def remove(root: Path, before: str, who: Mapping[str, Any], clock: Callable[[], 
         for path in old:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
-        _sync_folder(folder)
+        sync_folder(folder)
     return [path.name for path in old]
 
 
