@@ -151,6 +151,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "webauthn": ("store/accounts/apppasswords/",),
