@@ -116,6 +116,10 @@ BESIDE = f"""
 0 token list
 1 token revoke none
 0 logins
+0 log level imap debug
+0 log show
+0 transcript bob
+0 transcript
 0 audit show
 0 audit verify
 0 audit head

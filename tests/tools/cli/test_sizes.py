@@ -49,6 +49,7 @@ CALLS = {
     "connections": None, "status": "",
     "audit show": None, "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "token create": "--role auditor", "token list": "",
+    "log level": None, "log show": None, "transcript": "",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
