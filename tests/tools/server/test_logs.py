@@ -3,12 +3,13 @@
 import json
 import logging
 import sys
+from collections import deque
 
 import pytest
 
 from store.accounts import refusallines
 from store.net.threads import tell_slow_command
-from tools.server.process import logs
+from tools.server.process import logs, newestlines
 from tools.server.process.logs import JsonLine, Line
 from tools.serversettings import Log
 
@@ -36,6 +37,21 @@ def test_a_traceback_is_one_line() -> None:
     except ValueError:
         found = line("failed", failed=True)
     assert "\n" not in found and found.endswith("ValueError: why\\nnot")
+
+
+def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `onecopy log show`: in bounded memory, whatever is logged."""
+    monkeypatch.setattr(newestlines, "_newest", deque(maxlen=newestlines.LINES))
+    for number in range(newestlines.LINES + 5):
+        line("a line %s", number)
+    line("%s", "x" * 10**6)
+    everything = {"level": 0, "text": "", "most": 10**9}
+    found = newestlines.tell(everything)
+    assert len(newestlines._newest) == newestlines.LINES and len(found) == newestlines.MOST
+    assert len(found[-1]["line"]) == newestlines.LETTERS and found[-2]["line"].endswith("a line 1004")
+    assert [each["line"][-4:] for each in newestlines.tell({**everything, "text": "LINE 99", "most": 2})] == [
+        " 998", " 999"]
+    assert newestlines.tell({**everything, "level": logging.WARNING}) == []
 
 
 # JSON, and levels

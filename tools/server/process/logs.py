@@ -14,6 +14,7 @@ from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
 from store.net.threads import LIMIT
 from tools.exits import Failure
+from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
 
 FIXED = ("refused", "session", "slow")      # loggers whose lines have fields
@@ -34,7 +35,8 @@ class Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, free of control characters."""
         text = super().format(record).replace("\n", "\\n")
-        return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+        return keep(record, text if text.isprintable() else "".join(
+            c if c.isprintable() else f"\\x{ord(c):02x}" for c in text))
 
 
 class JsonLine(logging.Formatter):
@@ -55,7 +57,7 @@ class JsonLine(logging.Formatter):
             if record.name != "session":
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
-        return json.dumps(found)
+        return keep(record, json.dumps(found))
 
 
 def _value(text: str) -> str | int | float:
