@@ -12,12 +12,15 @@ from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.net.threads import LIMIT
+from store.observing.loglines import LIMIT
 from tools.exits import Failure
 from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
 
-FIXED = ("refused", "session", "slow")      # loggers whose lines have fields
+FIXED = ("refused", "session", "slow", "delivery")      # loggers whose lines have fields
+KINDS = ("refused", "slow")                 # those that begin with what it is
+OF_SESSIONS = ("imap.", "pop3.", "lmtp.", "store.net.", "tools.http.", "tools.front.")  # lines may begin with an id
+_SESSION = re.compile(r"([0-9a-f]+-[0-9a-f]+): ")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
 _SECONDS = re.compile(r"\d+\.\d{3}")
@@ -40,8 +43,8 @@ class Line(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """The fields of `Line` as a JSON object; of the lines named `refused`, `session` and `slow` also the
-    fields within the text (docs/logging.md). It is ASCII."""
+    """The fields of `Line` as a JSON object; of the lines named `refused`, `session`, `slow` and `delivery` also the
+    fields within the text (docs/logging.md); of those that begin with the id of a session that id. It is ASCII."""
 
     converter = staticmethod(time.gmtime)
 
@@ -54,9 +57,12 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
         if record.name in FIXED:
-            if record.name != "session":
+            if record.name in KINDS:
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
+        elif record.msg.startswith("%s: ") and record.name.startswith(OF_SESSIONS) and (
+                session := _SESSION.match(text)) is not None:
+            found["session"] = session[1]
         return keep(record, json.dumps(found))
 
 
