@@ -38,7 +38,7 @@ def read(root: Path) -> dict[str, Any]:
 
 
 def read_with_findings(root: Path) -> dict[str, Any]:
-    """The same, and the first findings: `where`, `what` and `repair` of each."""
+    """What `read` gives, with the first findings: `where`, `what` and `repair` of each."""
     try:
         told = json.loads(privatefiles.read(root / FILE))
         return {**_figures(told), "first": [{name: str(each[name]) for name in ("where", "what", "repair")}
