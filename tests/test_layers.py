@@ -40,6 +40,7 @@ store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap
+store/observing
 store/store
 store/readable
 store/offload
@@ -153,6 +154,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "webauthn": ("store/accounts/apppasswords/",),

@@ -66,7 +66,7 @@ class Api:
         stdin = given.pop(STDIN, "")
         if (form := asked.query.get("form", "json")) not in ("json", "text"):
             raise Refused(400, "form must be json or text")
-        return self._outcome(await self.carry_out(token, operation, given, stdin, asked.peer, as_json=form == "json"))
+        return self._outcome(await self.carry_out(token, operation, given, stdin, asked, as_json=form == "json"))
 
     async def operation(self, path: str) -> Operation:
         """The one with that path. Raises Refused."""
@@ -75,7 +75,7 @@ class Api:
             raise Refused(404, "there is no such operation")
         return found
 
-    async def carry_out(self, token: Token, operation: Operation, given: dict[str, Any], stdin: object, peer: str, *,
+    async def carry_out(self, token: Token, operation: Operation, given: dict[str, Any], stdin: object, asked: Asked, *,
                         as_json: bool = True, wait: float = AT_ONCE) -> Run:
         """Have whoever holds the token do that: the run, which has ended unless it takes longer than `wait` seconds.
 
@@ -93,13 +93,14 @@ class Api:
             raise Refused(400, f"{STDIN} must be a string") from None
         except Refused as refused:
             if refused.status == 403:
-                refusallines.refused(refusallines.RIGHT, peer, f"token {token.id}", "http",
-                                     f"{operation.name}: {refused.public}")
+                refusallines.refused(refusallines.RIGHT, asked.peer, f"token {token.id}", "http",
+                                     f"{operation.name}: {refused.public}", session=asked.session)
             raise
         if self.runs.running >= self.runs.most:
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
         run = self.runs.new(operation.name, token.id, as_json=as_json and "--json" in operation.flags)
-        log.info("%s by token %s (%s %s) from %s: begins", operation.name, token.id, token.role, token.scope, peer)
+        log.info("%s by token %s (%s %s) from %s: begins", operation.name, token.id, token.role, token.scope,
+                 asked.peer)
         words = operation.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, token))
         await offload.run(self._store, "waiting", run.done.wait, wait)
@@ -163,7 +164,8 @@ class Api:
         if token is None:
             authenticator.failed += 1
             authenticator.slow.failed(turn, secret)
-            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold")
+            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold",
+                                 session=asked.session)
             raise Refused(401, "the token does not hold", [("WWW-Authenticate", 'Bearer error="invalid_token"')])
         authenticator.slow.release(turn)
         return token

@@ -171,7 +171,7 @@ class Visit:
         while api.runs.running >= api.runs.most and time.monotonic() < patience:
             await offload.threads_of(self.console.store).pause(TURN)
         operation = await api.operation(name.replace(" ", "/"))
-        return await api.carry_out(self.own if own else self.token, operation, dict(given), stdin, self.asked.peer,
+        return await api.carry_out(self.own if own else self.token, operation, dict(given), stdin, self.asked,
                                    wait=wait)
 
     # Answers
