@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from attrs import define, evolve, field, frozen
 from markupsafe import Markup
@@ -142,7 +142,7 @@ class Visit:
             return list(await gatherResults([ensureDeferred(self.ask(name, **given)) for name in names],
                                             consumeErrors=True))
         except FirstError as error:
-            raise error.subFailure.value from None
+            raise cast(Exception, error.subFailure.value) from None
 
     async def attempt(self, name: str, *, own: bool = False, stdin: str = "", **given: Any) -> Outcome:
         """What an operation has come to, whether it went well or not. Raises Refused where the role may not do it, and
