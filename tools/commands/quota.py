@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.quota import roots as quotaroots
+from store.quota.everypartition import held_by
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.cli import options
@@ -133,28 +134,23 @@ def set_quota(invocation: Invocation) -> int:
         changed = [root] if limits_by_root is None else list(limits_by_root)
         with invocation.begun(store, "quota set", {
                 "root": root, "composite": limits_by_root, "octets": arguments.octets,
-                "messages": arguments.messages}, holds=_of_whom(root)):
+                "messages": arguments.messages}, holds=held_by(root)):
             if limits_by_root is not None:
                 quotaroots.set_all(store, root, limits_by_root)
             if arguments.octets is not None or arguments.messages is not None:
-                quotaroots.set_quota(store, root, arguments.octets, arguments.messages)
+                quotaroots.change_limits(store, root, arguments.octets, arguments.messages)
         rows = [facts(name, quotaroots.quota(store, name), store.settings) for name in changed]
     if arguments.json:
         print_json(rows)
     return 0
 
 
-def _of_whom(root: str) -> list[str]:
-    """What a change of a root holds: all roots of its user, since --composite changes several."""
-    return [root.partition(SEPARATOR)[0]]
-
-
 def remove_quota(invocation: Invocation) -> int:
     """onecopy quota remove"""
     with invocation.store() as store:
         root = root_named(store, invocation.arguments.root)
-        with invocation.begun(store, "quota remove", {"root": root}, holds=_of_whom(root)):
-            quotaroots.remove_quota_root(store, root)
+        with invocation.begun(store, "quota remove", {"root": root}, holds=held_by(root)):
+            quotaroots.take_root(store, root)
     if invocation.arguments.json:
         print_json([{"root": root}])
     return 0
