@@ -4,6 +4,7 @@ from typing import Any
 
 from store.audit.auditline import CHOICES, OWN
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, first_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -15,8 +16,7 @@ async def _show(visit: Visit) -> Answer:
     user, kind, before = visit.query.get("user").strip(), visit.query.get("kind"), visit.query.get("before")
     if kind and kind not in (*CHOICES, OWN):
         raise Refused(400, "There is no such kind.")
-    found = await visit.ask("audit show", most=PER_PAGE + 1, **({"user": user} if user else {}),
-                            **({"kind": [kind]} if kind else {}), **({"before": before} if before else {}))
+    found = await visit.ask("audit show", most=PER_PAGE + 1, **filled(user=user, kind=[kind], before=before))
     part = first_of([_row(facts) for facts in reversed(found)])
     return await visit.show("audit.html", "Audit trail", part=part, user=user, kind=kind, kinds=(*CHOICES, OWN),
                             older=part.rows[-1]["number"] if part.more else "", before=before)

@@ -1,6 +1,7 @@
 """The configuration: which options there are, what differs from the defaults and from what the server goes by."""
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console.forms import filled
 from tools.http.console.paging import part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -17,7 +18,7 @@ async def _show(visit: Visit) -> Answer:
         found = await visit.ask("config show")
         rows = [{"option": name, **about} for name, about in found.items()]
     else:
-        rows = await visit.ask("config diff", **({"running": True} if which == "running" else {}))
+        rows = await visit.ask("config diff", **filled(running=which == "running"))
     chosen = [row for row in rows if text in row["option"].lower() or text in str(row["value"]).lower()]
     return await visit.show("config.html", "Configuration", which=which, lists=_LISTS, match=text,
                             part=part_of(chosen, visit.query.get("page")))

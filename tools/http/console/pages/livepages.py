@@ -6,6 +6,7 @@ from typing import Any
 from tools.commands.connections import PROTOCOLS
 from tools.commands.observing.newestlog import LEVELS
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console.forms import filled
 from tools.http.console.paging import part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -17,8 +18,8 @@ _MOST = 2000                # connections that are looked at
 _LINES = 200                # of the log
 
 
-def _given(visit: Visit, *names: str) -> dict[str, str]:
-    return {name: value for name in names if (value := visit.query.get(name).strip())}
+def _given(visit: Visit, *names: str) -> dict[str, Any]:
+    return filled(**{name: visit.query.get(name).strip() for name in names})
 
 
 async def _connections(visit: Visit) -> Answer:
@@ -47,7 +48,7 @@ def _span(seconds: float) -> str:
 
 
 async def _clear(visit: Visit) -> Answer:
-    given = {name: value for name in ("user", "address") if (value := visit.form.get(name))}
+    given = filled(user=visit.form.get("user"), address=visit.form.get("address"))
     if not given:
         raise Refused(400, "Which ones are to be forgotten?")
     return await visit.act("logins", {**given, "clear": True}, done="done", back=visit.url("logins"))

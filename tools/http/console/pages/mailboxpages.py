@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
+from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, first_of, part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer
@@ -15,7 +16,7 @@ async def _show(visit: Visit) -> Answer:
     user, after = visit.query.get("user").strip(), visit.query.get("after")
     if not user:
         return await visit.show("mailboxes.html", "Mailboxes", owner="", part=None, after="", last="", deleted=None)
-    found = await visit.ask("mailbox list", user=user, most=PER_PAGE + 1, **({"after": after} if after else {}))
+    found = await visit.ask("mailbox list", user=user, most=PER_PAGE + 1, **filled(after=after))
     deleted = await visit.ask("mailbox list", user=user, deleted=True)
     part = first_of([{**row, "href": visit.url("mailboxes/one", user=user, mailbox=row["mailbox"])} for row in found])
     return await visit.show("mailboxes.html", "Mailboxes", owner=user, part=part, after=after,
@@ -73,7 +74,7 @@ async def _undelete(visit: Visit) -> Answer:
 async def _messages(visit: Visit) -> Answer:
     """Bring back messages that were expunged."""
     user, name, since = visit.form["user"], visit.form["mailbox"], visit.form.get("since").strip()
-    return await visit.act("undelete", {"user": user, "mailbox": name, **({"since": since} if since else {})},
+    return await visit.act("undelete", {"user": user, "mailbox": name, **filled(since=since)},
                            done="restored", back=visit.url("mailboxes/one", user=user, mailbox=name))
 
 

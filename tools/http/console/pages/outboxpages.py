@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer
@@ -21,7 +22,7 @@ async def _show(visit: Visit) -> Answer:
 
 async def _one(visit: Visit) -> Answer:
     receiver, dead = visit.query["receiver"], visit.query.get("dead") != ""
-    rows = await visit.ask("outbox show", receiver=receiver, most=PER_PAGE, **({"dead": True} if dead else {}))
+    rows = await visit.ask("outbox show", receiver=receiver, most=PER_PAGE, **filled(dead=dead))
     return await visit.show("receiver.html", f"Receiver {receiver}", receiver=receiver, dead=dead, most=PER_PAGE,
                             rows=[_row(each) for each in rows])
 
@@ -42,7 +43,7 @@ async def _discard(visit: Visit) -> Answer:
 async def _change(visit: Visit, operation: str, done: str) -> Answer:
     """One dead letter, by its id, or all of them."""
     receiver, id = visit.form["receiver"], visit.form.get("id")
-    return await visit.act(operation, {"receiver": receiver, **({"id": id} if id else {})}, done=done,
+    return await visit.act(operation, {"receiver": receiver, **filled(id=id)}, done=done,
                            back=visit.url("outbox/one", receiver=receiver, dead="yes"))
 
 

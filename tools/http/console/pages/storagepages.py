@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
+from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -24,13 +25,13 @@ async def _partitions(visit: Visit) -> Answer:
 
 async def _add(visit: Visit) -> Answer:
     path = visit.form.get("folder").strip()
-    return await visit.act("partition add", {"name": visit.form["name"], **({"path": path} if path else {})},
+    return await visit.act("partition add", {"name": visit.form["name"], **filled(path=path)},
                            done="made", back=visit.url("partitions"))
 
 
 async def _drain(visit: Visit) -> Answer:
     to = visit.form.get("to").strip()
-    return await visit.act("partition drain", {"name": visit.form["name"], **({"to": to} if to else {})},
+    return await visit.act("partition drain", {"name": visit.form["name"], **filled(to=to)},
                            done="moved", back=visit.url("partitions"))
 
 
@@ -57,9 +58,9 @@ async def _set(visit: Visit) -> Answer:
     root = visit.form["root"].strip()
     given = {name: visit.form.get(name).strip() for name in ("octets", "messages")}
     if "seen_limits" in visit.form:
-        now = next(iter(await visit.ask("quota show", root=root)), {})
+        now: dict[str, Any] = next(iter(await visit.ask("quota show", root=root)), {})
         visit.require_unchanged(f"The limits of {root}", visit.form["seen_limits"], _limits(now))
-    return await visit.act("quota set", {"root": root, **{name: value for name, value in given.items() if value}},
+    return await visit.act("quota set", {"root": root, **filled(**given)},
                            done="changed", back=visit.url("quotas", root=root))
 
 

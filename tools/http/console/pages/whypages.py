@@ -3,6 +3,7 @@
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
+from tools.http.console.forms import filled
 from tools.http.console.paging import part_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer
@@ -27,11 +28,10 @@ async def _page(visit: Visit, **found: Any) -> Answer:
 
 async def _message(visit: Visit) -> Answer:
     """Mail by its Message-ID, its recipient or its sender: the newest first."""
-    given: dict[str, Any] = {name: word for name in ("message_id", "recipient", "sender") if (
-        word := _word(visit, name))}
+    given = filled(**{name: _word(visit, name) for name in ("message_id", "recipient", "sender")})
     if not given:
         return await _page(visit)
-    found = await visit.ask("explain message", **given, **({"refused": True} if _word(visit, "refused") else {}))
+    found = await visit.ask("explain message", **given, **filled(refused=bool(_word(visit, "refused"))))
     return await _page(visit, messages=part_of(list(reversed(found)), visit.query.get("page"), 20))
 
 
@@ -42,8 +42,8 @@ async def _quota(visit: Visit) -> Answer:
 
 async def _login(visit: Visit) -> Answer:
     user, peer = _word(visit, "user"), _word(visit, "peer")
-    return await _page(visit, login=await visit.ask("explain login", user=user, **(
-        {"from": peer} if peer else {})) if user else None)
+    return await _page(visit, login=await visit.ask("explain login", user=user, **filled(
+        **{"from": peer})) if user else None)
 
 
 SECTION = Section("why", "Why?", (ADMINISTRATOR, AUDITOR, HELPDESK), (
