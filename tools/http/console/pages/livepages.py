@@ -3,8 +3,7 @@
 import math
 from typing import Any
 
-from tools.commands.connections import PROTOCOLS
-from tools.commands.observing.newestlog import LEVELS
+from tools.http.api.operationlist import operations
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
 from tools.http.console.forms import filled
 from tools.http.console.paging import part_of
@@ -18,6 +17,11 @@ _MOST = 2000                # connections that are looked at
 _LINES = 200                # of the log
 
 
+def _choices(operation: str, argument: str) -> tuple[str, ...]:
+    """What an argument of an operation can be."""
+    return operations()[operation].arguments[argument].choices
+
+
 def _given(visit: Visit, *names: str) -> dict[str, Any]:
     return filled(**{name: visit.query.get(name).strip() for name in names})
 
@@ -26,7 +30,7 @@ async def _connections(visit: Visit) -> Answer:
     given = _given(visit, *_FILTERS)
     rows = await visit.ask("connections", most=_MOST, **given)
     return await visit.show("connections.html", "Connections", part=part_of(rows, visit.query.get("page")),
-                            most=_MOST, protocols=PROTOCOLS, given={name: given.get(name, "") for name in _FILTERS})
+                            most=_MOST, protocols=_choices("connections", "protocol"), given={name: given.get(name, "") for name in _FILTERS})
 
 
 async def _end(visit: Visit) -> Answer:
@@ -55,11 +59,11 @@ async def _clear(visit: Visit) -> Answer:
 
 
 async def _log(visit: Visit) -> Answer:
-    given = _given(visit, "level", "match", "process")
-    if given.get("level", LEVELS[0]) not in LEVELS:
+    given, levels = _given(visit, "level", "match", "process"), _choices("log/show", "level")
+    if given.get("level", levels[0]) not in levels:
         raise Refused(400, "There is no such level.")
     lines = await visit.ask("log show", most=_LINES, **given)
-    return await visit.show("log.html", "Log", lines=list(reversed(lines)), levels=LEVELS, most=_LINES,
+    return await visit.show("log.html", "Log", lines=list(reversed(lines)), levels=levels, most=_LINES,
                             follow=bool(visit.query.get("follow")),
                             given={name: given.get(name, "") for name in ("level", "match", "process")})
 
