@@ -30,7 +30,8 @@ async def _connections(visit: Visit) -> Answer:
     given = _given(visit, *_FILTERS)
     rows = await visit.ask("connections", most=_MOST, **given)
     return await visit.show("connections.html", "Connections", part=part_of(rows, visit.query.get("page")),
-                            most=_MOST, protocols=_choices("connections", "protocol"), given={name: given.get(name, "") for name in _FILTERS})
+                            most=_MOST, protocols=_choices("connections", "protocol"),
+                            given={name: given.get(name, "") for name in _FILTERS})
 
 
 async def _end(visit: Visit) -> Answer:
