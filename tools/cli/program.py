@@ -203,7 +203,7 @@ def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
     """The parsers that these modules make."""
     made = _Tree(words)
     for module in modules:
-        import_module(f"tools.commands.{module}").add(made)
+        import_module(f"..commands.{module}", __package__).add(made)
     for action in (action for parser in made.parsers for action in parser._actions if not action.help):
         action.help = next((_HELP[name] for name in (*action.option_strings, str(action.metavar)) if name in _HELP),
                            None)
