@@ -1,5 +1,6 @@
 """`onecopy outbox`: many rows are read and changed some at a time, and counted all the same."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from mboxlist.engine.transact import transact
 from store.events import receivers
 from store.events.outboxtable import OutboxTable, Parcel
 from store.events.receivers import Receiver
+from store.opening import open_store
 from tests.support.processes.program import QUICK, Program
-from tests.support.stores.stores import make_store
+from tests.support.stores.stores import SMALL, make_store
 from tools.commands.observing import outbox as commands
 
 WAITING, DEAD = 5, 7
@@ -72,3 +74,22 @@ def test_all_are_sent_again_or_discarded_some_at_a_time(onecopy: Program, read: 
     assert [(row["waiting"], row["dead"]) for row in listed] == [(2 * (WAITING + DEAD) - 1, 0)]
     assert onecopy("outbox", "discard", "a", "--waiting", "--yes") == f"{2 * (WAITING + DEAD) - 1} discarded\n"
     assert max(read) == 2
+
+
+def test_what_waits_for_nobody_and_what_cannot_be_read_is_found_and_mended(onecopy: Program) -> None:
+    with closing(open_store(onecopy.root, SMALL)) as store:
+        table, env = store.partitions["primary"].outbox, store.partitions["primary"].env
+        first, dead = table.some("a", 1)[0], table.some("a", 1, dead=True)[0]
+        for key in (first.key, dead.key):
+            transact(env, lambda txn, key=key: table.table.put(key, b"{no JSON", txn))
+    said = onecopy("check", status=1)
+    assert "rows of the outbox cannot be read" in said and "outbox discard a --unreadable" in said
+    assert onecopy("outbox", "discard", "a", "--unreadable", "--yes") == "2 discarded\n"
+    onecopy("check")
+    shown: Any = [*onecopy.json("outbox", "show", "a"), *onecopy.json("outbox", "show", "a", "--dead")]  # type: ignore
+    assert [each["id"] for each in shown if each["body"]["event"] == "vnd.onecopy.EventsLost"] == [first.id, dead.id]
+    receivers.change(onecopy.root, lambda before: [])
+    said = onecopy("check", status=1)
+    assert "something waits for a receiver that is not configured" in said and "outbox discard a --waiting" in said
+    onecopy("outbox", "discard", "a", "--waiting", "--yes")
+    onecopy("check")

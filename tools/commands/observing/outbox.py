@@ -37,6 +37,8 @@ def add(parser: Parsers) -> None:
                                              "it: it never gets them")
     _which(made)
     made.add_argument("--waiting", action="store_true", help="also what has not been sent yet")
+    made.add_argument("--unreadable", action="store_true", help="only rows that cannot be read, waiting or dead: the "
+                      "receiver is told that events are missing")
     made.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -111,12 +113,14 @@ def discard(invocation: Invocation) -> int:
     """onecopy outbox discard"""
     if not invocation.arguments.dry_run:
         invocation.confirm(f"Forget what {invocation.arguments.receiver} has not got?")
+    if invocation.arguments.unreadable:
+        return _change(invocation, "discarded", [True, False], OutboxTable.mend, lambda parcel: not parcel.readable)
     states = [True, False] if invocation.arguments.waiting else [True]
     return _change(invocation, "discarded", states, lambda outbox, parcel, txn: bool(outbox.remove([parcel], txn)))
 
 
-def _change(invocation: Invocation, done: str, states: list[bool], work: Callable[[OutboxTable, Parcel, Txn], bool]
-            ) -> int:
+def _change(invocation: Invocation, done: str, states: list[bool], work: Callable[[OutboxTable, Parcel, Txn], bool],
+            which: Callable[[Parcel], bool] = lambda parcel: True) -> int:
     """Do that to each of the rows that were asked for, some in a transaction. Raises Failure when there is none of that
     id."""
     arguments, count, found = invocation.arguments, 0, False
@@ -124,7 +128,7 @@ def _change(invocation: Invocation, done: str, states: list[bool], work: Callabl
         for env, outbox in outboxes(store).values():
             for dead in states:
                 rows = (parcel for parcel in _rows(outbox, arguments.receiver, dead=dead)
-                        if arguments.id in (None, parcel.id))
+                        if arguments.id in (None, parcel.id) and which(parcel))
                 while some := list(islice(rows, AT_A_TIME)):
                     found = True
                     count += len(some) if arguments.dry_run else transact(
