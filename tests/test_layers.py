@@ -40,6 +40,7 @@ store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap
+store/observing
 store/store
 store/readable
 store/offload

@@ -111,6 +111,7 @@ BESIDE = f"""
 0 connections
 0 status
 0 stats
+0 log show
 0 outbox list
 0 outbox show none
 0 outbox retry none

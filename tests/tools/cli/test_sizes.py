@@ -53,6 +53,7 @@ CALLS = {
     "audit show": None, "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "token create": "--role auditor", "token list": "",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
+    "log show": None,
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",

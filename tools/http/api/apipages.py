@@ -75,7 +75,7 @@ class Api:
         except Refused as refused:
             if refused.status == 403:
                 refusallines.refused(refusallines.RIGHT, asked.peer, f"token {token.id}", "http",
-                                     f"{operation.name}: {refused.public}")
+                                     f"{operation.name}: {refused.public}", session=asked.session)
             raise
         return await self._carry_out(operation, given, stdin, token, asked, as_json=form == "json")
 
@@ -149,7 +149,8 @@ class Api:
         if token is None:
             authenticator.failed += 1
             authenticator.slow.failed(turn, secret)
-            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold")
+            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold",
+                                 session=asked.session)
             raise Refused(401, "the token does not hold", [("WWW-Authenticate", 'Bearer error="invalid_token"')])
         authenticator.slow.release(turn)
         return token
