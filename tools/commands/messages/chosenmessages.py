@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
@@ -46,9 +44,9 @@ class Chosen:
         return self.mailbox.entry
 
     @property
-    def uids(self) -> NDArray[np.uint32]:
-        """Those of the messages."""
-        return np.asarray(self.rows["uid"])
+    def uids(self) -> Any:
+        """Those of the messages, an array."""
+        return self.rows["uid"]
 
 
 def add_choice(parser: argparse.ArgumentParser, *, least: str = "*") -> None:

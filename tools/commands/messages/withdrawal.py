@@ -1,27 +1,21 @@
 """onecopy messages withdraw: one message out of every mailbox, and back"""
 
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
-from attrs import define, field
-from numpy.typing import NDArray
-
-from mboxlist.entry import MailboxEntry, MailboxId
-from store.errors import Problem, StoreError
+from mboxlist.entry import MailboxEntry
+from store.errors import StoreError
 from store.mailboxes import expunge
 from store.mailboxes.deletion import undelete_messages
-from store.message import envelopes
+from store.search.messageids import ByMessageId
 from store.store import Store
-from store.tables.index import Rows
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.cli.progressbar import changing_bar
 from tools.commands.messages.changemessages import on_record
-from tools.commands.messages.chosenmessages import SLICE, refuse
+from tools.commands.messages.chosenmessages import refuse
 
 
 def add(parser: Parsers) -> None:
@@ -43,10 +37,12 @@ def add(parser: Parsers) -> None:
 def withdraw(invocation: Invocation) -> int:
     """onecopy messages withdraw"""
     arguments, problems, rows = invocation.arguments, list[str](), list[dict[str, Any]]()
-    wanted = _Wanted(frozenset(each.strip().strip("<>").encode() for each in arguments.message_id))
+    wanted = ByMessageId(frozenset(each.strip().strip("<>").encode() for each in arguments.message_id),
+                         lambda entry, error: refuse(problems, entry, error))
     with invocation.store() as store:
-        places = _expunged if arguments.undo else _there
-        found = list(places(store, wanted, arguments, problems))
+        with changing_bar() as tell:
+            found = list(wanted.expunged(store, _since(arguments)) if arguments.undo else
+                         wanted.everywhere(store, arguments.at, tell))
         if found and not arguments.dry_run:
             what = "Bring {} back in {} mailboxes?" if arguments.undo else "Take {} out of {} mailboxes?"
             count = sum(len(uids) for _, uids in found)
@@ -69,7 +65,7 @@ def withdraw(invocation: Invocation) -> int:
     return int(bool(problems) or not rows)
 
 
-def _change(store: Store, entry: MailboxEntry, uids: NDArray[np.uint32], arguments: Any) -> list[int]:
+def _change(store: Store, entry: MailboxEntry, uids: Any, arguments: Any) -> list[int]:
     """The UIDs that went, or those that came back."""
     if arguments.undo:
         done = undelete_messages(store, entry, since=_since(arguments), uids=uids.tolist())
@@ -82,61 +78,3 @@ def _change(store: Store, entry: MailboxEntry, uids: NDArray[np.uint32], argumen
 
 def _since(arguments: Any) -> int:
     return int((arguments.at or time.time()) - arguments.since)
-
-
-@define
-class _Wanted:
-    """Tells which records are of the messages with these Message-IDs. A message is looked at once, however many
-    mailboxes of a partition have it."""
-
-    ids: frozenset[bytes]
-    _known: dict[tuple[str, int], bool] = field(factory=dict)
-
-    def uids(self, store: Store, entry: MailboxEntry, rows: Rows) -> NDArray[np.uint32]:
-        """Those of the records. Raises StoreError CORRUPT."""
-        keys = [(entry.partition, serial) for serial in rows["serial"].tolist()]
-        new = np.array([at for at, key in enumerate(keys) if key not in self._known], np.intp)
-        for begin in range(0, len(new), SLICE):
-            some = new[begin:begin + SLICE]
-            for at, cached in zip(some.tolist(), store.cached(entry, rows[some]), strict=True):
-                found = envelopes.string(envelopes.split(cached.envelope)[envelopes.MESSAGE_ID]) or b""
-                self._known[keys[at]] = found.strip().strip(b"<>") in self.ids
-        return np.asarray(rows["uid"][np.array([self._known[key] for key in keys], np.bool_)])
-
-
-def _there(store: Store, wanted: _Wanted, arguments: Any, problems: list[str]
-           ) -> Iterator[tuple[MailboxEntry, NDArray[np.uint32]]]:
-    """The mailboxes that have it, and its UIDs there."""
-    entries = sorted(store.mailboxes.all(), key=lambda entry: entry.name)
-    with changing_bar() as tell:
-        for done, entry in enumerate(entries):
-            tell(str(entry.name), done, len(entries))
-            try:
-                rows = store.open_mailbox(entry).rows
-                uids = wanted.uids(store, entry, rows[rows["saved"] <= arguments.at] if arguments.at else rows)
-            except StoreError as error:
-                if error.problem is not Problem.NO_MAILBOX:         # it was deleted just now
-                    refuse(problems, entry, error)
-                continue
-            if len(uids):
-                yield entry, uids
-
-
-def _expunged(store: Store, wanted: _Wanted, arguments: Any, problems: list[str]
-              ) -> Iterator[tuple[MailboxEntry, NDArray[np.uint32]]]:
-    """The mailboxes that had it, and the UIDs it had."""
-    since = _since(arguments)
-    for partition in store.partitions.values():
-        by_mailbox: dict[MailboxId, list[NDArray[np.uint32]]] = {}
-        for item in partition.removed.all():
-            entry = store.mailboxes.find_id(item.mailbox)
-            if entry is None or item.when < since:
-                continue
-            try:
-                by_mailbox.setdefault(item.mailbox, []).append(wanted.uids(store, entry, item.rows))
-            except StoreError as error:
-                refuse(problems, entry, error)
-        for mailbox, uids in by_mailbox.items():
-            entry = store.mailboxes.find_id(mailbox)
-            if entry is not None and any(map(len, uids)):
-                yield entry, np.concatenate(uids)
