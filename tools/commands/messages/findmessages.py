@@ -14,7 +14,7 @@ from tools.commands.messages.chosenmessages import Chosen, add_choice, chosen, r
 from tools.exits import Failure
 
 MOST = 10_000               # messages that are listed unless more are asked for
-PIECE = LONGEST_HEADER = 1 << 20     # octets
+READ_OCTETS = LONGEST_HEADER = 1 << 20
 _COLUMNS = ("user", "mailbox", "uid", "received", "size", "from", "subject")
 
 
@@ -78,7 +78,7 @@ def fetch(invocation: Invocation) -> int:
         with store.open_message(found[0].entry, found[0].rows[0]) as file:
             length = header_end(file.read(0, LONGEST_HEADER)) if arguments.header else None
             length = file.size if length is None else length
-            pieces = (file.read(at, min(PIECE, length - at)) for at in range(0, length, PIECE))
+            pieces = (file.read(at, min(READ_OCTETS, length - at)) for at in range(0, length, READ_OCTETS))
             if arguments.json:
                 facts, = shown(store, found[0])
                 print_json({**facts, "base64": base64.b64encode(b"".join(pieces)).decode()})
