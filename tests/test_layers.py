@@ -67,7 +67,7 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings tools/outbox/outboxsettings
+tools/exits tools/serversettings tools/outbox/outboxsettings tools/spark/report/charts
 tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
@@ -76,6 +76,8 @@ tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/transcripts
 tools/server/control tools/http/api
+tools/http/console
+tools/http/console/pages
 tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source

@@ -107,7 +107,7 @@ def test_all_workers_record_a_user_and_log_more_for_a_while(server: Server) -> N
     server.command("transcript", "nobody", status=1)
     assert "imap-1" in server.command("log", "level", "imap", "debug")
     server.command("log", "level", "imapp", "debug", status=2)
-    rows = {row["part"]: row for row in json.loads(server.command("log", "show", "--json"))}
+    rows = {row["part"]: row for row in json.loads(server.command("log", "levels", "--json"))}
     assert rows["imap"]["level"] == "debug" and rows["imap"]["configured"] is None and 0 < rows["imap"]["left"] <= 600
     assert json.loads(server.command("transcript", "bob", "--for", "5m", "--json"))["connections"] == len(clients)
     clients.append(Imap(server.imap, "bob", timeout=TIME))
@@ -116,13 +116,14 @@ def test_all_workers_record_a_user_and_log_more_for_a_while(server: Server) -> N
     assert {row["who"] for row in json.loads(server.command("transcript", "--json"))["orders"]} == {"bob"}
     server.command("transcript", "bob", "--end")
     server.command("transcript", "bob", "--end", status=1)
-    paths = wait.until(lambda: len(found := sorted((server.root / "transcripts").glob("*.txt"))) == len(clients) and all(
+    folder = server.root / "transcripts"
+    paths = wait.until(lambda: len(found := sorted(folder.glob("*.txt"))) == len(clients) and all(
         "-- the time is over" in path.read_text() for path in found) and found, "they are written", pid=server.pid,
         limit=TIME)
     assert all("C: " in text and " OK NOOP completed" in text and PASSWORD not in text
                for text in (path.read_text() for path in paths))
     server.command("log", "level", "imap", "configured")
-    assert [row["part"] for row in json.loads(server.command("log", "show", "--json"))] == ["all"]
+    assert [row["part"] for row in json.loads(server.command("log", "levels", "--json"))] == ["all"]
     noted = json.loads(server.command("audit", "show", "--kind", "read", "--json"))
     assert {line["what"] for line in noted} == {"transcript"} and any("bob" in str(line) for line in noted)
     assert json.loads(server.command("transcript", "--json"))["orders"] == []

@@ -154,7 +154,7 @@ class Session:
         headers = request.responseHeaders
         if not channel.persistent:
             headers.setRawHeaders(b"Connection", [b"close"])
-        if answer.status != HTTPStatus.NO_CONTENT:
+        if answer.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):     # RFC 9110 §8.6
             headers.setRawHeaders(b"Content-Length", [str(len(answer.body)).encode()])
         for name, value in _fields(answer):
             headers.addRawHeader(name.encode("ascii"), _NOT_TEXT.sub("?", value).encode("ascii"))

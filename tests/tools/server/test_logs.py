@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+from collections import deque
 
 import pytest
 from twisted.internet.task import Clock
@@ -12,7 +13,7 @@ from store.accounts import refusallines
 from store.observing import loglines
 from store.observing.loglines import tell_slow_command
 from tests.support import ROOT
-from tools.server.process import logs
+from tools.server.process import logs, newestlines
 from tools.server.process.loglevels import Levels
 from tools.server.process.logs import JsonLine, Line
 from tools.serversettings import Log
@@ -41,6 +42,21 @@ def test_a_traceback_is_one_line() -> None:
     except ValueError:
         found = line("failed", failed=True)
     assert "\n" not in found and found.endswith("ValueError: why\\nnot")
+
+
+def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `onecopy log show`: in bounded memory, whatever is logged."""
+    monkeypatch.setattr(newestlines, "_newest", deque(maxlen=newestlines.LINES))
+    for number in range(newestlines.LINES + 5):
+        line("a line %s", number)
+    line("%s", "x" * 10**6)
+    everything = {"level": 0, "text": "", "most": 10**9}
+    found = newestlines.tell(everything)
+    assert len(newestlines._newest) == newestlines.LINES and len(found) == newestlines.MOST
+    assert len(found[-1]["line"]) == newestlines.LETTERS and found[-2]["line"].endswith("a line 1004")
+    assert [each["line"][-4:] for each in newestlines.tell({**everything, "text": "LINE 99", "most": 2})] == [
+        " 998", " 999"]
+    assert newestlines.tell({**everything, "level": logging.WARNING}) == []
 
 
 # JSON, and levels
@@ -112,8 +128,8 @@ def test_a_part_has_a_level_of_its_own_until_it_has_none(written: list[dict[str,
     assert said() == [("imap.session", "info"), ("store.net.stream", "info"), ("pop3.session", "info")]
 
 
-def level(name: str) -> str:
-    return logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
+def levels_of(*names: str) -> list[str]:
+    return [logging.getLevelName(logging.getLogger(name).getEffectiveLevel()) for name in names]
 
 
 def test_a_level_is_changed_for_a_while_and_ends_by_itself(written: list[dict[str, object]]) -> None:
@@ -122,18 +138,18 @@ def test_a_level_is_changed_for_a_while_and_ends_by_itself(written: list[dict[st
     levels = Levels(Log(levels=("store.net=error",)), clock)
     for part, wanted, seconds in (("imap", "debug", 60), ("store.net", "debug", 600), ("all", "warning", 30)):
         assert levels.change({"part": part, "level": wanted, "seconds": seconds})
-    assert [level(name) for name in ("imap.session", "store.net.stream", "pop3.session")] == ["DEBUG", "DEBUG", "WARNING"]
+    assert levels_of("imap.session", "store.net.stream", "pop3.session") == ["DEBUG", "DEBUG", "WARNING"]
     assert levels.tell({}) == [{"part": "all", "level": "warning", "configured": "info", "left": 30},
                                {"part": "imap", "level": "debug", "configured": None, "left": 60},
                                {"part": "store.net", "level": "debug", "configured": "error", "left": 600}]
     clock.advance(30)
-    assert [level(name) for name in ("imap.session", "pop3.session")] == ["DEBUG", "INFO"]
+    assert levels_of("imap.session", "pop3.session") == ["DEBUG", "INFO"]
     levels.follow(Log(level="error", levels=("store.net=info",)))
-    assert [level(name) for name in ("imap.session", "store.net.stream", "pop3.session")] == ["DEBUG", "DEBUG", "ERROR"]
+    assert levels_of("imap.session", "store.net.stream", "pop3.session") == ["DEBUG", "DEBUG", "ERROR"]
     clock.advance(30)
-    assert [level(name) for name in ("imap.session", "store.net.stream")] == ["ERROR", "DEBUG"]
+    assert levels_of("imap.session", "store.net.stream") == ["ERROR", "DEBUG"]
     assert levels.change({"part": "store.net", "level": "configured", "seconds": 1})
-    assert level("store.net.stream") == "INFO" and not clock.getDelayedCalls()
+    assert levels_of("store.net.stream") == ["INFO"] and not clock.getDelayedCalls()
 
 
 @pytest.mark.parametrize("part", ["imapp", "", "imap.", "no.such", "IMAP", "a" * 100000])

@@ -1,4 +1,4 @@
-"""onecopy log level, log show"""
+"""onecopy log level, log levels"""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--for", dest="time", type=typed(duration), metavar="TIME", default=USUAL,
                       help="how long, at most a day (default: 10m)")
     made.add_argument("--json", action="store_true")
-    made = parser("log show", show, "list the parts of the log that have a level of their own in the running server, "
+    made = parser("log levels", show, "list the parts of the log that have a level of their own in the running server, "
                                     "and how long changed ones keep it; exit status 1 if no server runs")
     made.add_argument("--json", action="store_true")
 
@@ -49,7 +49,7 @@ def level(invocation: Invocation) -> int:
 
 
 def show(invocation: Invocation) -> int:
-    """onecopy log show"""
+    """onecopy log levels"""
     require_server(invocation.config.root)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for process, levels in ask_all(invocation.config.root, "levels").items():

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
@@ -20,6 +21,7 @@ from tools.http.api.permissions import READING, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import Token, Tokens
 from tools.http.settings import Settings
+from tools.http.userroles import superiors
 from tools.http.webpages import Answer, Asked, Pages, Refused, words_of
 
 log = logging.getLogger(__name__)
@@ -34,10 +36,15 @@ class Api:
 
     _store: Store
     _config: Config
+    settings: Callable[[], Settings] = field()      # those of the HTTP door as they are now
     runs: Runs = field(init=False)
 
+    @settings.default
+    def _settings_at_start(self) -> Callable[[], Settings]:
+        return lambda: self._config.settings("http", Settings)
+
     def __attrs_post_init__(self) -> None:
-        settings = self._config.settings("http", Settings)
+        settings = self.settings()
         self.runs = Runs(self._config, settings.operations, settings.operation_time)
 
     def add_pages(self, pages: Pages) -> None:
@@ -52,19 +59,31 @@ class Api:
 
     async def _operation(self, asked: Asked) -> Answer:
         token = await self.authenticate(asked)
-        known = await offload.run(self._store, "pages", operations)
-        operation = known.get("/".join(words_of(asked.path.removeprefix(BASE))))
-        if operation is None:
-            raise Refused(404, "there is no such operation")
+        operation = await self.operation("/".join(words_of(asked.path.removeprefix(BASE))))
         given = asked.json()
         if not isinstance(given, dict):
             raise Refused(400, "the body must be an object")
         stdin = given.pop(STDIN, "")
+        if (form := asked.query.get("form", "json")) not in ("json", "text"):
+            raise Refused(400, "form must be json or text")
+        return self._outcome(await self.carry_out(token, operation, given, stdin, asked, as_json=form == "json"))
+
+    async def operation(self, path: str) -> Operation:
+        """The one with that path. Raises Refused."""
+        found = (await offload.run(self._store, "pages", operations)).get(path)
+        if found is None:
+            raise Refused(404, "there is no such operation")
+        return found
+
+    async def carry_out(self, token: Token, operation: Operation, given: dict[str, Any], stdin: object, asked: Asked, *,
+                        as_json: bool = True, wait: float = AT_ONCE) -> Run:
+        """Have whoever holds the token do that: the run, which has ended unless it takes longer than `wait` seconds.
+
+        Raises Refused for what makes no sense, and what the role may not do.
+        """
         if not isinstance(stdin, str) or stdin and not operation.reads_stdin:
             raise Refused(400, f"{operation.name} reads no {STDIN}")
         operation.words(given)
-        if (form := asked.query.get("form", "json")) not in ("json", "text"):
-            raise Refused(400, "form must be json or text")
         try:
             stdin.encode()
             allowed(token, operation, given)
@@ -77,16 +96,6 @@ class Api:
                 refusallines.refused(refusallines.RIGHT, asked.peer, f"token {token.id}", "http",
                                      f"{operation.name}: {refused.public}", session=asked.session)
             raise
-        return await self._carry_out(operation, given, stdin, token, asked, as_json=form == "json")
-
-    def _superiors(self) -> frozenset[str]:
-        """Users who may do more than users may."""
-        logins = Authenticator.of(self._store).settings
-        return frozenset((*logins.administrators, *logins.proxies, *str(
-            self._config.values["imap.admins"]).replace(",", " ").split()))
-
-    async def _carry_out(self, operation: Operation, given: dict[str, Any], stdin: str, token: Token, asked: Asked,
-                         *, as_json: bool) -> Answer:
         if self.runs.running >= self.runs.most:
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
         run = self.runs.new(operation.name, token.id, as_json=as_json and "--json" in operation.flags)
@@ -94,10 +103,16 @@ class Api:
                  asked.peer)
         words = operation.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, token))
-        await offload.run(self._store, "waiting", run.done.wait, AT_ONCE)
+        await offload.run(self._store, "waiting", run.done.wait, wait)
         if run.exit is not None:
             self.runs.forget(run)               # it is answered here
-        return self._outcome(run)
+        return run
+
+    def _superiors(self) -> frozenset[str]:
+        """Users, and groups of them, who may do more than users may."""
+        logins = Authenticator.of(self._store).settings
+        return frozenset((*logins.administrators, *logins.proxies, *superiors(self.settings()), *str(
+            self._config.values["imap.admins"]).replace(",", " ").split()))
 
     def _work(self, run: Run, words: list[str], stdin: str, token: Token) -> None:
         self.runs.carry_out(run, words, stdin, f"{token.id} {token.role} {token.scope}".rstrip())

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
 from tools.cli.lookup import account
@@ -19,8 +20,9 @@ READING: dict[str, frozenset[str] | None] = {
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
-        "audit verify", "audit head"), _ALL),
-    "connections": frozenset({"user", "address", "protocol", "mailbox", "idle"}),
+        "audit verify", "audit head", "outbox list"), _ALL),
+    "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
+    "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
 _OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
     "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL)
@@ -46,7 +48,8 @@ def allowed(token: Token, operation: Operation, given: Mapping[str, Any]) -> Non
 def within_scope(store: Store, token: Token, given: Mapping[str, Any], superiors: Collection[str] = ()
                  ) -> dict[str, Any]:
     """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
-    users who may act as others, or set quotas: a helpdesk that could set their passwords would have these rights.
+    users (and groups, as ACLs name them) who may act as others, or set quotas, or have a role in the console: a
+    helpdesk that could set their passwords would have these rights.
 
     Raises Refused for users that are none of the token's: nobody learns whether there are such.
     """
@@ -61,12 +64,13 @@ def within_scope(store: Store, token: Token, given: Mapping[str, Any], superiors
             if str(each).partition("/")[0].strip().lower() in _OTHERS:
                 raise Refused(403, f"the role {token.role} may not do that in mailboxes of others")
     try:
-        user = account(store, asked).user
+        found = account(store, asked)
+        user, names = found.user, identifiers(found.user, found.groups)
     except (StoreError, ValueError):
-        user = ""
+        user, names = "", []
     if not user or token.scope.lower() != (_domain(store, user) if token.role == HELPDESK else user).lower():
         raise Refused(403, "that is none of the users of this token")
-    if token.role == HELPDESK and user in superiors:
+    if token.role == HELPDESK and any(name in superiors for name in names):
         raise Refused(403, "that user has rights over others: only an administrator may do that")
     return {**given, "user": user}
 

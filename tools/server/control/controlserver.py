@@ -20,6 +20,7 @@ from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.server.control import loginfailures
 from tools.server.control.connectionlist import Connections
+from tools.server.process import newestlines
 from tools.server.process.accepting import listen_unix
 from tools.server.process.housekeeper import Housekeeping
 from tools.server.process.listeners import Server
@@ -69,7 +70,7 @@ class ControlServer:
             "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
             "logins": self._logins, "outbox": lambda _request: self._outbox(),
             "level": levels.change, "levels": levels.tell, "transcript": self._orders.order,
-            "transcripts": self._orders.tell})
+            "transcripts": self._orders.tell, "log": newestlines.tell})
 
     @property
     def _store(self) -> Store:

@@ -1,4 +1,4 @@
-"""Levels of the log that are changed for a while in a running process: `onecopy log level`, `onecopy log show`."""
+"""Levels of the log that are changed for a while in a running process: `onecopy log level`, `onecopy log levels`."""
 
 import logging
 import re

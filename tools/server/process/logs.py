@@ -15,6 +15,7 @@ from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
 from store.observing.loglines import LIMIT
 from tools.exits import Failure
+from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
 
 FIXED = ("refused", "session", "slow", "delivery")      # loggers whose lines have fields
@@ -38,7 +39,8 @@ class Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, free of control characters."""
         text = super().format(record).replace("\n", "\\n")
-        return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+        return keep(record, text if text.isprintable() else "".join(
+            c if c.isprintable() else f"\\x{ord(c):02x}" for c in text))
 
 
 class JsonLine(logging.Formatter):
@@ -62,7 +64,7 @@ class JsonLine(logging.Formatter):
         elif record.msg.startswith("%s: ") and record.name.startswith(OF_SESSIONS) and (
                 session := _SESSION.match(text)) is not None:
             found["session"] = session[1]
-        return json.dumps(found)
+        return keep(record, json.dumps(found))
 
 
 def _value(text: str) -> str | int | float:
