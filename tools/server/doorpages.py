@@ -5,6 +5,7 @@ from collections.abc import Callable
 from store import offload
 from store.store import Store
 from tools.cli.later import Later
+from tools.cli.options import Config
 from tools.http.gathering import Gathering
 from tools.http.webpages import Answer, Asked, Pages
 from tools.server.health import FAILING, Health, Part, as_json, overall
@@ -13,6 +14,7 @@ from tools.server.process.workerconfig import WorkerConfig
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _Api = Later("tools.http.api.apipages:Api")                     # it loads the program
+_OperationCalls = Later("tools.http.api.operationcalls:OperationCalls")
 _exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
 
 
@@ -21,10 +23,11 @@ def metrics_text(store: Store) -> bytes:
     return bytes(_exposition(gather(store)))
 
 
-def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig) -> Callable[[], None]:
-    """Have these pages; what is to be called when the process stops."""
+def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig, config: Callable[[], Config]
+              ) -> Callable[[], None]:
+    """Have these pages; what is to be called when the process stops. `config`: the configuration as it is now."""
     health = Health(store, worker_config.config, worker_config.processes)
-    api = _Api(store, worker_config.config)
+    calls = _OperationCalls(store, config)
 
     async def measure() -> bytes:
         return await offload.run(store, "pages", metrics_text, store)
@@ -51,10 +54,10 @@ def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig) -> Callab
         found = await parts.get()
         return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
 
-    api.add_pages(pages)
+    _Api(store, calls).add_pages(pages)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)
     pages.add("/health/ready", ready)
-    end: Callable[[], None] = api.runs.stop
+    end: Callable[[], None] = calls.runs.stop
     return end
