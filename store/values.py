@@ -106,6 +106,8 @@ class Repair(Enum):
     RENAME = "mailbox rename {} {} NEW"
     ADD_PARTITION = "partition add {}"
     LOST_MAILBOX = "config show store.lost_mailbox"
+    NO_RECEIVER = "outbox discard {} --waiting"
+    OUTBOX_ROWS = "outbox discard {} --unreadable"
 
     def of(self, *about: str) -> Command:
         """As it is typed."""

@@ -76,6 +76,11 @@ class Asked:
         return cls(method.decode("latin-1"), target.decode("latin-1"), joined, body, repeated=repeated, **about)
 
     @property
+    def session(self) -> str:
+        """The id of the connection."""
+        return self.stream.id if self.stream is not None else ""
+
+    @property
     def path(self) -> str:
         """That of the target, with its %-escapes: as it was sent."""
         return self._parts()[0]

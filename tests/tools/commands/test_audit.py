@@ -57,6 +57,24 @@ def test_what_is_shown_can_be_chosen(onecopy: Program) -> None:
     assert "neither" not in onecopy.refused("audit", "show", "--since", "never", status=2)
 
 
+def test_the_newest_lines_and_those_before_them(onecopy: Program) -> None:
+    """Page by page, the newest first: nobody reads a year of it to see today's."""
+    for name in ("One", "Two", "Three", "Four"):
+        onecopy("mailbox", "create", "alice", name)
+
+    def page(*words: str) -> list[dict[str, object]]:
+        found = onecopy.json("audit", "show", "--kind", "mailbox", "--most", "3", *words)
+        assert isinstance(found, list)
+        return found
+
+    first = page()
+    assert [each["arguments"][1] for each in first] == ["Two", "Three", "Four"]     # type: ignore[index]
+    before = page("--before", str(first[0]["number"]))
+    assert [each["arguments"][1] for each in before] == ["One"]                     # type: ignore[index]
+    assert page("--before", str(before[0]["number"])) == []
+    assert "not a number" in onecopy.refused("audit", "show", "--most", "-1", status=2)
+
+
 def test_verify_and_the_head(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "One")
     kept = onecopy("audit", "head").strip()

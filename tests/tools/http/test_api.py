@@ -140,6 +140,7 @@ class Directory:
     directory = property(lambda self: self)
     settings = property(lambda self: self)
     default_domain = "example.net"
+    groups = ()
 
     def look_up(self, name: str) -> "Directory":
         self.user = name

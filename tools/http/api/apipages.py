@@ -105,7 +105,8 @@ class Api:
         if token is None:
             authenticator.failed += 1
             authenticator.slow.failed(turn, secret)
-            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold")
+            refusallines.refused(refusallines.LOGIN, asked.peer, "", "http", "a token that does not hold",
+                                 session=asked.session)
             raise Refused(401, "the token does not hold", [("WWW-Authenticate", 'Bearer error="invalid_token"')])
         authenticator.slow.release(turn)
-        return Asker("http", token.id, token.role, token.scope, asked.peer)
+        return Asker("http", token.id, token.role, token.scope, asked.peer, asked.session)

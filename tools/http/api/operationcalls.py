@@ -12,10 +12,13 @@ from store import offload
 from store.accounts import refusallines
 from store.net.authentication import Authenticator
 from store.store import Store
+from tools.cli import registry
 from tools.cli.options import Config
-from tools.http.api.operationlist import Operation, operations
+from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
 from tools.http.api.permissions import Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
+from tools.http.settings import Settings
+from tools.http.userroles import superiors
 from tools.http.webpages import Refused
 
 log = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ class OperationCalls:
         except Refused as refused:
             if refused.status == 403:
                 refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
-                                     f"{known.name}: {refused.public}")
+                                     f"{known.name}: {refused.public}", session=asker.session)
             raise
         if self.runs.full:
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
@@ -77,16 +80,16 @@ class OperationCalls:
             allowed(asker, operation, arguments or {})
         except Refused:
             return False
-        return True
+        return operation in registry.BY_NAME and operation not in NOT_OFFERED
 
     def find(self, id: str, asker: Asker) -> Run | None:
         """What has become of an operation that this asker has asked for."""
         return self.runs.find(id, asker.id)
 
     def _superiors(self) -> frozenset[str]:
-        """Users who may do more than users may."""
+        """Users, and groups of them, who may do more than users may."""
         logins, config = Authenticator.of(self._store).settings, self._config()
-        return frozenset((*logins.administrators, *logins.proxies, *str(
+        return frozenset((*logins.administrators, *logins.proxies, *superiors(config.settings("http", Settings)), *str(
             config.values["imap.admins"]).replace(",", " ").split()))
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
 from tools.cli.lookup import account
@@ -42,6 +43,7 @@ class Asker:
     role: str
     scope: str = ""
     peer: str = "local"
+    session: str = ""           # the id of the connection, in the log
 
     @property
     def id(self) -> str:
@@ -67,7 +69,8 @@ def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
 def within_scope(store: Store, asker: Asker, given: Mapping[str, Any], superiors: Collection[str] = ()
                  ) -> dict[str, Any]:
     """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
-    users who may act as others, or set quotas: a helpdesk that could set their passwords would have these rights.
+    users (and groups, as ACLs name them) who may act as others, or set quotas, or have a role in the console: a
+    helpdesk that could set their passwords would have these rights.
 
     Raises Refused for users that are none of the asker's: nobody learns whether there are such.
     """
@@ -82,12 +85,13 @@ def within_scope(store: Store, asker: Asker, given: Mapping[str, Any], superiors
             if str(each).partition("/")[0].strip().lower() in _OTHERS:
                 raise Refused(403, f"the role {asker.role} may not do that in mailboxes of others")
     try:
-        user = account(store, asked).user
+        found = account(store, asked)
+        user, names = found.user, identifiers(found.user, found.groups)
     except (StoreError, ValueError):
-        user = ""
+        user, names = "", []
     if not user or asker.scope.lower() != (_domain(store, user) if asker.role == HELPDESK else user).lower():
         raise Refused(403, "that is none of the users of this token")
-    if asker.role == HELPDESK and user in superiors:
+    if asker.role == HELPDESK and any(name in superiors for name in names):
         raise Refused(403, "that user has rights over others: only an administrator may do that")
     return {**given, "user": user}
 

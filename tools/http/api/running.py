@@ -45,11 +45,11 @@ class Run:
         return len(self.output) + len(self.errors)
 
     def value(self) -> Any:
-        """The JSON that it has printed; None if none. Of much, it takes long: for a thread."""
+        """The JSON that it has printed, or the text. Of much, it takes long: for a thread."""
         try:
-            return json.loads(self.output) if self.as_json else None
+            return json.loads(self.output) if self.as_json and self.output else self.output.decode(errors="replace")
         except ValueError:
-            return None
+            return self.output.decode(errors="replace")
 
     def members(self) -> bytes:
         """For the client: the members of a JSON object, without its brackets. The JSON that the program has printed is
