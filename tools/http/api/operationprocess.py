@@ -20,7 +20,7 @@ from tools.http.api.forkserver import KILL_TIME, NUMBER, SECONDS
 log = logging.getLogger(__name__)
 
 OUTPUT = 8 << 20            # octets of output, and of errors, that are kept
-PIECE = 64 << 10            # octets that are read at a time
+READ_OCTETS = 64 << 10            # octets that are read at a time
 BEGIN_TIME = 60.0           # seconds in which one must begin; the program is loaded before the first one
 _INHERITED = ("HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")     # of our environment
 
@@ -62,7 +62,7 @@ class OperationProcess:
                             selector.unregister(self._stdin)
                             self._stdin.close()
                         continue
-                    data = os.read(key.fd, PIECE)
+                    data = os.read(key.fd, READ_OCTETS)
                     if key.fileobj is self._channel and data:
                         status, = NUMBER.unpack(data)
                     elif data:
@@ -80,7 +80,7 @@ class OperationProcess:
     def _write(self, left: memoryview) -> memoryview:
         """What is left to write; nothing where it reads nothing."""
         try:
-            return left[os.write(self._stdin.fileno(), left[:PIECE]):] if left else left
+            return left[os.write(self._stdin.fileno(), left[:READ_OCTETS]):] if left else left
         except BlockingIOError:
             return left
         except BrokenPipeError:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 KEPT = 200                  # operations of which it is known what became of them,
 KEPT_OCTETS = 64 << 20      # and octets of what those have printed
 PARSED = 64 << 10           # octets of output that are looked at whole for whether they are JSON
-PIECE = 256 << 10           # characters that are written as JSON at a time: others get the interpreter in between
+QUOTED_AT_ONCE = 256 << 10  # characters that are written as JSON at a time: others get the interpreter in between
 TRACEBACK = b"Traceback (most recent call last)"    # nobody elsewhere is shown one
 _DROPPED = f"the output is longer than {OUTPUT >> 20} MiB: the rest of it is lost\n"
 
@@ -78,8 +78,8 @@ def is_document(octets: bytes) -> bool:
 
 def quoted(text: str) -> bytes:
     """A string of JSON."""
-    return b'"%b"' % b"".join(json.dumps(text[begin:begin + PIECE])[1:-1].encode()
-                              for begin in range(0, len(text), PIECE))
+    return b'"%b"' % b"".join(json.dumps(text[begin:begin + QUOTED_AT_ONCE])[1:-1].encode()
+                              for begin in range(0, len(text), QUOTED_AT_ONCE))
 
 
 def _members(**values: Any) -> bytes:
