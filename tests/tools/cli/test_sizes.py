@@ -35,7 +35,7 @@ CALLS = {
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
     "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1",
     "undelete": "alice INBOX --list",
-    "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
+    "doctor": None, "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
