@@ -100,8 +100,8 @@ def _transport(config: Config, values: Mapping[str, str]) -> Iterator[Advice]:
                              f"{listen.port or 'none'}", "make them agree: lmtp.port")
         elif kind == "unix" and listen.socket is not None:
             if not (Path(values["queue_directory"], rest) == listen.socket or Path("/", rest) == listen.socket):
-                yield Advice(_ABOUT + name, True, f"it brings mail to the socket {rest} in {values['queue_directory']}, "
-                             f"and LMTP is served on {listen.socket}", "make them agree: lmtp.socket")
+                yield Advice(_ABOUT + name, True, f"it brings mail to {rest} in {values['queue_directory']}, and "
+                             f"LMTP is served on {listen.socket}", "make them agree: lmtp.socket")
         elif kind == "unix":
             yield Advice(_ABOUT + name, True, f"it brings mail to the socket {rest}, and LMTP is served on none",
                          "set lmtp.socket")
