@@ -20,8 +20,9 @@ READING: dict[str, frozenset[str] | None] = {
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
-        "audit verify", "audit head"), _ALL),
-    "connections": frozenset({"user", "address", "protocol", "mailbox", "idle"}),
+        "audit verify", "audit head", "outbox list"), _ALL),
+    "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
+    "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
 _OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
     "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL)

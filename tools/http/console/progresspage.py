@@ -1,7 +1,7 @@
 """What takes longer: a page that says how it goes, and leads on at its end."""
 
 from tools.http.console.rendering import BASE
-from tools.http.console.visit import View, Visit
+from tools.http.console.visit import FINDING, View, Visit
 from tools.http.webpages import Answer, Refused
 
 
@@ -16,7 +16,7 @@ async def _show(visit: Visit) -> Answer:
         raise Refused(400, "The address of this page is not complete.")
     if visit.query.get("form") == "json":
         return Answer.json({"running": run.exit is None, "output": run.errors[-4000:]})
-    if run.exit == 0:
+    if run.exit == 0 or run.exit == 1 and run.operation in FINDING:
         return visit.redirect(back)
     return await visit.show("progress.html", run.operation.capitalize(), run=run, back=back,
                             code=200 if run.exit is None else 409)

@@ -30,6 +30,8 @@ ID = "console:"             # begins the id of whoever acts in the console, wher
 #: What a page says after an action: a fixed sentence for a word, so that no address can have a page say anything else.
 DONE = {
     "changed": "The change has been made.",
+    "checked": "The store has been checked. What was found is below.",
+    "whole": "It has been read, and is as it was written.",
     "ended": "It has been ended.",
     "done": "It has been done.",
     "made": "It has been made.",
@@ -38,6 +40,9 @@ DONE = {
     "restored": "It has been brought back.",
     "password": "The password has been changed. All other sessions of this user end.",
     "logged-out": "You have logged out."}
+
+#: Operations whose exit status 1 says that they have found something, and not that they have failed.
+FINDING = frozenset({"check"})
 
 
 class Changed(Refused):
@@ -162,7 +167,7 @@ class Visit:
         back += f"{'&' if '?' in back else '?'}done={done}"
         if run.exit is None:
             return self.redirect(url("progress", id=run.id, back=back))
-        if run.exit:
+        if run.exit and not (run.exit == 1 and name in FINDING):
             raise Refused(409, run.errors.strip() or "It was refused.")
         return self.redirect(back)
 
