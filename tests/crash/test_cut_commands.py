@@ -131,7 +131,7 @@ OTHERS = {
     **dict.fromkeys(("outbox retry", "outbox discard"), "each event is a transaction of its own; it can be done again"),
     **dict.fromkeys(("token create", "token revoke"), "replaces one file"),
     "messages copy": "each mailbox is a transaction of its own; done again it would copy again",
-    **dict.fromkeys(("messages search", "messages fetch"), "changes nothing in a store"),
+    **dict.fromkeys(("messages search", "messages fetch", "doctor"), "changes nothing in a store"),
     "audit remove": "is noted before it is done, and can be done again: tests/store/test_audit.py",
     "init": "a store that is not whole is made by the start (serve --create): tests/tools/commands/test_killed.py",
     "serve": "is the start", "config certificate": "makes one file",

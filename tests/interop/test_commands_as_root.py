@@ -46,6 +46,7 @@ BESIDE = f"""
 0 mailbox unsubscribe bob Other
 0 mailbox delete --yes bob Other
 0 mailbox undelete bob Other
+* doctor --name localhost
 0 messages search -u bob since 7d
 0 messages fetch -u bob all
 0 messages flag -u bob --add seen all

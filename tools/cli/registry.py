@@ -152,6 +152,9 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    Registered("doctor", "observing.doctor",
+               "look over a deployment, with the relay in front, and say what to change; exit status 1 if something is "
+               "serious", stays_root="looks at what root does at the start of the server"),
     Registered("token create", "observing.token", audit="configuration"),
     Registered("token list", "observing.token"),
     Registered("token revoke", "observing.token", audit="configuration"),

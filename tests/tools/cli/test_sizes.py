@@ -35,6 +35,7 @@ CALLS = {
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
     "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1",
     "undelete": "alice INBOX --list",
+    "doctor": None,
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
