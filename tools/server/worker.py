@@ -55,8 +55,8 @@ from tools.server.process.sockets import EXCHANGE, HTTP
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.server.transcripts.recording import FOLDER as TRANSCRIPTS
-from tools.server.transcripts.recording import files as transcripts
+from tools.server.transcripts.transcriptfile import FOLDER as TRANSCRIPTS
+from tools.server.transcripts.transcriptfile import files as transcripts
 from tools.serversettings import Log, Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from store.net.threads import ReactorThreads
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import deliver, make_store
 from tools.server.process.sockets import Purpose
-from tools.server.transcripts import recording
+from tools.server.transcripts import transcriptfile
 from tools.server.transcripts.imapmask import ImapMask
 from tools.server.transcripts.lmtpmask import LmtpMask
-from tools.server.transcripts.orders import INTERVAL, Orders
+from tools.server.transcripts.wantedsessions import INTERVAL, WantedSessions
 from tools.server.transcripts.pop3mask import Pop3Mask
 
 SECRET = b"Xy7SECRETq"                  # of which nothing may ever be seen
@@ -49,10 +49,10 @@ class Place:
         self.server = SimpleNamespace(
             kinds={(name, False, Purpose.MAIL): each for name, each in self.factories.items()},
             admission={name: each.admission for name, each in self.factories.items()})
-        self.orders = Orders(root, self.server, self.clock, self.threads, 64 << 20)
+        self.wanted = WantedSessions(root, self.server, self.clock, self.threads, 64 << 20)
 
     def order(self, who, seconds=600, **more):
-        return self.orders.order({"who": who, "seconds": seconds, **more})
+        return self.wanted.order({"who": who, "seconds": seconds, **more})
 
     def wire(self, protocol, peer="192.0.2.1"):
         return Wire(self.factories[protocol], self.clock, peer)
@@ -124,13 +124,13 @@ def test_it_ends_by_itself(place):
     wire = place.wire("imap")
     wire.send(b"a LOGIN alice secret\r\n")
     place.turn()
-    assert place.orders.tell({})[0]["connections"] == 1
+    assert place.wanted.tell({})[0]["connections"] == 1
     place.turn(10)
-    assert wire.protocol.tap is None and place.orders.tell({}) == []
+    assert wire.protocol.tap is None and place.wanted.tell({}) == []
     assert all(each.admission.watch is None for each in place.factories.values())
     wire.send(b"b NOOP\r\n")
     text = place.files()[0].read_text()
-    assert text.endswith(f"-- {recording.OVER}\n") and "b NOOP" not in text
+    assert text.endswith(f"-- {transcriptfile.OVER}\n") and "b NOOP" not in text
     place.clock.advance(3600)
     assert not place.results.qsize()            # nothing is left to do
 
@@ -144,7 +144,7 @@ def test_it_ends_when_somebody_says_so_and_when_another_user_logs_in(place):
     assert wire.protocol.tap is None and other.protocol.tap is not None
     assert place.order("alice", end=True) == {"ended": 1} and other.protocol.tap is None
     text, _ = place.texts()
-    assert recording.CHANGED in text[-1] and "d NOOP" not in str(text)
+    assert transcriptfile.CHANGED in text[-1] and "d NOOP" not in str(text)
 
 
 @pytest.mark.parametrize("request_", [
@@ -152,7 +152,7 @@ def test_it_ends_when_somebody_says_so_and_when_another_user_logs_in(place):
     {"who": "alice", "seconds": 5, "protocol": "http"}, {"who": "alice", "seconds": 5, "address": True}])
 def test_what_is_no_order_is_refused(place, request_):
     with pytest.raises(ValueError, match=r"."):
-        place.orders.order(request_)
+        place.wanted.order(request_)
 
 
 def test_so_many_orders_and_no_more(place):
@@ -305,11 +305,11 @@ def test_a_disk_that_takes_nothing_ends_the_transcript_and_not_the_session(place
     while wire.protocol.tap is not None:            # the thread writes nothing meanwhile
         wire.send(b"a NOOP\r\n" * 500)
         assert wire.received().count(b"OK") == 500
-        assert record._characters < 2 * recording.KEPT_CHARACTERS
+        assert record._characters < 2 * transcriptfile.KEPT_CHARACTERS
     wire.send(b"b NOOP\r\n")
     assert b"b OK" in wire.received()
     text, = place.texts()
-    assert text[-1] == f"-- {recording.SLOW}"
+    assert text[-1] == f"-- {transcriptfile.SLOW}"
 
 
 def test_a_file_and_all_files_have_limits(place):
@@ -321,14 +321,14 @@ def test_a_file_and_all_files_have_limits(place):
     wires[0].send(b"a NOOP\r\n" * 200)
     assert wires[0].protocol.tap is None and wires[1].protocol.tap is not None
     place.turn()
-    place.orders.limit = 100
+    place.wanted.limit = 100
     place.turn()
     assert wires[1].protocol.tap is None
     late = place.wire("imap")
     late.send(b"a LOGIN alice secret\r\n")
     assert late.protocol.tap is None
-    place.orders.limit = 64 << 20
-    assert [text[-1] for text in place.texts()[:2]] == [f"-- {recording.FULL}"] * 2
+    place.wanted.limit = 64 << 20
+    assert [text[-1] for text in place.texts()[:2]] == [f"-- {transcriptfile.FULL}"] * 2
 
 
 def test_a_file_that_cannot_be_written_ends_it_and_harms_nobody(place):

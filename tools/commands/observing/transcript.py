@@ -8,7 +8,7 @@ from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.commands.connections import span
 from tools.exits import Failure
-from tools.server.transcripts.recording import FOLDER, files
+from tools.server.transcripts.transcriptfile import FOLDER, files
 
 PROTOCOLS = ("imap", "pop3", "lmtp")
 USUAL = 600.0               # seconds

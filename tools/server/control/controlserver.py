@@ -28,7 +28,7 @@ from tools.server.process.loglevels import Levels
 from tools.server.process.reload import Reloading
 from tools.server.process.workerconfig import WorkerConfig
 from tools.server.tls.contexts import Certificates
-from tools.server.transcripts.orders import Orders
+from tools.server.transcripts.wantedsessions import WantedSessions
 from tools.serversettings import Log
 
 LOG_INTERVAL = 1.0      # seconds between two writes of what became of messages
@@ -48,7 +48,7 @@ class ControlServer:
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
-    _orders: Orders = field(init=False)
+    _orders: WantedSessions = field(init=False)
     _writing: Any = field(default=None, init=False)
     _started: float = field(factory=time.time, init=False)
 
@@ -59,7 +59,7 @@ class ControlServer:
         levels = Levels(log, self._reactor)
         self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads,
                                     levels)
-        self._orders = Orders(store.root, self._server, self._reactor, self._threads, log.transcripts)
+        self._wanted = WantedSessions(store.root, self._server, self._reactor, self._threads, log.transcripts)
         store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
             store.settings.journal_size, store.settings.journal_time))
         store.refusals = FileDeliveryLog(store.root, f"{name}-logins", lambda: (
@@ -69,8 +69,8 @@ class ControlServer:
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
             "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
             "logins": self._logins, "outbox": lambda _request: self._outbox(),
-            "level": levels.change, "levels": levels.tell, "transcript": self._orders.order,
-            "transcripts": self._orders.tell, "log": newestlines.tell})
+            "level": levels.change, "levels": levels.tell, "transcript": self._wanted.order,
+            "transcripts": self._wanted.tell, "log": newestlines.tell})
 
     @property
     def _store(self) -> Store:
@@ -84,7 +84,7 @@ class ControlServer:
     def stop(self) -> None:
         """Listen no more."""
         self._port.stop()
-        self._orders.stop()
+        self._wanted.stop()
         if self._writing is not None and self._writing.active():
             self._writing.cancel()
 

@@ -24,7 +24,7 @@ from tools.server.transcripts.imapmask import ImapMask
 from tools.server.transcripts.lmtpmask import LmtpMask
 from tools.server.transcripts.masking import Mask
 from tools.server.transcripts.pop3mask import Pop3Mask
-from tools.server.transcripts.recording import CHANGED, FOLDER, FULL, OVER, Recording, octets_of
+from tools.server.transcripts.transcriptfile import CHANGED, FOLDER, FULL, OVER, Recording, octets_of
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ MOST_OF_ORDER = 1000        # and of an order
 
 
 @frozen(eq=False)
-class Order:
+class Wanted:
     """One of them: a user id, or networks. `protocol` "": any; `until` by the process's clock. `begun`: the connections
     that were recorded for it, which are not again when their transcripts have ended."""
 
@@ -55,7 +55,7 @@ class Order:
 
 
 @define(eq=False)
-class Orders:
+class WantedSessions:
     """Those of a process. `limit`: octets of all transcripts of the store."""
 
     _root: Path
@@ -63,8 +63,8 @@ class Orders:
     _clock: Any
     _threads: Threads
     limit: int
-    _orders: list[Order] = field(factory=list, init=False)
-    _recordings: dict[Recording, Order] = field(factory=dict, init=False)       # that have not been closed
+    _orders: list[Wanted] = field(factory=list, init=False)
+    _recordings: dict[Recording, Wanted] = field(factory=dict, init=False)       # that have not been closed
     _tick: Any = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
@@ -73,17 +73,17 @@ class Orders:
         """Begin one, or with `end` end those of that user or address. Raises ValueError."""
         who, protocol = str(request["who"]), str(request.get("protocol") or "")
         networks = Networks.parse([who]) if request.get("address") else Networks()
-        same = [each for each in self._orders if each.who == who]
+        same = [each for each in self._wanted if each.who == who]
         if request.get("end"):
             self._end([each for each in same if protocol in ("", each.protocol)])
             return {"ended": len(same)}
         seconds = float(request["seconds"])
         same = [each for each in same if each.protocol == protocol]
         if not who or protocol not in ("", *PROTOCOLS) or not 0 < seconds <= LONGEST or (
-                len(self._orders) - len(same) >= MOST):
+                len(self._wanted) - len(same) >= MOST):
             raise ValueError(f"nobody, for more than {LONGEST} s, or more than {MOST} orders")
         self._end(same)
-        self._orders.append(Order(who, networks, protocol, self._clock.seconds() + seconds))
+        self._wanted.append(Wanted(who, networks, protocol, self._clock.seconds() + seconds))
         for name, admission in self._server.admission.items():
             if name in PROTOCOLS:
                 admission.watch = partial(self._look, name)
@@ -96,11 +96,11 @@ class Orders:
         now = self._clock.seconds()
         return [{"who": each.who, "protocol": each.protocol, "left": max(0.0, each.until - now),
                  "connections": sum(1 for recording, order in self._recordings.items()
-                                    if order is each and not recording.why)} for each in self._orders]
+                                    if order is each and not recording.why)} for each in self._wanted]
 
     def stop(self) -> None:
         """The process ends: what has been said is written."""
-        self._end(list(self._orders))
+        self._end(list(self._wanted))
         if self._tick is not None and self._tick.active():
             self._tick.cancel()
         self._threads.start("transcripts", partial(self._write, list(self._recordings)))
@@ -124,7 +124,7 @@ class Orders:
             if not self._recordings[recording].wants(name, stream):
                 recording.end(CHANGED)
             return
-        order = next((each for each in self._orders if each.wants(name, stream)), None)
+        order = next((each for each in self._wanted if each.wants(name, stream)), None)
         if order is None or self._full or stream.number in order.begun or len(order.begun) >= MOST_OF_ORDER or (
                 len(self._recordings) >= MOST_RECORDED):
             return
@@ -141,13 +141,13 @@ class Orders:
         if unread := stream.unread_octets:
             recording.received(unread)
 
-    def _end(self, orders: list[Order]) -> None:
+    def _end(self, orders: list[Wanted]) -> None:
         for order in orders:
-            self._orders.remove(order)
+            self._wanted.remove(order)
             for recording, its in self._recordings.items():
                 if its is order:
                     recording.end(OVER)
-        if not self._orders:
+        if not self._wanted:
             for admission in self._server.admission.values():
                 admission.watch = None
 
@@ -158,7 +158,7 @@ class Orders:
     def _turn(self) -> None:
         """Write in a thread what has been said; then, as long as there is anything to do, again."""
         now = self._clock.seconds()
-        self._end([each for each in self._orders if each.until <= now])
+        self._end([each for each in self._wanted if each.until <= now])
         self._look_at_all()
         written = self._threads.run("transcripts", partial(self._write, list(self._recordings)))
         written.addCallbacks(self._written, self._failed)       # type: ignore[attr-defined]  # those of a server
@@ -185,7 +185,7 @@ class Orders:
             for each in self._recordings:
                 each.end(FULL)
         self._tick = None
-        if self._orders or self._recordings:
+        if self._wanted or self._recordings:
             self._go_on()
 
     def _failed(self, failure: Any) -> None:
