@@ -40,6 +40,7 @@ store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap store/accounts/apppasswords
+store/observing
 store/store
 store/readable
 store/offload
@@ -66,7 +67,7 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings tools/outbox/outboxsettings
+tools/exits tools/serversettings tools/outbox/outboxsettings tools/spark/report/charts
 tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
@@ -74,6 +75,8 @@ tools/cli
 tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/control tools/http/api
+tools/http/console
+tools/http/console/pages
 tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source
@@ -151,6 +154,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "webauthn": ("store/accounts/apppasswords/",),
