@@ -35,7 +35,7 @@ from store.metrics.processcounters import SECONDS, Counters
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
-from store.net.threads import LIMIT, tell_slow_command
+from store.observing.loglines import LIMIT, tell_slow_command
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
@@ -117,9 +117,10 @@ class Session(Selection):
         last = self._last_words(reason)
         self.ending = "idle" if isinstance(reason, TimedOut) else last.public
         if isinstance(reason, LimitReached):
-            self.authenticator.turned.at_admission("imap", self.stream.peer, self.user or reason.user, last.public)
+            self.authenticator.turned.at_admission("imap", self.stream.peer, self.user or reason.user, last.public,
+                                                  session=self.stream.id)
         elif isinstance(reason, TimedOut) and not self.user:
-            self.authenticator.turned.at_admission("imap", self.stream.peer, "", NO_LOGIN)
+            self.authenticator.turned.at_admission("imap", self.stream.peer, "", NO_LOGIN, session=self.stream.id)
         elif isinstance(reason, Farewell):
             log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)
         self.stream.write(responses.bye(last.public, last.code))
@@ -178,7 +179,7 @@ class Session(Selection):
             began = ended
         if self.login is not None and began >= self.login.trusted_until:
             self.require_login()
-        held_up, self.tag = self.stream.held_up, head.tag
+        self.tag = head.tag
         self._reported, self._expunged, self._numbers_kept, self._done = None, False, False, None
         self._before = Commits.total
         try:
@@ -213,7 +214,8 @@ class Session(Selection):
                 timed.total += seconds
             if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
                 tell_slow_command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
-                                 self.stream.held_up - held_up)
+                                  self.stream.waited)
+        self.stream.waited.clear()
         self.stream.operations += 1
         if reply.status == BAD:
             self._count_bad()
@@ -299,7 +301,7 @@ class Session(Selection):
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
         if lacking and head.name in ADMINISTRATION:
             refusallines.refused(refusallines.RIGHT, self.stream.peer, self.user, "imap",
-                                 f"{head.name.decode('ascii')}: {why}")
+                                 f"{head.name.decode('ascii')}: {why}", session=self.stream.id)
 
     def _answer_bad(self, tag: bytes | None, problem: SyntaxProblem) -> None:
         self.stream.write(responses.problem(tag, problem))

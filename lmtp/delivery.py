@@ -29,6 +29,7 @@ from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
+from store.observing import loglines
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.quota import roots
@@ -39,13 +40,15 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Delivery:
-    """What MAIL began. `guaranteed`: it came to the listener whose mail ignores quota; `peer`: from whom."""
+    """What MAIL began. `guaranteed`: it came to the listener whose mail ignores quota; `peer`: from whom, in
+    the session of that id."""
 
     store: Store
     settings: Settings
     mail: Mail = Mail(None)
     guaranteed: bool = False
     peer: str = ""
+    session: str = ""
     incoming: Incoming | None = field(default=None, init=False)
     reason: str = field(default="", init=False)         # of the last recipient that was refused, for the log
     _delivered: tuple[Staged, int] | None = field(default=None, init=False)
@@ -88,7 +91,8 @@ class Delivery:
 
     def _noted(self, rcpt: Rcpt, reply: Reply, reason: str) -> Reply:
         self.reason = reason
-        noting.recipient(self.store.delivery_log, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
+        envelope = noting.Envelope("", self.peer, self.mail.sender, self.session)
+        noting.recipient(self.store.delivery_log, envelope, rcpt.recipient, reply, reason)
         return reply
 
     def _set_limits(self, entry: MailboxEntry, octets: int, messages: int | None) -> None:
@@ -122,6 +126,7 @@ class Delivery:
             refused = replies.LOCAL_ERROR if incoming is None or incoming.refused is None else incoming.refused
             return self._all_refused(refused, "it could not be received")
         self._delivered = staged, before = incoming.staged, Commits.total
+        began = incoming.clock()
         try:
             outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
         except Unflushed:
@@ -129,21 +134,23 @@ class Delivery:
         except Exception as error:
             unless_committed(before, error)
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
-        if log.isEnabledFor(logging.INFO):
-            after_commit(self._log, staged, outcomes)
+        if loglines.delivery.isEnabledFor(logging.INFO):
+            after_commit(self._log, staged, outcomes, incoming.clock() - began)
         by_mailbox, taken = dict(zip(self._targets, outcomes, strict=True)), replies.taken(self._id)
         found = []
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
             found.append(taken if isinstance(outcome, Delivered) else refusal(outcome) if isinstance(
                 outcome, StoreError) else replies.known(self._id))
-        envelope = noting.Envelope(self._id, self.peer, self.mail.sender)
+        envelope = noting.Envelope(self._id, self.peer, self.mail.sender, self.session)
         after_commit(noting.message, self.store.delivery_log, envelope, staged, self._accepted, self._addresses,
                      found, by_mailbox)
         return found
 
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
-        envelope = noting.Envelope(self._id, self.peer, self.mail.sender)
+        envelope = noting.Envelope(self._id, self.peer, self.mail.sender, self.session)
+        loglines.tell_refused_delivery(self._id, self.session, str(self.mail.sender or ""), len(self._accepted),
+                                       str(reply), reason)
         noting.refused(self.store.delivery_log, envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
 
@@ -152,15 +159,14 @@ class Delivery:
         if self._delivered is not None:
             after_commit(durable.unanswered, self.store, self._delivered[0], tuple(self._targets.values()))
 
-    def _log(self, staged: Staged, outcomes: Sequence[Outcome]) -> None:
-        log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
-                 staged.digest.hex(), self._summary(outcomes))
-
-    def _summary(self, outcomes: Sequence[Outcome]) -> str:
-        """For the log: who got it, under which UID, and who did not."""
-        return ", ".join(f"{target.entry.name}: {_shown(outcome)}"
-                         for target, outcome in zip(self._targets.values(), outcomes, strict=True))
-
-
-def _shown(outcome: Outcome) -> object:
-    return outcome.uid if isinstance(outcome, Delivered) else outcome if isinstance(outcome, StoreError) else "before"
+    def _log(self, staged: Staged, outcomes: Sequence[Outcome], seconds: float) -> None:
+        """A line of the log; a mailbox that is the recipient of several addresses counts for each."""
+        by_mailbox, counts = dict(zip(self._targets, outcomes, strict=True)), {"delivered": 0, "known": 0, "refused": 0}
+        for mailbox in self._accepted:
+            outcome = by_mailbox[mailbox]
+            counts["delivered" if isinstance(outcome, Delivered) else "refused" if isinstance(outcome, StoreError) else
+                   "known"] += 1
+        loglines.tell_delivery(
+            self._id, self.session, str(self.mail.sender or ""), staged.message_id.decode("utf-8", "replace"),
+            staged.size, counts, seconds, staged.digest.hex(),
+            [f"{outcome.entry.name}:{outcome.uid}" for outcome in outcomes if isinstance(outcome, Delivered)])

@@ -69,7 +69,7 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
         return None, replies.AUTH_FAILED if failed else replies.AUTH_UNAVAILABLE
     if admitted.account.user not in users:
         refusallines.refused(refusallines.LOGIN, stream.peer, admitted.account.user, "lmtp",
-                             "the user is none of lmtp.auth_users")
+                             "the user is none of lmtp.auth_users", session=stream.id)
         return None, replies.AUTH_FAILED
     return admitted, replies.AUTHENTICATED
 

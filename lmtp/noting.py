@@ -19,11 +19,17 @@ MAILBOX_FULL = ".2.2"       # RFC 3463 §3.3: X.2.2
 
 @frozen
 class Envelope:
-    """From whom a message is. `id`: its name in the log and in replies; `sender` is None for <>."""
+    """From whom a message is. `id`: its name in the log and in replies; `sender` is None for <>; `session`: the id of
+    the connection, if it came by one."""
 
     id: str
     peer: str
     sender: Address | None
+    session: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """What notes say of it."""
+        return {"id": self.id, "session": self.session, "peer": self.peer, "from": short(str(self.sender or ""))}
 
 
 def why(error: Exception) -> str:
@@ -33,10 +39,9 @@ def why(error: Exception) -> str:
     return f"{error.public}: {error.detail}" if error.detail else error.public
 
 
-def recipient(delivery_log: DeliveryLog, peer: str, sender: Address | None, address: Address, reply: Reply,
-              reason: str) -> None:
+def recipient(delivery_log: DeliveryLog, envelope: Envelope, address: Address, reply: Reply, reason: str) -> None:
     """A RCPT is refused."""
-    delivery_log.note("recipient", partial(_recipient, delivery_log, peer, sender, address, reply, reason))
+    delivery_log.note("recipient", partial(_recipient, delivery_log, envelope, address, reply, reason))
 
 
 def refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> None:
@@ -55,15 +60,15 @@ def message(delivery_log: DeliveryLog, envelope: Envelope, staged: Staged, mailb
 
 # The rest runs when the delivery log is written: what it costs, no delivery waits for.
 
-def _recipient(delivery_log: DeliveryLog, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str
+def _recipient(delivery_log: DeliveryLog, envelope: Envelope, address: Address, reply: Reply, reason: str
                ) -> dict[str, Any]:
-    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(delivery_log, str(address), reply, reason)]}
+    return {**envelope.facts(), "to": [_refusal(delivery_log, str(address), reply, reason)]}
 
 
 def _refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str
              ) -> dict[str, Any]:
-    return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
-            "to": [_refusal(delivery_log, address, reply, reason) for address in addresses or ("",)]}
+    to = [_refusal(delivery_log, address, reply, reason) for address in addresses or ("",)]
+    return {**envelope.facts(), "to": to}
 
 
 def _refusal(delivery_log: DeliveryLog, address: str, reply: Reply, reason: str) -> dict[str, Any]:
@@ -94,5 +99,5 @@ def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, d
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "why": "it had come before (lmtp."
                        + ("repeat_window)" if outcome.repeated else "duplicate_window)")})
-    return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
-            "message_id": short(message_id.decode("utf-8", "replace")), "mid": digest.hex(), "size": size, "to": to}
+    return {**envelope.facts(), "message_id": short(message_id.decode("utf-8", "replace")), "mid": digest.hex(),
+            "size": size, "to": to}

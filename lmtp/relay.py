@@ -68,8 +68,10 @@ class Relay:
             self._found_trust = None
         lost = self._stream.secure and self._trust is Trust.STRANGER and not self._listener.access.auth_users
         if lost or self._trust is Trust.REFUSED:
-            refusallines.refused(refusallines.ADDRESS, self._peer, "", "lmtp", "not in lmtp.networks")
-            noting.refused(self._listener.store.delivery_log, noting.Envelope("", self._peer, None), (),
+            refusallines.refused(refusallines.ADDRESS, self._peer, "", "lmtp", "not in lmtp.networks",
+                                 session=self._stream.id)
+            noting.refused(self._listener.store.delivery_log, noting.Envelope(
+                "", self._peer, None, self._stream.id), (),
                            replies.REFUSED,
                            "the client may not deliver here: lmtp.networks")
             self._say(replies.REFUSED)

@@ -39,6 +39,7 @@ from store.metrics.processcounters import SECONDS, Counters
 from store.net.authentication import Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
+from store.observing.loglines import LIMIT, tell_slow_command
 from store.problems import tell_refusal
 
 _BETWEEN = State.READY, State.STRANGER
@@ -64,9 +65,11 @@ class Session(Relay):
 
     async def run(self) -> None:
         """Talk until one side has had enough. Raises ConnectionLost."""
+        greeted, ending = False, "server error"         # why the session ended
         try:
             self._stream.admit()
             await self._greet()
+            greeted = self._open
             while self._open:
                 line = self._stream.line_at_once(self._settings.command_limit)
                 if line is None:
@@ -79,20 +82,31 @@ class Session(Relay):
                         line = await self._rest_of_line(deadline)
                 if line is not None:
                     await self._command(line)
+            ending = "logout"
         except LimitReached as limit:
+            ending = limit.public
             turned = Authenticator.of(self._listener.store).turned
-            turned.at_admission("lmtp", self._stream.peer, self._user or limit.user, limit.public)
+            turned.at_admission("lmtp", self._stream.peer, self._user or limit.user, limit.public,
+                                session=self._stream.id)
             self._say(replies.limit_reached(limit.public))
         except TimedOut:
+            ending = "idle"
             self._say(replies.TOO_SLOW)
+        except ConnectionLost:
+            ending = "connection lost"
+            raise
         except Stopping:
+            ending = self._stream.farewell or "server stop"
             ended = self._login.ended if self._login is not None else None
             self._say(replies.login_ended(ended.public) if ended else
                       replies.ended(self._stream.farewell) if self._stream.farewell else replies.STOPPING)
         except Farewell as last:
             log.warning("%s: ended: %s", self._stream.id, last.reply)
+            ending = last.reply.lines[0]
             self._say(last.reply)
         finally:
+            if greeted:                         # or else it was a line that it is refused
+                self._stream.tell_end("lmtp", self._user, ending, {"messages": self._deliveries})
             self._delivery.abort()
             self._log_out()
 
@@ -164,6 +178,9 @@ class Session(Relay):
         seconds, timed = max(0.0, self._ended - self._began), self._times[name]
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
+        if seconds > LIMIT.seconds and name != b"AUTH":         # which takes as long as the client likes
+            tell_slow_command(self._stream.id, self._user, "lmtp", name.decode("ascii"), seconds, self._stream.waited)
+        self._stream.waited.clear()
 
     # What each command does
 
@@ -182,13 +199,14 @@ class Session(Relay):
             self._refuse(replies.PROVE_YOURSELF)
             return
         if command.size > self._listener.store.settings.message_limit:
-            envelope = noting.Envelope("", self._peer, command.sender)
+            envelope = noting.Envelope("", self._peer, command.sender, self._stream.id)
             noting.refused(self._listener.store.delivery_log, envelope, (), replies.TOO_BIG,
                            f"{command.size} octets are announced, store.message_limit is "
                            f"{self._listener.store.settings.message_limit}")
             self._say(replies.TOO_BIG)          # RFC 1870 §6.1
             return
-        self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed, self._peer)
+        self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed, self._peer,
+                                  self._stream.id)
         self._state = State.SENDER
         self._stream.write(replies.SENDER_OK.octets)
 
@@ -214,7 +232,8 @@ class Session(Relay):
         incoming = await self._begin()
         self._stream.write(replies.GO_AHEAD.octets)
         await incoming.data(self._stream)
-        self._began = max(self._stream.heard, self._ended)
+        self._began = max(self._stream.heard, self._ended)          # all of it has come: the time from here on is ours
+        self._stream.waited.clear()
         if self._login is not None:
             self._require_login()
         self._answer(await self._delivery.finish())         # not `_finish`: a function less to come back to
@@ -228,7 +247,8 @@ class Session(Relay):
                 refused=failure("a message could not be begun", error))
         self._state = State.CHUNKS
         await incoming.chunk(self._stream, command.size)
-        self._began = max(self._stream.heard, self._ended)
+        self._began = max(self._stream.heard, self._ended)          # all of it has come: the time from here on is ours
+        self._stream.waited.clear()
         if command.last:
             await self._finish()
         elif incoming.refused is not None:

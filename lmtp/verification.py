@@ -134,7 +134,8 @@ class Verification:
         """
         stream = self._stream
         if self._listener.access.trust(stream.peer) not in (Trust.RELAY, Trust.TRUSTED):
-            refusallines.refused(refusallines.ADDRESS, stream.peer, "", "verification", "not in lmtp.networks")
+            refusallines.refused(refusallines.ADDRESS, stream.peer, "", "verification", "not in lmtp.networks",
+                                 session=stream.id)
             return
         stream.admit()
         try:

@@ -126,6 +126,7 @@ class Login:
     def _refused(self, error: StoreError) -> None:
         self._failed += 1
         if self._failed >= self._settings.login_attempts:
-            Authenticator.of(self._store).turned.at_admission("pop", self.caller.peer, "", "too many failed logins")
+            Authenticator.of(self._store).turned.at_admission("pop", self.caller.peer, "", "too many failed logins",
+                                                                session=self._stream.id)
             raise Farewell(replies.TOO_MANY_LOGINS)
         self._say(refusal(error))

@@ -29,6 +29,7 @@ from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
+from store.observing.loglines import LIMIT, tell_slow_command
 from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
 from store.store import Store
@@ -108,12 +109,14 @@ class Session:
         except LimitReached as limit:
             self._ending = limit.public
             turned = Authenticator.of(self._listener.store).turned
-            turned.at_admission("pop", self._stream.peer, self._user or limit.user, limit.public)
+            turned.at_admission("pop", self._stream.peer, self._user or limit.user, limit.public,
+                                session=self._stream.id)
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
             self._ending = last.reply.decode("ascii").rstrip().removeprefix("-ERR ")
             if last.reply == replies.TOO_SLOW_LOGIN:
-                Authenticator.of(self._listener.store).turned.at_admission("pop", self._stream.peer, "", NO_LOGIN)
+                Authenticator.of(self._listener.store).turned.at_admission("pop", self._stream.peer, "", NO_LOGIN,
+                                                                              session=self._stream.id)
             log.info("%s: rejected: %s", self._stream.id, self._ending)
             self._say(last.reply)
 
@@ -188,6 +191,9 @@ class Session:
         seconds, timed = max(0.0, self._ended - began), self._times[verb]
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
+        if seconds > LIMIT.seconds and verb != "AUTH":          # which takes as long as the client likes
+            tell_slow_command(self._stream.id, self._user, "pop", verb, seconds, self._stream.waited)
+        self._stream.waited.clear()
         self._stream.operations += 1
 
     def _fail(self, reply: bytes) -> None:

@@ -40,6 +40,7 @@ store/readonly
 store/accounts/sasl
 store/accounts
 store/accounts/ldap
+store/observing
 store/store
 store/readable
 store/offload
@@ -66,7 +67,7 @@ store/housekeeping
 store/finishing
 store/net
 store/net/proxies
-tools/exits tools/serversettings tools/outbox/outboxsettings
+tools/exits tools/serversettings tools/outbox/outboxsettings tools/spark/report/charts
 tools/storeowner tools/commandaudit
 tools/http
 tools/server/tls tools/front
@@ -74,6 +75,8 @@ tools/cli
 tools/transfer tools/outbox
 tools/server/process tools/server/metrics
 tools/server/control tools/http/api
+tools/http/console
+tools/http/console/pages
 tools/server
 tools/spark/tablenames tools/spark/java
 tools/spark/source
@@ -138,20 +141,23 @@ PLACES = {
     "berkeleydb": ("mboxlist/engine/",),
     "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
     "idna": ("store/addresses.py",),
-    "jinja2": ("tools/spark/report/page.py",),
+    "jinja2": ("tools/spark/report/page.py", "tools/http/console/"),
     "jwt": ("store/accounts/tokens.py",),
     "ldap3": ("store/accounts/ldap/ldapwire.py",),
-    "markupsafe": ("tools/spark/",),
+    "markupsafe": ("tools/spark/", "tools/http/console/"),
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "pop3/dots.py", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
     "prometheus_client": ("tools/server/metrics/exposition.py",),
     "pika": ("tools/outbox/broker.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),
+    "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
+    "webauthn": ("store/accounts/apppasswords/",),
     "zstandard": ("store/backup/compression.py",),
     "zope": ("store/net/", "tools/"),
 }

@@ -167,7 +167,7 @@ class Log:
                                       "above them, as the log has them: imap=debug, store.delivery=warning",
                                       check=levels_of_parts)
     format: str = setting("text", "how a line is written: " + ", ".join(FORMATS), validator=in_(FORMATS))
-    slow: float = setting(1.0, "IMAP commands and work in threads that take longer are told with where the time went; "
+    slow: float = setting(1.0, "commands and work in threads that take longer are told with where the time went; "
                           "0: none", type="duration")
     file: Path | None = setting(None, "file to write to; default: standard error")
 

@@ -1,5 +1,5 @@
 # Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
-# packages/LIST.list names, for the tests also to those of packages/unpacked.list and to Spark. Leaves $root (the
+# packages/LIST.list names, for the tests also to those of packages/unpacked.list and npm.list, and to Spark. Leaves $root (the
 # repository) and $venv set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -67,6 +67,20 @@ unpacked_packages() {
     done <"$root/tools/packages/unpacked.list"
 }
 
+# Packages of the npm registry.
+npm_packages() {
+    local package version file digest folder
+    while read -r package version file digest; do
+        [[ $package == '#'* ]] && continue
+        folder=$venv/unpacked/$package-$version
+        [ -e "$folder/$file" ] && continue
+        echo "${0##*/}: unpacking $package $version into $folder" >&2
+        bash "$root/tools/packages/npm.sh" "$folder" "$package" "$version" "$digest" >&2 </dev/null \
+            || fail "could not unpack $package $version of the npm registry"
+        [ -e "$folder/$file" ] || fail "no $file in $package $version"
+    done <"$root/tools/packages/npm.list"
+}
+
 usable() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
@@ -118,6 +132,7 @@ setup() {
         if [[ " $* " == *" test "* ]]; then
             spark_packages 9>&-
             unpacked_packages 9>&-
+            npm_packages 9>&-
         fi
     } 9<"$root"
 }

@@ -117,7 +117,7 @@ def _note(session: Session, arriving: Arriving | None, error: StoreError) -> Non
     """For those who will ask why."""
     if arriving is not None:
         known = arriving.messages[-1].message_id if arriving.messages else b""
-        noting.refused(session.store.delivery_log, "APPEND", session.stream.peer, session.user, arriving.entry, error,
+        noting.refused(session.store.delivery_log, "APPEND", session.stream, session.user, arriving.entry, error,
                        known)
 
 

@@ -45,7 +45,7 @@ async def copy(session: Session, command: Copy) -> Reply:
             if not snapshot:
                 session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
-        noting.refused(session.store.delivery_log, name, session.stream.peer, session.user, target, error)
+        noting.refused(session.store.delivery_log, name, session.stream, session.user, target, error)
         raise
     session.done(f"{name} completed")
     code = await session.of_many(len(uids), lambda: responses.copyuid(target.uidvalidity, uids, new))

@@ -80,7 +80,8 @@ def _failed(session: Session, error: StoreError) -> Reply:
     reply = Reply(text, code(error), responses.NO)
     if session.failed_logins < session.settings.login_attempts:
         return reply
-    session.authenticator.turned.at_admission("imap", session.caller.peer, "", "too many failed logins")
+    session.authenticator.turned.at_admission("imap", session.caller.peer, "", "too many failed logins",
+                                                session=session.stream.id)
     session.stream.write(responses.bye("Too many failed logins"))
     session.state = State.LOGOUT
     return reply

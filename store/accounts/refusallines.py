@@ -1,8 +1,11 @@
 """The log lines by which other programs know who was refused, and how sessions ended. Their form is fixed: a test holds
 it, docs/logging.md says it, and the filter for fail2ban in docs/deploy reads it.
 
-    refused: KIND address=A user="U" service=S times=N reason="R"
-    session: address=A user="U" service=S seconds=N received=N sent=N read=N deleted=N expunged=N removed=N reason="R"
+    refused: KIND address=A user="U" service=S times=N reason="R" session=ID
+    session: address=A user="U" service=S seconds=N received=N sent=N FIGURES reason="R" session=ID
+
+What is refused before there is a session has no `session`. FIGURES are those of the service: read, deleted, expunged
+and removed of a user's mail; messages of a relay; requests of HTTP.
 
 The address comes first, and is written by us. What a client has said stands in double quotes: there a backslash stands
 before a double quote and a backslash, and what cannot be printed is written as \\uXXXX, so no name can end the
@@ -30,18 +33,21 @@ _refused = logging.getLogger("refused")
 _session = logging.getLogger("session")
 
 
-def refused(kind: str, address: str, user: str, service: str, reason: str, times: int = 1) -> None:
-    """Something was refused: a login, a PROXY header, an act of administration, or what is past a limit."""
-    _refused.warning("%s address=%s user=%s service=%s times=%d reason=%s", kind, plain(address), quoted(user), service,
-                     times, quoted(reason))
+def refused(kind: str, address: str, user: str, service: str, reason: str, times: int = 1, *, session: str = ""
+            ) -> None:
+    """Something was refused: a login, a PROXY header, an act of administration, or what is past a limit. `session`: the
+    id of the connection."""
+    _refused.warning("%s address=%s user=%s service=%s times=%d reason=%s%s", kind, plain(address), quoted(user),
+                     service, times, quoted(reason), f" session={session}" if session else "")
 
 
-def ended(address: str, user: str, service: str, figures: Mapping[str, int], reason: str) -> None:
+def ended(address: str, user: str, service: str, figures: Mapping[str, int], reason: str, *, session: str,
+          level: int = logging.INFO) -> None:
     """A session is over; `figures` are those of the form above, in its order."""
-    if _session.isEnabledFor(logging.INFO):
+    if _session.isEnabledFor(level):
         told = " ".join(f"{name}={number}" for name, number in figures.items())
-        _session.info("address=%s user=%s service=%s %s reason=%s", plain(address), quoted(user), service, told,
-                      quoted(reason))
+        _session.log(level, "address=%s user=%s service=%s %s reason=%s session=%s", plain(address), quoted(user),
+                     service, told, quoted(reason), session)
 
 
 def plain(address: str) -> str:
@@ -56,6 +62,8 @@ def plain(address: str) -> str:
 def quoted(text: str) -> str:
     """Any text as one word between double quotes."""
     kept = text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"
+    if kept.isprintable() and '"' not in kept and "\\" not in kept:
+        return f'"{kept}"'
     return '"' + "".join(map(_character, kept)) + '"'
 
 

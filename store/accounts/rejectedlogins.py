@@ -50,8 +50,10 @@ class RejectedLogins:
     _told: int = field(default=0, init=False)
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
-    def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False) -> None:
-        """A login as that user id ("": it is not known whose) has been refused; `again`: as it was before."""
+    def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False, session: str = ""
+                ) -> None:
+        """A login as that user id ("": it is not known whose) has been refused; `again`: as it was before. `session`,
+        here and below: the id of the connection, which the line has."""
         if again:
             kind, reason = refusallines.REPEATED, AGAIN
         else:
@@ -59,7 +61,7 @@ class RejectedLogins:
             public = error.public if error.problem is not Problem.BAD_LOGIN else WRONG
             reason = f"{public}: {error.detail}" if error.detail else public
         self.counted[service, kind] += 1
-        refusallines.refused(kind, peer, user, service, reason)
+        refusallines.refused(kind, peer, user, service, reason, session=session)
         self._note(service, peer, user, error.problem, error.detail or error.public)
 
     def waits(self, service: str, peer: str, user: str, seconds: float) -> None:
@@ -67,13 +69,14 @@ class RejectedLogins:
         self._note(service, peer, user, None, f"had to wait {seconds:.0f} s: logins of this user, or from there, had "
                                               "failed before (login.slow_first)")
 
-    def at_admission(self, service: str, peer: str, user: str, why: str) -> None:
+    def at_admission(self, service: str, peer: str, user: str, why: str, *, session: str = "") -> None:
         """A connection has been ended by a limit. What crowds hit is one line in a while, with how often it was."""
         self.counted[service, refusallines.LIMIT] += 1
-        self._tell_once(self.clock(), (refusallines.LIMIT, service, peer, user, why))
+        self._tell_once(self.clock(), (refusallines.LIMIT, service, peer, user, why), session)
         self._note(service, peer, user, Problem.LIMIT, why)
 
-    def not_looked_at(self, service: str, peer: str, user: str, why: str, *, given_up: bool = False) -> None:
+    def not_looked_at(self, service: str, peer: str, user: str, why: str, *, given_up: bool = False, session: str = ""
+                      ) -> None:
         """A login that the directory is not asked about: it cannot be one, or the client has given it up."""
         now, kind = self.clock(), refusallines.CANCELLED if given_up else refusallines.INVALID
         self.counted[service, kind] += 1
@@ -81,12 +84,12 @@ class RejectedLogins:
             self._tell_rest(now)
         self._told += 1
         if self._told <= LINES:
-            refusallines.refused(kind, peer, user, service, why)
+            refusallines.refused(kind, peer, user, service, why, session=session)
         else:
-            self._tell_once(now, (kind, service, peer, user, why))
+            self._tell_once(now, (kind, service, peer, user, why), session)
         self._note(service, peer, user, Problem.NOT_AUTHORIZED, why)
 
-    def _tell_once(self, now: float, key: tuple[str, str, str, str, str]) -> None:
+    def _tell_once(self, now: float, key: tuple[str, str, str, str, str], session: str) -> None:
         if now - self._looked >= QUIET or len(self._quiet) >= MOST_QUIET:
             self._tell_rest(now)
         if key in self._quiet:
@@ -94,7 +97,7 @@ class RejectedLogins:
         elif len(self._quiet) < MOST_QUIET:
             self._quiet[key] = 0
             kind, service, peer, user, why = key
-            refusallines.refused(kind, peer, user, service, why)
+            refusallines.refused(kind, peer, user, service, why, session=session)
 
     def _tell_rest(self, now: float) -> None:
         quiet, self._quiet, self._looked, self._told = self._quiet, {}, now, 0

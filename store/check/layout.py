@@ -59,8 +59,8 @@ STORE = {
     "mboxlist": _rules((_ENVIRONMENT, FILE)),
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
-    "run": _rules((r"inside|news|control", FOLDER), (r"(news|control)/[^/]+", SOCKET),
-                  (r"inside/[^/]+|[a-z0-9][a-z0-9._-]*", FILE)),
+    "run": _rules((r"inside|news|control|sessions", FOLDER), (r"(news|control)/[^/]+", SOCKET),
+                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new)?|[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
     "audit": _rules((r"\d{6}-\d{4}-\d{2}\.jsonl|head|lock", FILE)),      # `store/audit/auditline.py`
 }

@@ -77,11 +77,9 @@ class Finishing:
 
         Raises StoreError UNAVAILABLE for what cannot be finished yet.
         """
-        new = Operation("", kind, {}, 0.0, "", 0, holds=list(holds))
-
         def in_the_way() -> list[Operation]:
-            return [each for each in operationrecord.under_way(store.root)[1]
-                    if each.is_rival_of(new) and self._kind(each) is not None]
+            return [each for each in operationrecord.rivals_cut_off(store.root, kind, holds)
+                    if self._kind(each) is not None]
 
         for each in in_the_way():
             self.finish(store, each.id)

@@ -80,7 +80,7 @@ def set_quota(store: Store, operation: Operation) -> str:
         if limits is not None:
             roots.set_all(store, root, limits)
         if octets is not None or messages is not None:
-            roots.set_quota(store, root, octets, messages)
+            roots.change_limits(store, root, octets, messages)
     except StoreError as refusal:
         return undone(refusal)
     return f"finished: {root} has its limits"
@@ -90,7 +90,7 @@ def remove_quota(store: Store, operation: Operation) -> str:
     """Remove the root where it still is."""
     root = operation.arguments["root"]
     try:
-        roots.remove_quota_root(store, root)
+        roots.take_root(store, root)
     except StoreError as error:
         if error.problem not in (Problem.NO_USER, Problem.BAD_NAME):
             raise

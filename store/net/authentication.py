@@ -179,7 +179,7 @@ class Authenticator:
     def not_looked_at(self, caller: Caller, why: str, name: str = "", *, given_up: bool = False) -> None:
         """A login, of who calls itself that, is refused of which the directory is not asked."""
         user = self.store.directory.user_id(name) if name else ""
-        self.turned.not_looked_at(caller.service, caller.peer, user, why, given_up=given_up)
+        self.turned.not_looked_at(caller.service, caller.peer, user, why, given_up=given_up, session=caller.stream.id)
 
     def _place(self, peer: str) -> Place:
         return NOWHERE if peer in self._excluded else Place.of(peer)
@@ -336,7 +336,8 @@ class _Attempt:
                 guess = authenticator.slow.failed(turn, self._shown)
         elif turn is not None:
             authenticator.slow.release(turn)
-        authenticator.turned.refused(caller.service, caller.peer, self._user, error, again=not guess)
+        authenticator.turned.refused(caller.service, caller.peer, self._user, error, again=not guess,
+                                     session=caller.stream.id)
 
     def left_off(self, why: str, *, given_up: bool = False) -> None:
         """The exchange has ended before its end. What was refused before has been told."""

@@ -1,7 +1,9 @@
 """A connection as admission control counts it: under its address, as its user's, by how much and how fast it sends."""
 
+import logging
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 from twisted.internet.protocol import Protocol
 
@@ -11,6 +13,7 @@ from store.net.limits import TOO_MANY_EARLY, TOO_MANY_OF_USER
 from store.net.linestates import Clock, LimitReached, Stopping
 
 TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
+ACTS = ("read", "deleted", "expunged", "removed")       # of a user, which the line of the session's end has
 MOST_REFUSED = 200          # connections of a server that hear why they are refused, at a time
 TOO_FAST = "Too many commands in a minute"
 
@@ -27,11 +30,12 @@ class Counted(Protocol):
         self._early = admission.early_octets                 # how much of that is left; 0: no limit (any more)
         self._lines, self._since = 0, 0.0               # since when so many lines have come
         self.entered_at = 0.0                           # when somebody logged in
+        self.began = clock.seconds()                    # when it was made
         self.received = self.sent = 0                   # octets, under TLS those within
         self.operations = 0                             # commands that were answered
         self._told = (0, 0)                             # operations and octets that `Busiest` has been told of
         self.acts: Counter[str] = Counter()             # what its user has done: see `tell_end`
-        self.held_up = 0.0                              # seconds in which it waited for the peer to take what was sent
+        self.waited: dict[str, float] = {}              # within the command: see `Running`
         self._before = (0, 0)                           # octets of the users before
         self.number, self.id = number, f"{os.getpid():x}-{number:x}"
         self.peer = ""
@@ -104,15 +108,18 @@ class Counted(Protocol):
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._admission.counted["logins"] += 1
 
-    def tell_end(self, service: str, user: str, reason: str) -> None:
-        """The session of a user is over: one line of the log. What comes after it counts anew."""
+    def tell_end(self, service: str, user: str, reason: str, figures: Mapping[str, int] | None = None,
+                 level: int = logging.INFO) -> None:
+        """The session, of a user or a relay, is over: one line of the log. What comes after it counts anew. `figures`:
+        what it has done, where that is nothing with a user's mail."""
         self.flush()
         self.tell_busy(user)
         acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
         self.acts, self._before = Counter(), (self.received, self.sent)
-        refusallines.ended(self.peer, user, service, {
-            "seconds": round(self._clock.seconds() - self.entered_at), "received": received, "sent": sent,
-            **{name: acts[name] for name in ("read", "deleted", "expunged", "removed")}}, reason)
+        seconds = round(self._clock.seconds() - (self.entered_at or self.began))
+        done = {name: acts[name] for name in ACTS} if figures is None else figures
+        refusallines.ended(self.peer, user, service, {"seconds": seconds, "received": received, "sent": sent, **done},
+                           reason, session=self.id, level=level)
 
     def tell_busy(self, user: str) -> None:
         """Count for the user ("": nobody) what has been done since the last time."""

@@ -1,9 +1,21 @@
 """What a connection can do instead of giving the octets that were asked for; the clock that it goes by."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from store.observing.loglines import TURN
+
+T = TypeVar("T")
 
 KEPT = 64
+
+
+class Wait(Deferred[T]):
+    """A Deferred that says what it is that one waits for."""
+
+    waits_for = TURN
 
 
 class LineTooLong(Exception):

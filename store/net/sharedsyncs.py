@@ -24,8 +24,10 @@ from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
 from store.metrics.processcounters import SECONDS, WAITING, Counters
+from store.net.linestates import Wait
 from store.net.stream import Done
 from store.net.threads import ReactorThreads
+from store.observing.loglines import DISK
 from store.offload import Threads
 from store.partition.messagereading import SPILL
 from store.partition.partition import Partition
@@ -149,7 +151,8 @@ class _Shared:
 
     def ask(self, item: Any = None) -> "Deferred[None]":
         """Fires when a run that began after this call has ended."""
-        done: Deferred[None] = Deferred()
+        done: Wait[None] = Wait()
+        done.waits_for = DISK
         self._waiting.append((item, done))
         if self._running < self._most:
             self._start()
@@ -287,6 +290,7 @@ class SharedSyncs(Durability):
         """Fires when the message file and its name are on disk."""
         if self._kernel is not None and staged.named and staged.held <= SPILL:
             done = Done()
+            done.waits_for = DISK
             try:
                 self._kernel.sync(staged.unsynced(), partial(_file_synced, staged, done))
             except StoreError:

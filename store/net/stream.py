@@ -10,6 +10,7 @@ callbacks would cost much of what a short command costs.
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from time import monotonic
 from typing import Any, cast
 
 from attrs import define, field
@@ -26,8 +27,10 @@ from mboxlist.engine.troubles import after_commit
 from store.accounts import refusallines
 from store.net.channel import Channel, Listening, Session
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
-from store.net.linestates import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.linestates import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut, Wait
 from store.net.waits import TURN
+from store.observing.loglines import CLIENT, FLUSH
+from store.observing.loglines import TURN as TURNS
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +54,11 @@ _WAITS = object()
 INPUT = cast(Awaitable[None], _Input((_WAITS,)))
 
 
-class Done(Deferred[None]):
+class Done(Wait[None]):
     """What one coroutine waits for. `Running` goes on with it directly; for all others it is a Deferred."""
 
     waiting: "Running | None" = None
+    waits_for = FLUSH
 
     def __await__(self) -> Any:
         """Its own, once: nobody gives it another value than None."""
@@ -76,11 +80,16 @@ class Done(Deferred[None]):
 @define(eq=False)
 class Running:
     """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch, and what `ended`
-    did not, which is called when it has come to its end."""
+    did not, which is called when it has come to its end. `waited`: seconds, by the clock, for what other than input it
+    has waited, by what for."""
 
     coroutine: Coroutine[Any, None, None]
     failed: Callable[[BaseException], None]
     ended: Callable[[], None] = lambda: None
+    waited: dict[str, float] = field(factory=dict)
+    clock: Callable[[], float] = monotonic
+    _event: Deferred[Any] | None = field(default=None, init=False)      # what it waits for,
+    _since: float = field(default=0.0, init=False)
     _step: Callable[[None], Any] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -88,6 +97,9 @@ class Running:
 
     def go_on(self) -> None:
         """Run it until it waits again: at its beginning, and when it awaits INPUT and there is some."""
+        if self._event is not None:
+            what, self._event = getattr(self._event, "waits_for", TURNS), None
+            self.waited[what] = self.waited.get(what, 0.0) + self.clock() - self._since
         try:
             try:
                 event = self._step(None)
@@ -102,6 +114,7 @@ class Running:
 
     def fail(self, reason: BaseException) -> None:
         """Where it waits it gets `reason` instead."""
+        self._event = None
         try:
             try:
                 event = self.coroutine.throw(reason)
@@ -115,6 +128,7 @@ class Running:
             self._wait(event)
 
     def _wait(self, event: Deferred[Any]) -> None:
+        self._event, self._since = event, self.clock()
         if isinstance(event, Done):
             event.waiting = self
         else:
@@ -141,7 +155,7 @@ class Stream(Channel):
         self._ended = False                             # the peer sends no more
         self._woken = False
         self._session: Session | None = None
-        self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
+        self.heard = self.began                         # when octets came last
         self.local = ""
 
     # What sessions use
@@ -260,11 +274,10 @@ class Stream(Channel):
         if self.lost:
             raise ConnectionLost
         if self._full:
-            self._room = Deferred()
-            began = self._clock.seconds()
-            self._set_deadline(began + timeout)
-            await self._room
-            self.held_up += self._clock.seconds() - began
+            room: Wait[None] = Wait()
+            room.waits_for, self._room = CLIENT, room
+            self._set_deadline(self._clock.seconds() + timeout)
+            await room
         elif self._clock.seconds() - self._turn > TURN:
             await self.breathe()
 
@@ -308,7 +321,7 @@ class Stream(Channel):
         except Exception as error:
             self._failed(error)
             return
-        self._running = Running(self._session.run(), self._failed, self.close)
+        self._running = Running(self._session.run(), self._failed, self.close, self.waited, self._clock.seconds)
         self._running.go_on()
 
     def dataReceived(self, data: bytes) -> None:
@@ -365,7 +378,8 @@ class Stream(Channel):
     def _failed(self, error: BaseException) -> None:
         """What the session did not catch."""
         if isinstance(error, LimitReached):         # of a server whose sessions do not say so
-            refusallines.refused(refusallines.LIMIT, self.peer, error.user, self._admission.limits.server, error.public)
+            refusallines.refused(refusallines.LIMIT, self.peer, error.user, self._admission.limits.server, error.public,
+                                 session=self.id)
         elif isinstance(error, ConnectionLost | TimedOut | Stopping):
             log.debug("%s ended: %s", self.id, type(error).__name__)
         else:

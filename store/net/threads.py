@@ -1,15 +1,6 @@
-"""The threads of a server: a few for each kind of work, so that one kind cannot hold up another.
-
-Commands, and work in threads, that take long are told to the log (`log.slow`): two kinds of line, named `slow`.
-
-    slow: command session=ID user="U" service=S command=C seconds=N waited_for_client=N
-    slow: work user="U" kind=K waited_for_thread=N seconds=N
-
-The second says where the time of the first went. Whoever takes the time compares two numbers, and calls nothing here.
-"""
+"""The threads of a server: a few for each kind of work, so that one kind cannot hold up another."""
 
 import logging
-import math
 from collections import Counter, deque
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -17,15 +8,14 @@ from threading import Lock, Thread, Timer
 from time import monotonic
 from typing import TypeVar
 
-from attrs import define
 from twisted.internet.defer import Deferred
 
-from store.accounts.refusallines import quoted
 from store.delivery import lockedmailboxes
+from store.net.linestates import Wait
+from store.observing.loglines import DIRECTORY, DISK, LIMIT, LOCK, WORK, tell_slow_work
 from store.offload import Threads
 
 log = logging.getLogger(__name__)
-slow = logging.getLogger("slow")
 
 T = TypeVar("T")
 
@@ -35,31 +25,13 @@ POOLS = {"sync": 10, "search": 2, "directory": 2, "remote": 8, "doubtful": 1, "t
          "placing": 4, "changes": 2, "views": 8, "snapshots": 2, "names": 1, "held": 4,
          "locked": lockedmailboxes.THREADS, "housekeeping": 4, "pages": 4, "outbox": 2, "operations": 8,
          "waiting": 8, "audit": 1}
+#: What a session waits for whose work is done there: for the thread, and for the work; it is WORK of all others.
+WAITS_FOR = {"held": LOCK, "locked": LOCK, "sync": DISK, "files": DISK, "placing": DISK, "audit": DISK,
+             "directory": DIRECTORY, "remote": DIRECTORY, "doubtful": DIRECTORY, "tokens": DIRECTORY,
+             "hosts": DIRECTORY}
 #: Those whose work only answers a client: at a stop, what has not been begun is left undone.
 ANSWERING = frozenset({"directory", "remote", "doubtful", "tokens", "hosts", "pages"})
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
-
-
-@define
-class Limit:
-    """Seconds after which something is told."""
-
-    seconds: float = math.inf
-
-
-LIMIT = Limit()
-
-
-def tell_slow_command(session: str, user: str, service: str, name: str, seconds: float, for_client: float) -> None:
-    """A command has taken so long, of which so much was spent in waiting for the client to take what was sent."""
-    slow.warning("command session=%s user=%s service=%s command=%s seconds=%.3f waited_for_client=%.3f", session,
-                 quoted(user), service, quoted(name), seconds, for_client)
-
-
-def _tell_slow_work(kind: str, user: str, waited: float, seconds: float) -> None:
-    """Work in a thread has taken so long, and has waited for the thread before. Called in that thread."""
-    if kind != "housekeeping":          # which takes long by its nature
-        slow.warning("work user=%s kind=%s waited_for_thread=%.3f seconds=%.3f", quoted(user), kind, waited, seconds)
 
 
 class ReactorThreads(Threads):
@@ -75,7 +47,8 @@ class ReactorThreads(Threads):
     def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None, user: str = ""
             ) -> "Deferred[T]":
         """The result of `work`."""
-        done: Deferred[T] = Deferred()
+        done: Wait[T] = Wait()
+        done.waits_for = WAITS_FOR.get(kind, WORK)
         put = monotonic()
 
         def task() -> None:
@@ -85,7 +58,7 @@ class ReactorThreads(Threads):
                     result = work()
                 finally:
                     if monotonic() - put > LIMIT.seconds:
-                        _tell_slow_work(kind, user, begun - put, monotonic() - begun)
+                        tell_slow_work(kind, user, begun - put, monotonic() - begun)
             except BaseException as error:
                 self._call(done.errback, error)
             else:

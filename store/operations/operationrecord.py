@@ -121,13 +121,14 @@ class Begun:
     _stops: bool = False
     _waits: bool = False
     half_way: bool = False          # part of it was refused for now, and is left to the server
+    is_undone: bool = False         # what was done before a refusal is put back: nothing is left
     again: str = WHAT_IS_LEFT             # what is said of a part that is not left to the server
 
     def refused(self, error: BaseException) -> str:
         """A part was refused so: what becomes of it, for people to read; "" for what changes nothing."""
         problem = error.problem if isinstance(error, StoreError) else (
             disk_problem(error).problem if isinstance(error, OSError) else None)
-        if problem is None or isinstance(error, StoreError) and problem not in HALF_WAY:
+        if self.is_undone or problem is None or isinstance(error, StoreError) and problem not in HALF_WAY:
             return ""
         left = not self._stops or self._waits and problem is Problem.DISK_FULL
         self.half_way = self.half_way or left
@@ -162,10 +163,12 @@ def begun(root: Path, kind: str, who: str, arguments: dict[str, Any], *, stops: 
         error.add_note(this.refused(error))
         raise
     finally:
-        if not this.half_way:
-            with contextlib.suppress(OSError):      # it is done: whoever finds the record sees that
-                _remove(path)
-        os.close(handle)
+        try:
+            if not this.half_way:
+                with contextlib.suppress(OSError):      # it is done: whoever finds the record sees that
+                    _remove(path)
+        finally:
+            os.close(handle)
 
 
 def _in_turn(path: Path, operation: Operation) -> int:
@@ -255,6 +258,18 @@ def under_way(root: Path) -> tuple[list[Operation], list[Operation]]:
     with _opened(root / FOLDER, fcntl.LOCK_SH) as found:
         return ([each.operation for each in found if each.living],
                 [each.operation for each in found if not each.living])
+
+
+def rivals_cut_off(root: Path, kind: str, holds: Sequence[str]) -> list[Operation]:
+    """Those that were cut off, and must not be finished behind an operation of that kind that begins now."""
+    new = Operation("", kind, {}, 0.0, "", 0, holds=list(holds))
+    return [each for each in under_way(root)[1] if each.is_rival_of(new)] if _paths(root / FOLDER) else []
+
+
+def forget(root: Path, cut: Operation) -> None:
+    """What that one did was done away with by a later one: nobody finishes it any more."""
+    with locked_folder(root / FOLDER), contextlib.suppress(OSError):
+        _remove(root / FOLDER / cut.id)
 
 
 def is_waiting(root: Path) -> bool:

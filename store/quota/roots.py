@@ -6,12 +6,14 @@ the use of both roots, in one transaction. Which root it should be follows from 
 The list, in which names are, is another environment: a mailbox is renamed there first, and its use moves after that. A
 crash in between leaves it charged to the root of its old name, with sums that are right; the next start moves it
 (`agree`). So it is when a root of many mailboxes is made or removed, some in each transaction: those mailboxes are on
-record as pending (`_put_on_record`), and what is cut off is finished, or for a root that was being removed undone.
+record as pending (`_put_on_record`), and what is cut off is finished, or for a root that was being removed undone. What
+changes a root on several partitions is done on all of them or on none (`everypartition`).
 """
 
 import logging
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_pa
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.problems import nothing_shown, problems
+from store.quota.everypartition import all_or_none
 from store.tables.domainlimits import NotSummed
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 
@@ -82,7 +85,9 @@ def root_for(partition: "Partition", name: MailboxName) -> str:
 
 
 def _partitions(store: "Store", owner: str) -> "list[Partition]":
-    """Where the owner's mailboxes are or will be. Raises StoreError NO_USER."""
+    """Where the owner's mailboxes are or will be; a domain is everywhere. Raises StoreError NO_USER."""
+    if owner.startswith(DOMAIN):
+        return list(store.partitions.values())
     names = {entry.partition for entry in store.names(owner)}
     account = store.directory.find(owner) if owner else None
     if account is not None:
@@ -118,36 +123,58 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
     """Change the limits that are given (`quotatable.DEFAULT` and `quotatable.UNLIMITED` are allowed).
 
     "alice/Archive" gets a root of its own by that, if it has none, whether or not the mailbox is there: the use of that
-    mailbox and those below it moves to the root. Raises StoreError BAD_NAME, NO_USER, BUSY.
+    mailbox and those below it moves to the root. Raises StoreError BAD_NAME, NO_USER, BUSY, UNAVAILABLE.
     """
+    root = _whole_name(store, root)
+    with all_or_none(store, root, _partitions(store, parse(store, root)[0]), "quota set",
+                     {"composite": None, "octets": octets, "messages": messages}, partial(_put_back, store, root)):
+        change_limits(store, root, octets, messages)
+
+
+def change_limits(store: "Store", root: str, octets: int | None = None, messages: int | None = None) -> None:
+    """`set_quota`, for who has put on record what it does."""
+    root = _whole_name(store, root)
     owner, path = parse(store, root)
     if owner.startswith(DOMAIN):
-        _change_domain(store, owner, lambda txn: txn.partition.quotas.set_limits(
-            owner, _explicit(octets), _explicit(messages), txn.handle))
-        return
-    if path:
-        root = (owner or PUBLIC[:-1]) + SEPARATOR + path
+        store.require_writable()
+    if path or owner.startswith(DOMAIN):
         octets, messages = _explicit(octets), _explicit(messages)
+    for partition in _partitions(store, owner):
+        _change_on(store, partition, root, lambda txn: txn.partition.quotas.set_limits(
+            root, octets, messages, txn.handle))
+    _note_limits(store, root)
+
+
+def _change_on(store: "Store", partition: "Partition", root: str, change: "Callable[[WriteTxn], None]") -> None:
+    owner, path = parse(store, root)
 
     def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
-        quotas = txn.partition.quotas
-        quotas.set_limits(root, octets, messages, txn.handle)
-        return _arrange(store, owner, quotas.roots_below(owner, txn.handle), txn) if path else ()
+        change(txn)
+        return _arrange(store, owner, txn.partition.quotas.roots_below(owner, txn.handle), txn) if path else ()
 
-    for partition in _partitions(store, owner):
-        if path:
-            _put_on_record(store, owner, partition, {*partition.quotas.roots_below(owner), root})
-        _until_unchanged(store, partition, work)
+    if path:
+        _put_on_record(store, owner, partition, {*partition.quotas.roots_below(owner), root})
+    _until_unchanged(store, partition, work)
+
+
+def _put_back(store: "Store", root: str, partition: "Partition", before: "QuotaUse | None") -> None:
+    """Have the root be as it was on the partition; None: it was not there. A user's is always, if only by default."""
+    if before is None and (SEPARATOR in root or root.startswith(DOMAIN)):
+        _take_from(store, partition, root)
+    elif before is not None or partition.quotas.has(root):
+        _change_on(store, partition, root, lambda txn: txn.partition.quotas.put_back(
+            root, before or QuotaUse(), txn.handle))
+
+
+def _whole_name(store: "Overview", root: str) -> str:
+    owner, path = parse(store, root)
+    return (owner or PUBLIC[:-1]) + SEPARATOR + path if path else owner
+
+
+def _note_limits(store: "Store", root: str) -> None:
+    if root.startswith(DOMAIN):
+        store.domains.refresh()
     _writing().note_limits(store, root)
-
-
-def _change_domain(store: "Store", owner: str, work: "Callable[[WriteTxn], object]") -> None:
-    store.require_writable()
-    for partition in store.partitions.values():
-        partition.transact(work)
-        partition.flush()
-    store.domains.refresh()
-    _writing().note_limits(store, owner)
 
 
 def _explicit(limit: int | None) -> int | None:
@@ -158,24 +185,40 @@ def _explicit(limit: int | None) -> int | None:
 def remove_quota_root(store: "Store", root: str) -> None:
     """Have a mailbox, and those below it, charged to the root above again; or take a domain's limits away.
 
-    Raises StoreError BAD_NAME when there is no such root, BUSY.
+    Raises StoreError BAD_NAME when there is no such root, BUSY, UNAVAILABLE.
     """
-    owner, path = parse(store, root)
-    if owner.startswith(DOMAIN):
-        if _domain(store, owner) not in store.domains.limited:
-            raise StoreError(Problem.BAD_NAME, f"{owner} has no limits")
-        _change_domain(store, owner, lambda txn: txn.partition.quotas.forget(owner, txn.handle))
-        return
+    root = _whole_name(store, root)
+    with all_or_none(store, root, list(store.partitions.values()), "quota remove", {}, partial(_put_back, store, root)):
+        take_root(store, root)
+
+
+def take_root(store: "Store", root: str) -> None:
+    """`remove_quota_root`, for who has put on record what it does."""
     store.require_writable()
-    root = (owner or PUBLIC[:-1]) + SEPARATOR + path
-    if not path or not (owner or SEPARATOR in path) or not any(
+    root = _whole_name(store, root)
+    if root.startswith(DOMAIN):
+        if _domain(store, root) not in store.domains.limited:
+            raise StoreError(Problem.BAD_NAME, f"{root} has no limits")
+    elif SEPARATOR not in root:
+        raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox: the store's "
+                         f"limits hold again after onecopy quota set {shlex.quote(root)} --octets default "
+                         "--messages default")
+    elif SEPARATOR not in root.removeprefix(PUBLIC) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
-        raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox" if path else (
-            f"{owner} is not a quota root that was made for a mailbox: the store's limits hold again after "
-            f"onecopy quota set {shlex.quote(owner)} --octets default --messages default"))
+        raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox")
+    for partition in store.partitions.values():
+        _take_from(store, partition, root)
+    _note_limits(store, root)
+
+
+def _take_from(store: "Store", partition: "Partition", root: str) -> None:
+    owner, _ = parse(store, root)
 
     def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
         quotas = txn.partition.quotas
+        if owner.startswith(DOMAIN):
+            quotas.forget(root, txn.handle)
+            return ()
         moved = _arrange(store, owner, set(quotas.roots_below(owner, txn.handle)) - {root}, txn)
         if len(moved) < ARRANGED:                   # the root goes with the last ones
             left = quotas.find(root, txn.handle)
@@ -184,10 +227,9 @@ def remove_quota_root(store: "Store", root: str) -> None:
             quotas.forget(root, txn.handle)
         return moved
 
-    for partition in store.partitions.values():
+    if not owner.startswith(DOMAIN):
         _put_on_record(store, owner, partition, set(partition.quotas.roots_below(owner)) - {root})
-        _until_unchanged(store, partition, work)
-    _writing().note_limits(store, root)
+    _until_unchanged(store, partition, work)
 
 
 def _writing() -> ModuleType:
@@ -372,9 +414,9 @@ def with_below(store: "Overview", root: str) -> list[str]:
 
 def set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
     """Set these limits of a user and of mailboxes, by root; the user's other mailboxes have no root of their own any
-    more. Raises StoreError."""
+    more. For who has put that on record. Raises StoreError."""
     for root, limit in octets.items():
-        set_quota(store, root, octets=limit)
+        change_limits(store, root, octets=limit)
     for root in with_below(store, user):
         if root not in octets and root != user:
-            remove_quota_root(store, root)
+            take_root(store, root)

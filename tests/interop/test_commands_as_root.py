@@ -46,6 +46,14 @@ BESIDE = f"""
 0 mailbox unsubscribe bob Other
 0 mailbox delete --yes bob Other
 0 mailbox undelete bob Other
+* doctor --name localhost
+0 messages search -u bob since 7d
+0 messages fetch -u bob all
+0 messages flag -u bob --add seen all
+0 messages copy -u bob --to Copies --create all
+0 messages move -u bob --to INBOX mailbox Copies all
+0 messages expunge -u bob --yes seen uid 2
+1 messages withdraw none@example.org --yes
 0 uidl list bob
 0 uidl import --numbers bob @/uidls
 2 uidl import --numbers bob #/uidls
@@ -104,6 +112,7 @@ BESIDE = f"""
 0 connections
 0 status
 0 stats
+0 log show
 0 outbox list
 0 outbox show none
 0 outbox retry none

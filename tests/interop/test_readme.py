@@ -30,7 +30,7 @@ def test_the_session_works_as_printed(tmp_path: Path) -> None:
     commands = session()
     assert len(commands) >= 10
     usual = {"store.special_mailboxes": ",".join(Settings().special_mailboxes)}     # as whoever types it has them
-    with Server(tmp_path, ["alice", "bob"], usual, installed=True) as server:
+    with Server(tmp_path, ["alice", "bob"], usual, program=PROGRAM) as server:
         ports = {"1143": server.imap, "1110": server.pop3, "1024": server.lmtp,
                  "1993": server.options["imap.tls_port"], "1995": server.options["pop3.tls_port"]}
         environment = {**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "ONECOPY_ROOT": str(server.root),

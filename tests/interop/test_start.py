@@ -32,7 +32,7 @@ def other_ports() -> dict[str, str]:
 
 
 def test_a_store_that_another_server_owns(tmp_path: Path) -> None:
-    with Server(tmp_path, ["alice"], installed=True) as server:
+    with Server(tmp_path, ["alice"], program=PROGRAM) as server:
         refused = serve(server, **other_ports())
         assert refused.returncode == 2
         assert refused.stdout == ""

@@ -1,5 +1,6 @@
 """tools/setup.sh: what it says about missing packages, and that it has nothing to do the second time."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -109,7 +110,7 @@ def installing(repository: Path, *lists: str) -> list[str]:
 def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
     (repository / "setup.cfg").write_text("")
     (repository / "pyproject.toml").write_text("")
-    for name in ("test", "unpacked"):
+    for name in ("test", "unpacked", "npm"):
         (repository / "tools" / "packages" / f"{name}.list").write_text("# none\n")
     done = bash(f"""
         mkdir -p "$venv/bin"
@@ -122,6 +123,33 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
     assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark")
+
+
+def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
+    """What the registry sends another day under that name and version is not taken."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "axe.min.js").write_text("this")
+    subprocess.run(["tar", "-C", tmp_path, "-czf", tmp_path / "sent.tgz", "package"], check=True)
+    (tmp_path / "npm").write_text(f'#!/bin/sh\ncp {tmp_path}/sent.tgz ./try-1.0.tgz\n')
+    (tmp_path / "npm").chmod(0o700)
+    digest = hashlib.sha512((tmp_path / "sent.tgz").read_bytes()).hexdigest()
+
+    def unpack(digest: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["bash", LISTS / "npm.sh", tmp_path / "there", "try", "1.0", digest], text=True,
+                              env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True,
+                              check=False)
+
+    done = unpack("0" * 128)
+    assert done.returncode != 0 and "FAILED" in done.stdout + done.stderr and not (tmp_path / "there").exists()
+    assert unpack(digest).returncode == 0 and (tmp_path / "there" / "axe.min.js").read_text() == "this"
+
+
+def test_what_of_npm_cannot_be_had_is_named(repository: Path) -> None:
+    (repository / "tools" / "packages" / "npm.list").write_text("try  1.0  try.js  00\n")
+    (repository / "tools" / "packages" / "npm.sh").write_text("exit 1\n")
+    done = bash("npm_packages", repository)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "try: could not unpack try 1.0 of the npm registry"
 
 
 @pytest.mark.parametrize("name", ["build", "test"])

@@ -146,3 +146,10 @@ def typed(read: Callable[[str], T]) -> Callable[[str], T]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
     return value
+
+
+def number(text: str) -> int:
+    """How many; for `typed`."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise ValueError("not a number")
+    return int(text)

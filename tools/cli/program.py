@@ -17,7 +17,7 @@ from attrs import evolve
 import mboxlist.engine.transact
 from mboxlist import privatefiles
 from store import VERSION
-from store.errors import StoreError, in_words
+from store.errors import Problem, StoreError, in_words
 from store.readonly import place
 from tools import storeowner
 from tools.cli import options as config
@@ -203,7 +203,7 @@ def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
     """The parsers that these modules make."""
     made = _Tree(words)
     for module in modules:
-        import_module(f"tools.commands.{module}").add(made)
+        import_module(f"..commands.{module}", __package__).add(made)
     for action in (action for parser in made.parsers for action in parser._actions if not action.help):
         action.help = next((_HELP[name] for name in (*action.option_strings, str(action.metavar)) if name in _HELP),
                            None)
@@ -282,6 +282,8 @@ def _guarded(work: Callable[[], int]) -> int:
     except Failure as failure:
         return _complain(str(failure), failure.status, failure)
     except StoreError as error:
+        if error.problem is Problem.DISK_FULL and not any(getattr(error, "__notes__", ())):
+            error.add_note("make room, then run the command again")
         return _complain(str(error), status(error), error)
     except BrokenPipeError:
         os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds

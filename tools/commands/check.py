@@ -58,7 +58,7 @@ def check_store(invocation: Invocation) -> int:
     try:
         with invocation.store() as store:
             findings += causes_among(store, check_all(store, with_layout=False))
-            lastcheck.write(store.root, began, len(findings))
+            lastcheck.write(store.root, began, findings)
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why

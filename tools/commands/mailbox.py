@@ -1,11 +1,14 @@
 """onecopy mailbox create|list|info|rename|delete; in the place of a user "public/" stands for public mailboxes"""
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC
+from mboxlist.names import PUBLIC, SEPARATOR
 from store.mailboxes import deletion, namespace
 from store.store import Store
 from store.tables.state import MailboxState, state_key
-from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.invocation import Invocation, Parsers, each, number, typed
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.exits import Failure
@@ -23,6 +26,8 @@ def add(parser: Parsers) -> None:
     made = parser("mailbox list", list_mailboxes, "list the mailboxes of one user or of all")
     made.add_argument("user", metavar="USER", nargs="?", help=OWNER_HELP)
     made.add_argument("--deleted", action="store_true", help="those that were deleted and can be restored")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the first N, in the order of their names")
+    made.add_argument("--after", metavar="MAILBOX", help="with a USER: only those behind that one")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("mailbox info", info, "show one mailbox")
@@ -58,19 +63,28 @@ def create(invocation: Invocation) -> int:
 
 def list_mailboxes(invocation: Invocation) -> int:
     """onecopy mailbox list"""
-    if invocation.arguments.deleted:
+    arguments = invocation.arguments
+    if arguments.after is not None and arguments.user is None:
+        raise Failure("whose? --after is for the mailboxes of one user")
+    if arguments.deleted:
         return _list_deleted(invocation)
     with invocation.store() as store:
-        if invocation.arguments.user is not None:
-            users = [owner(store, invocation.arguments.user)]
+        if arguments.user is not None:
+            users = [owner(store, arguments.user)]
         else:
             users = [*(user.user for user in store.directory.all()), ""]
-        rows = [facts(store, entry) for user in users for entry in store.names(user)]
-    if invocation.arguments.json:
+        entries = (entry for user in users for entry in store.names(user))
+        rows = [facts(store, entry) for entry in islice(_behind(entries, arguments.after), arguments.most)]
+    if arguments.json:
         print_json(rows)
     else:
         print_table(rows, ("user", "mailbox", "messages", "unseen", "octets", "uidvalidity", "uidnext", "special_use"))
     return 0
+
+
+def _behind(entries: Iterable[MailboxEntry], after: str | None) -> Iterator[MailboxEntry]:
+    """Those that stand behind the one of that path in the list, where what is below a mailbox follows it at once."""
+    return (entry for entry in entries if after is None or entry.name.path.split(SEPARATOR) > after.split(SEPARATOR))
 
 
 def _list_deleted(invocation: Invocation) -> int:

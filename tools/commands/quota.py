@@ -2,15 +2,17 @@
 
 import argparse
 from collections.abc import Callable
+from heapq import nlargest
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.quota import roots as quotaroots
+from store.quota.everypartition import held_by
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers, typed
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure
@@ -27,6 +29,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("quota show", show_quota, "show use and limits, of one or of all")
     made.add_argument("root", metavar="ROOT", nargs="?", help=f"{ROOT}; a USER's MAILBOXes with limits are shown too")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the N that are fullest, these first")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
     made = parser("quota set", set_quota, "set limits of a user, of a mailbox and those below it, or of a domain")
@@ -96,9 +99,15 @@ def show_quota(invocation: Invocation) -> int:
         named = invocation.arguments.root
         roots = (quotaroots.every_root(store) if named is None else
                  quotaroots.with_below(store, root_named(store, named)))
-        rows = [facts(root, quotaroots.quota(store, root), store.settings) for root in roots]
-    _print(invocation, rows)
+        rows = (facts(root, quotaroots.quota(store, root), store.settings) for root in roots)
+        most = invocation.arguments.most
+        found = list(rows) if most is None else nlargest(most, rows, key=_fullness)
+    _print(invocation, found)
     return 0
+
+
+def _fullness(row: dict[str, object]) -> tuple[int, int]:
+    return int(str(row["per_cent"] or 0)), int(str(row["octets"]))
 
 
 def _print(invocation: Invocation, rows: list[dict[str, object]]) -> None:
@@ -125,28 +134,23 @@ def set_quota(invocation: Invocation) -> int:
         changed = [root] if limits_by_root is None else list(limits_by_root)
         with invocation.begun(store, "quota set", {
                 "root": root, "composite": limits_by_root, "octets": arguments.octets,
-                "messages": arguments.messages}, holds=_of_whom(root)):
+                "messages": arguments.messages}, holds=held_by(root)):
             if limits_by_root is not None:
                 quotaroots.set_all(store, root, limits_by_root)
             if arguments.octets is not None or arguments.messages is not None:
-                quotaroots.set_quota(store, root, arguments.octets, arguments.messages)
+                quotaroots.change_limits(store, root, arguments.octets, arguments.messages)
         rows = [facts(name, quotaroots.quota(store, name), store.settings) for name in changed]
     if arguments.json:
         print_json(rows)
     return 0
 
 
-def _of_whom(root: str) -> list[str]:
-    """What a change of a root holds: all roots of its user, since --composite changes several."""
-    return [root.partition(SEPARATOR)[0]]
-
-
 def remove_quota(invocation: Invocation) -> int:
     """onecopy quota remove"""
     with invocation.store() as store:
         root = root_named(store, invocation.arguments.root)
-        with invocation.begun(store, "quota remove", {"root": root}, holds=_of_whom(root)):
-            quotaroots.remove_quota_root(store, root)
+        with invocation.begun(store, "quota remove", {"root": root}, holds=held_by(root)):
+            quotaroots.take_root(store, root)
     if invocation.arguments.json:
         print_json([{"root": root}])
     return 0

@@ -1,10 +1,12 @@
 """onecopy quota sharing"""
 
+from heapq import nlargest
+
 import attrs
 
 from mboxlist.names import OTHERS
 from store.quota.accounting import Share, Sharing, sharing
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure
@@ -18,6 +20,7 @@ def add(parser: Parsers) -> None:
     made = parser("quota sharing", show_sharing, "show who holds how much, and what of it others hold as well")
     made.add_argument("user", metavar="USER", nargs="?", help="this user, or this user's mailboxes, alone")
     made.add_argument("--by", choices=tuple(LEVELS), default="user", help="a line for each of these (user)")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the N that hold most octets, these first")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
@@ -31,6 +34,8 @@ def show_sharing(invocation: Invocation) -> int:
         user = account(store, address).user if address is not None else None
         accounts = sharing(store)
     rows = _rows(accounts, level, user)
+    if invocation.arguments.most is not None:
+        rows = nlargest(invocation.arguments.most, rows, key=lambda row: int(str(row["octets"])))
     if invocation.arguments.json:
         print_json(rows)
     else:

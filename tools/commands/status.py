@@ -6,6 +6,7 @@ from typing import Any
 
 from attrs import asdict
 
+from store.check import lastcheck
 from store.operations import operationrecord
 from store.operations.operationrecord import Operation
 from store.partition import inuse, processes
@@ -56,6 +57,7 @@ def gather(root: Path) -> dict[str, Any]:
         "cut_off": [_facts(each) for each in cut],
         "ended": [_facts(each) for each in operationrecord.ended(root)],
         "interrupted": _interrupted(root) if server else None,
+        "last_check": lastcheck.read_with_findings(root),
         "receivers": [each for answer in ask_all(root, "outbox").values() for each in answer] if server else [],
     }
     return {**found, "troubles": troubles(root, found, now)}
@@ -138,6 +140,9 @@ def _print(found: dict[str, Any]) -> None:
         print("\ncut off, and what was done about it:")
         print_table([{"ended": when(each["ended"]), "operation": each["operation"], "outcome": each["outcome"]}
                      for each in found["ended"][:SHOWN]], ("ended", "operation", "outcome"))
+    if (last := found["last_check"])["findings"]:
+        print(f"\nthe last check, at {when(last['time'])}, found {last['findings']}; the first:")
+        print_table(last["first"][:SHOWN], ("where", "what", "repair"))
     if found["interrupted"]:
         print(f"\n{found['interrupted']} changes of mailboxes are not finished yet")
     for line in found["troubles"]:

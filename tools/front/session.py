@@ -118,7 +118,7 @@ class _Asking:
             raise Refused(400, "the target is no path")
         if not hmac.compare_digest(asked.fields.get("auth-key", "").encode("latin-1"), self._listener.secret):
             refusallines.refused(refusallines.ADDRESS, self._stream.peer, "", "front",
-                                 "no Auth-Key, or another one than in front.secret_file")
+                                 "no Auth-Key, or another one than in front.secret_file", session=self._stream.id)
             return Answer(403)
         question = Question.parse(asked)
         user = _name(question.user)
@@ -140,7 +140,7 @@ class _Asking:
         caller = Caller(self._stream, SERVICES[question.protocol], private, anywhere=True, behind=behind)
         error = self._not_asked(question, user, passwords=authenticator.takes_passwords(caller))
         if error is not None:
-            authenticator.turned.refused(caller.service, caller.peer, user, error)
+            authenticator.turned.refused(caller.service, caller.peer, user, error, session=self._stream.id)
             raise error
         return (await authenticator.password(caller, user, question.password)).account
 

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 PIECE_OCTETS = 64 << 10            # octets that are read, or written, at a time
 LINGER_TIME = 2.0           # seconds, and octets, of which nothing is made any more, so that the client, which may
 LINGER_OCTETS = 4 << 20     # still be sending, gets to see why it is refused
+LOOKING = ("GET", "HEAD")
 _NOT_TEXT = re.compile(r"[^ -~]")
 
 
@@ -62,13 +63,14 @@ class Session:
     def __init__(self, stream: Stream, site: Site) -> None:
         self._stream = stream
         self._site = site
+        self._changes = False       # something else than GET and HEAD has come
 
     async def run(self) -> None:
         """Answer requests, until one side ends it. Raises ConnectionLost, TimedOut, LimitReached."""
         stream, site = self._stream, self._site
         if stream.peer not in site.networks:
             refusallines.refused(refusallines.ADDRESS, stream.peer, "", site.service,
-                                 f"not in {site.service}.networks")
+                                 f"not in {site.service}.networks", session=stream.id)
             self._refuse(Refused(403, "not from this address"))
             return
         try:
@@ -79,18 +81,30 @@ class Session:
         except Stopping:
             self._refuse(Refused(503, "the server is stopping"))
             return
-        channel = Channel(stream, site.body_limit)
+        channel, ending = Channel(stream, site.body_limit), "server error"
         try:
             while not channel.ended:
                 await self._one(channel)
+            ending = "logout"
         except Refused as problem:
             log.info("%s: a request from %s is not understood: %s", stream.id, stream.peer, problem.public)
+            ending = problem.public
             self._refuse(problem)
             if not site.once:
                 await self._linger()
+        except ConnectionLost:
+            ending = "connection lost"
+            raise
+        except TimedOut:
+            ending = "idle"
+            raise
         except Stopping:
+            ending = stream.farewell or "server stop"
             if channel.begun or site.once:
                 self._refuse(Refused(503, "the server is stopping"))
+        finally:        # whoever only looks, as often as monitoring does, is told to those who want to see all
+            stream.tell_end(site.service, "", ending, {"requests": channel.answered},
+                            logging.INFO if self._changes else logging.DEBUG)
 
     async def _one(self, channel: Channel) -> None:
         """Raises Refused, ConnectionLost, TimedOut, Stopping."""
@@ -99,12 +113,13 @@ class Session:
         stream = self._stream
         asked = Asked.of(request.method, request.uri, dict(request.requestHeaders.getAllRawHeaders()),
                          request.whole.getvalue(), peer=stream.peer, secure=stream.secure, stream=stream)
+        self._changes |= asked.method not in LOOKING or self._site.once
         began = stream.clock.seconds()
         answer = await self._answer(asked)
         if self._site.once or stream.stopping:
             channel.persistent = False
         await self._write(channel, request, answer)
-        log.log(logging.DEBUG if asked.method in ("GET", "HEAD") else logging.INFO, "%s: %s %s from %s: %d, %.3f s",
+        log.log(logging.DEBUG if asked.method in LOOKING else logging.INFO, "%s: %s %s from %s: %d, %.3f s",
                 stream.id, asked.method, asked.target.partition("?")[0], stream.peer, answer.status,
                 stream.clock.seconds() - began)
 
@@ -139,7 +154,7 @@ class Session:
         headers = request.responseHeaders
         if not channel.persistent:
             headers.setRawHeaders(b"Connection", [b"close"])
-        if answer.status != HTTPStatus.NO_CONTENT:
+        if answer.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):     # RFC 9110 §8.6
             headers.setRawHeaders(b"Content-Length", [str(len(answer.body)).encode()])
         for name, value in _fields(answer):
             headers.addRawHeader(name.encode("ascii"), _NOT_TEXT.sub("?", value).encode("ascii"))

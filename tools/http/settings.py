@@ -8,6 +8,7 @@ from attrs.validators import ge
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
+from tools.http.userroles import helpdesks_of, named_of
 
 
 @frozen
@@ -31,3 +32,13 @@ class Settings(AdmissionSettings):
     operations: int = setting(4, "operations of the API that are carried out at a time", validator=ge(1))
     operation_time: int = setting(3600, "how long an operation of the API may take", type="duration", validator=ge(1))
     body_limit: int = setting(1 << 20, "octets of the body of a request", type="size", validator=ge(0))
+    console: bool = setting(True, "whether there is the web console, at /console/")
+    administrators: tuple[str, ...] = setting((), "who may do everything in the console: user ids, and group:NAME for "
+                                              "those of a group of the directory", check=named_of)
+    helpdesk: tuple[str, ...] = setting((), "who is the helpdesk of a domain in the console: user=domain",
+                                        check=helpdesks_of)
+    auditors: tuple[str, ...] = setting((), "who may look at everything in the console, and change nothing: user ids, "
+                                        "and group:NAME", check=named_of)
+    session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",
+                                type="duration", validator=ge(60))
+    session_time: int = setting(43200, "time after which everybody must", type="duration", validator=ge(60))

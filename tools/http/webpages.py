@@ -45,12 +45,12 @@ class Answer:
         return cls(status, json.dumps(value).encode() + b"\n", JSON, fields)
 
     @classmethod
-    def problem(cls, refused: Refused, more: Mapping[str, Any] | None = None) -> "Answer":
-        """A refusal, as RFC 9457 has it, with further members."""
+    def problem(cls, refused: Refused, more: bytes = b"") -> "Answer":
+        """A refusal, as RFC 9457 has it, with further members: JSON without its brackets."""
         title = HTTPStatus(refused.status).phrase
-        body = {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.public or title,
-                **(more or {})}
-        return cls(refused.status, json.dumps(body).encode() + b"\n", PROBLEM, refused.fields)
+        body = json.dumps({"type": "about:blank", "title": title, "status": refused.status,
+                           "detail": refused.public or title}).encode()
+        return cls(refused.status, b"%b%b%b}\n" % (body[:-1], b", " if more else b"", more), PROBLEM, refused.fields)
 
 
 @frozen
@@ -74,6 +74,11 @@ class Asked:
                   for name, values in fields.items()}
         repeated = frozenset(name.decode("latin-1").lower() for name, values in fields.items() if len(values) > 1)
         return cls(method.decode("latin-1"), target.decode("latin-1"), joined, body, repeated=repeated, **about)
+
+    @property
+    def session(self) -> str:
+        """The id of the connection."""
+        return self.stream.id if self.stream is not None else ""
 
     @property
     def path(self) -> str:

@@ -6,13 +6,18 @@ from store import offload
 from store.store import Store
 from tools.cli.later import Later
 from tools.http.gathering import Gathering
-from tools.http.webpages import Answer, Asked, Pages
+from tools.http.settings import Settings
+from tools.http.webpages import Answer, Asked
 from tools.server.health import FAILING, Health, Part, as_json, overall
 from tools.server.metrics.figures import gather
+from tools.server.process.listeners import Server
+from tools.server.process.sockets import HTTP
 from tools.server.process.workerconfig import WorkerConfig
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _Api = Later("tools.http.api.apipages:Api")                     # it loads the program
+_OperationCalls = Later("tools.http.api.operationcalls:OperationCalls")
+_console = Later("tools.http.console.pages.allpages:add_console")   # it loads jinja2
 _exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
 
 
@@ -21,10 +26,15 @@ def metrics_text(store: Store) -> bytes:
     return bytes(_exposition(gather(store)))
 
 
-def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig) -> Callable[[], None]:
+def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Callable[[], None]:
     """Have these pages; what is to be called when the process stops."""
+    def settings() -> Settings:
+        """Those of the HTTP door as they are now."""
+        return server.config.settings(HTTP, Settings)
+
+    pages = server.pages
     health = Health(store, worker_config.config, worker_config.processes)
-    api = _Api(store, worker_config.config)
+    calls = _OperationCalls(store, lambda: server.config)
 
     async def measure() -> bytes:
         return await offload.run(store, "pages", metrics_text, store)
@@ -51,10 +61,11 @@ def add_pages(pages: Pages, store: Store, worker_config: WorkerConfig) -> Callab
         found = await parts.get()
         return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
 
-    api.add_pages(pages)
+    _Api(store, calls).add_pages(pages)
+    _console(pages, store, calls, settings)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)
     pages.add("/health/ready", ready)
-    end: Callable[[], None] = api.runs.stop
+    end: Callable[[], None] = calls.runs.stop
     return end

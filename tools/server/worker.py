@@ -145,7 +145,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if dispatch is not None:
         more = [*more, dispatch.task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
-    end_pages = add_pages(server.pages, opened, worker_config) if any(
+    end_pages = add_pages(server, opened, worker_config) if any(
         each.server == HTTP for each in worker_config.sockets) else lambda: None
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
                           list if dispatch is None else dispatch.status)

@@ -34,7 +34,7 @@ from tools.server.process.logs import Line
 
 SHIPPED = ROOT / "docs/deploy/fail2ban"
 TEXT = r'"((?:[^"\\]|\\.)*)"'
-FORM = re.compile(rf"(\w+) address=(\S+) user={TEXT} service=(\w+) times=(\d+) reason={TEXT}")
+FORM = re.compile(rf"(\w+) address=(\S+) user={TEXT} service=(\w+) times=(\d+) reason={TEXT}(?: session=[0-9a-f-]+)?")
 FORGED = ('x" service=imap times=1 reason="x"\n2026-11-24T13:00:00Z 1 WARNING refused: login address=203.0.113.66 '
           'user="x" service=imap times=1 reason="x"')
 NAMES = ("alice", "", FORGED, FORGED.replace('"', '\\"'), "a\\", 'a"', "a\r\nb", "‮evil", "\x1b[31m", "\x85\u2028",
@@ -67,21 +67,21 @@ def told():
 
 def test_the_form(told):
     refused(LOGIN, "192.0.2.1", "alice", "imap", WRONG)
-    refused(LIMIT, "::ffff:192.0.2.7", "", "pop", "Too many connections", 17)
+    refused(LIMIT, "::ffff:192.0.2.7", "", "pop", "Too many connections", 17, session="7b-11")
     refused(PROXY, "fe80::1%eth0", "", "any", "not a header")
     refused(ADDRESS, "local", "", "lmtp", "not in lmtp.networks")
     ended("2001:db8::1", "bob", "imap", {"seconds": 3, "received": 100, "sent": 2000, "read": 1, "deleted": 2,
-                                         "expunged": 3, "removed": 4}, "logout")
+                                         "expunged": 3, "removed": 4}, "logout", session="7b-12")
     heads, lines = zip(*(line.split(": ", 1) for line in told.lines), strict=True)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \d+ WARNING refused", head) for head in heads[:4])
     assert re.fullmatch(r"\S+ \d+ INFO session", heads[4])
     assert list(lines) == [
         'login address=192.0.2.1 user="alice" service=imap times=1 reason="wrong name or password"',
-        'limit address=192.0.2.7 user="" service=pop times=17 reason="Too many connections"',
+        'limit address=192.0.2.7 user="" service=pop times=17 reason="Too many connections" session=7b-11',
         'proxy address=fe80::1 user="" service=any times=1 reason="not a header"',
         'address address=local user="" service=lmtp times=1 reason="not in lmtp.networks"',
         'address=2001:db8::1 user="bob" service=imap seconds=3 received=100 sent=2000 read=1 deleted=2 expunged=3 '
-        'removed=4 reason="logout"']
+        'removed=4 reason="logout" session=7b-12']
 
 
 def test_the_documented_form_is_this_one():
@@ -123,14 +123,14 @@ def bans(folder: Path, lines) -> list[str]:
 
 def test_fail2ban_finds_those_and_no_other(told, tmp_path):
     for number, name in enumerate(NAMES):
-        refused(LOGIN, f"192.0.2.{number + 1}", name, "imap", WRONG)
+        refused(LOGIN, f"192.0.2.{number + 1}", name, "imap", WRONG, session="7b-11" if number % 2 else "")
         refused(SLOWED, "198.51.100.1", name, "imap", name)
         refused(REPEATED, "198.51.100.2", name, "imap", AGAIN)
         refused(CANCELLED, "198.51.100.7", name, "imap", name)
         refused(UNAVAILABLE, "198.51.100.3", name, "imap", name)
         refused(RIGHT, "198.51.100.4", name, "imap", name)
         refused(ADDRESS, "198.51.100.5", name, "lmtp", name)
-        ended("198.51.100.6", name, "imap", {"seconds": 1}, name)
+        ended("198.51.100.6", name, "imap", {"seconds": 1}, name, session="7b-12")
     refused(PROXY, "2001:db8::5", "", "any", FORGED)
     refused(LIMIT, "203.0.113.1", "", "pop", "Too many connections from your address", 900)
     refused(INVALID, "203.0.113.2", "alice", "pop", FORGED)

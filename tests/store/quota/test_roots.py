@@ -1,15 +1,19 @@
 """Quota roots of mailboxes: what they are charged, and how use moves between them."""
 
 import errno
+import shutil
 
 import pytest
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.finishing.cutoperations import Finishing
 from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
+from store.operations import operationrecord
+from store.partition.partition import Partition
 from store.quota import roots
 from store.tables.quotatable import UNLIMITED, QuotaUse
 from store.users import lifecycle
@@ -161,6 +165,117 @@ def test_housekeeping_charges_the_rest_of_many_when_the_disk_was_full(tmp_path, 
             interrupted.finish(store, item)
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((0, 0), (300, 3))
     assert check(store) == [] and not list(store.mailboxes.pending.all())
+    store.close()
+
+
+# Roots on several partitions
+
+ONE, OTHER = (100_000, 5), (200_000, 7)         # limits
+
+
+def limits_everywhere(store, root):
+    """The limits of a root on each partition, None where it is not."""
+    found = [place.quotas.find(root) if place.quotas.has(root) else None for place in store.partitions.values()]
+    return [use and (use.octet_limit, use.message_limit) for use in found]
+
+
+def set_one(store, root):
+    roots.set_quota(store, root, *ONE)
+
+
+def set_other(store, root):
+    roots.set_quota(store, root, *OTHER)
+
+
+def several(tmp_path, root, before):
+    """Two partitions, with public mailboxes on both; the root is there if something was done `before`."""
+    store = two_partitions(tmp_path)
+    news = MailboxName("", "news")
+    namespace.create_mailbox(store, news)
+    for number in range(2):
+        namespace.insert_mailbox(store, MailboxName("", f"news/{number}"), "second", None)
+        fill(store, 1, f"public/news/{number}")
+    for item in list(store.mailboxes.pending.all()):        # it was some time ago that they were made
+        interrupted.finish(store, item)
+    before(store, root)
+    return store
+
+
+STEPS = ((Partition, "transact"), (Partition, "flush"), (operationrecord, "_write"), (operationrecord, "_remove"))
+
+
+def cut_at(store, change, root, moment, error):
+    """The change ends with the error before that step of it, counted from 0; whether there is such a step."""
+    def step(*_, **__):
+        done.append(None)
+        if len(done) == moment + 1:
+            raise error
+
+    done = []
+    with pytest.MonkeyPatch.context() as patch:
+        for where, name in STEPS:
+            Faults(patch).before(where, name, step)
+        try:
+            change(store, root)
+        except (KeyboardInterrupt, StoreError):
+            return True
+    return False
+
+
+CHANGES = [(set_one, lambda *_: None, [ONE] * 2), (set_other, set_one, [OTHER] * 2),
+           (roots.remove_quota_root, set_one, [None] * 2)]
+
+
+@pytest.mark.parametrize("root", ["public/news/1", "@b.org"])
+@pytest.mark.parametrize(("change", "before", "wanted"), CHANGES)
+def test_the_start_finishes_what_was_cut_off_between_two_partitions(tmp_path, root, change, before, wanted):
+    """Issue 23: a SETQUOTA killed between two partitions left the root on the first only. Every step is a boundary."""
+    seen = set()
+    for moment in range(99):
+        store = several(tmp_path / str(moment), root, before)
+        first = limits_everywhere(store, root)
+        was_cut = cut_at(store, change, root, moment, KeyboardInterrupt())
+        store = reopen_after_crash(store)
+        Finishing().at_start(store)
+        found = limits_everywhere(store, root)
+        assert found in (first, wanted) if was_cut else found == wanted
+        assert check(store) == [] and operationrecord.under_way(store.root) == ([], [])
+        store.close()
+        shutil.rmtree(tmp_path / str(moment))
+        seen.add(tuple(found))
+        if not was_cut:
+            break
+    assert moment > 4 and seen == {tuple(first), tuple(wanted)}
+
+
+@pytest.mark.parametrize("root", ["public/news/1", "@b.org"])
+@pytest.mark.parametrize(("change", "before", "wanted"), CHANGES)
+def test_what_one_partition_refuses_is_put_back_on_the_others(tmp_path, faults, root, change, before, wanted):
+    """An answer of NO says that nothing was done."""
+    store = several(tmp_path, root, before)
+    first = limits_everywhere(store, root)
+    second = store.partitions["second"]
+    with pytest.MonkeyPatch.context() as patch:
+        Faults(patch).fail(Partition, "transact", StoreError(Problem.DISK_FULL), when=lambda place, _: place is second)
+        assert refusal(change, store, root) is Problem.DISK_FULL
+    assert limits_everywhere(store, root) == first and operationrecord.under_way(store.root) == ([], [])
+    assert check(store) == []
+    change(store, root)
+    assert limits_everywhere(store, root) == wanted
+    store.close()
+
+
+def test_an_earlier_change_that_was_cut_off_is_not_finished_behind_a_later_one(tmp_path):
+    store = several(tmp_path, "@b.org", lambda *_: None)
+    assert cut_at(store, set_one, "@b.org", 2, KeyboardInterrupt())
+    assert refusal(lambda: roots.set_quota(store, "@b.org", OTHER[0])) is Problem.UNAVAILABLE     # it set both
+    roots.set_quota(store, "alice", *ONE)           # another's
+    set_other(store, "@b.org")
+    assert limits_everywhere(store, "@b.org") == [OTHER] * 2 and list(Finishing().waiting(store)) == []
+    assert cut_at(store, roots.remove_quota_root, "@b.org", 2, KeyboardInterrupt())
+    for which in Finishing().waiting(store):
+        Finishing().finish(store, which)
+    assert limits_everywhere(store, "@b.org") == [None] * 2
     store.close()
 
 

@@ -77,12 +77,12 @@ class Server:
     entered or started.
 
     `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}. It is a process that has
-    imported its program already (tests/support/processes/command.py), unless `installed` asks for the program itself.
+    imported its program already (tests/support/processes/command.py), unless an installed `program` is named.
     """
 
     def __init__(self, folder: Path, users: Sequence[str] = (), options: Mapping[str, str] | None = None, *,
-                 installed: bool = False) -> None:
-        self._installed = installed
+                 program: Path | None = None) -> None:
+        self._program = program
         self.root = folder / "store"
         self.log = folder / "server.log"
         self.imap, self.pop3, self.lmtp = free_port(), free_port(), free_port()
@@ -150,9 +150,9 @@ class Server:
         """Start it and do not wait."""
         assert self._process is None, "runs already"
         with self.log.open("ab") as log:
-            if self._installed:
-                self._process = subprocess.Popen([PROGRAM, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                                 env=self.environment())
+            if self._program is not None:
+                self._process = subprocess.Popen([self._program, "serve"], stdin=subprocess.DEVNULL, stdout=log,
+                                                 stderr=log, env=self.environment())
                 return
         self._process = Forked(command.start(["serve"], self.environment(), [Path(os.devnull), self.log, self.log],
                                              ended=True))

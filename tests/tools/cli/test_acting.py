@@ -29,6 +29,8 @@ WORDS = {
     "mailbox list": ["alice"], "mailbox info": ["alice", "x"], "mailbox rename": ["alice", "x", "y"],
     "mailbox delete": ["alice", "x"], "mailbox acl": ["alice", "x"], "mailbox undelete": ["alice", "x"],
     "deliver": ["alice"], "path": ["alice", "x", "1"], "hashdir": ["alice"], "undelete": ["alice", "x"],
+    **dict.fromkeys(("messages search", "messages fetch", "messages flag", "messages expunge"), ["--all", "seen"]),
+    **dict.fromkeys(("messages copy", "messages move"), ["--all", "--to", "x", "seen"]), "messages withdraw": ["x"],
     "uidl import": ["alice", "file"], "uidl list": ["alice"], "partition add": ["x"], "partition drain": ["x"],
     "partition remove": ["x"], "quota show": ["alice"], "quota set": ["alice", "--octets", "1"],
     "quota remove": ["alice"], "expire set": ["--user", "alice", "file"], "snapshot diff": ["x"],

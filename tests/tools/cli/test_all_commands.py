@@ -29,7 +29,8 @@ NO_JSON = {
 # The last words of commands that change nothing in a store, and single commands that do not.
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
+    "path", "hashdir", "doctor", "messages search", "messages fetch",
+    "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
 

@@ -57,6 +57,24 @@ def test_what_is_shown_can_be_chosen(onecopy: Program) -> None:
     assert "neither" not in onecopy.refused("audit", "show", "--since", "never", status=2)
 
 
+def test_the_newest_lines_and_those_before_them(onecopy: Program) -> None:
+    """Page by page, the newest first: nobody reads a year of it to see today's."""
+    for name in ("One", "Two", "Three", "Four"):
+        onecopy("mailbox", "create", "alice", name)
+
+    def page(*words: str) -> list[dict[str, object]]:
+        found = onecopy.json("audit", "show", "--kind", "mailbox", "--most", "3", *words)
+        assert isinstance(found, list)
+        return found
+
+    first = page()
+    assert [each["arguments"][1] for each in first] == ["Two", "Three", "Four"]     # type: ignore[index]
+    before = page("--before", str(first[0]["number"]))
+    assert [each["arguments"][1] for each in before] == ["One"]                     # type: ignore[index]
+    assert page("--before", str(before[0]["number"])) == []
+    assert "not a number" in onecopy.refused("audit", "show", "--most", "-1", status=2)
+
+
 def test_verify_and_the_head(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "One")
     kept = onecopy("audit", "head").strip()
@@ -105,11 +123,22 @@ def test_who_the_server_has_do_it_again_is_the_server(onecopy: Program, monkeypa
 
 def test_a_token_is_named_besides_who_runs_the_command(onecopy: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever types one into the environment does not hide behind it."""
-    monkeypatch.setenv(commandaudit.TOKEN, "0123456789ab helpdesk example.net")
+    monkeypatch.setenv(commandaudit.ASKER, "http 0123456789ab helpdesk example.net")
     onecopy("mailbox", "create", "alice", "Asked")
     line = onecopy.json("audit", "show", "--user", "0123456789ab")[-1]
     assert (line["actor"], line["service"], line["token"]) == (ME, "http", "0123456789ab helpdesk example.net")
     assert "token=0123456789ab helpdesk" in onecopy("audit", "show")
+
+
+def test_who_asks_by_the_console_is_named_besides_who_runs_the_command(onecopy: Program,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(commandaudit.ASKER, "console bob@example.net helpdesk example.net")
+    onecopy("mailbox", "create", "alice", "Asked")
+    line = onecopy.json("audit", "show", "--user", "bob@example.net")[-1]
+    assert (line["actor"], line["service"], line["account"]) == (ME, "console", "bob@example.net helpdesk example.net")
+    monkeypatch.setenv(commandaudit.ASKER, "nothing bob")
+    onecopy("mailbox", "create", "alice", "Typed")
+    assert onecopy.json("audit", "show")[-1]["service"] == "command"
 
 
 # The registry

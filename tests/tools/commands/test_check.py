@@ -48,6 +48,8 @@ def test_a_missing_file(filled: Program) -> None:
     found = json.loads(filled("check", "--json", status=1))
     assert found == [{"what": "its file is missing", "where": where, "repair": "restore ARCHIVE --over"}]
     assert json.loads(filled("scrub", "--json", status=1))["findings"] == found
+    last = json.loads(filled("status", "--json"))["last_check"]
+    assert last["findings"] == 1 and last["first"] == found and "its file is missing" in filled("status")
 
 
 def test_a_changed_octet_and_a_stray(filled: Program) -> None:

@@ -129,6 +129,22 @@ def test_mailboxes(onecopy: Program) -> None:
     assert len({row["id"] for row in rows}) == 3
 
 
+def test_mailboxes_page_by_page(onecopy: Program) -> None:
+    """In the order of the list, where what is below a mailbox follows it: "A/b" stands before "A b"."""
+    onecopy("mailbox", "create", "alice", "A", "A b", "A/b", "Z")
+
+    def page(*words: str) -> list[str]:
+        found = onecopy.json("mailbox", "list", "alice", "--most", "2", *words)
+        assert isinstance(found, list)
+        return [each["mailbox"] for each in found]
+
+    assert page() == ["A", "A/b"]
+    assert page("--after", "A/b") == ["A b", "INBOX"]
+    assert page("--after", "INBOX") == ["Z"] and page("--after", "Z") == []
+    assert page("--after", "A b/gone") == ["INBOX", "Z"]        # one that was there when the page before was read
+    assert "whose" in onecopy.refused("mailbox", "list", "--after", "A", status=2)
+
+
 def test_mailboxes_that_cannot_be(onecopy: Program) -> None:
     assert "exists" in onecopy.refused("mailbox", "create", "alice", "inbox")
     assert "There is no user carol" in onecopy.refused("mailbox", "create", "carol", "x")

@@ -31,6 +31,20 @@ def test_users(onecopy: Program) -> None:
     assert "no user" in onecopy.refused("quota", "set", "carol", "--messages", "1")
 
 
+def test_the_fullest_first(onecopy: Program) -> None:
+    onecopy("deliver", "alice", "bob", octets=MESSAGE)
+    onecopy("mailbox", "create", "alice", "Archive")
+    onecopy("quota", "set", "alice/Archive", "--octets", "1M")
+    onecopy("quota", "set", "bob", "--messages", "2")
+
+    def fullest(number: str) -> list[str]:
+        return [each["root"] for each in json.loads(onecopy("quota", "show", "--json", "--most", number))]
+
+    assert fullest("2") == ["bob", "alice"]         # 50 %; without a limit, but with mail; nothing
+    assert fullest("9") == ["bob", "alice", "alice/Archive"]
+    assert fullest("0") == []
+
+
 def test_mailboxes(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "Archive")
     onecopy("deliver", "alice", "--mailbox", "Archive", octets=MESSAGE)

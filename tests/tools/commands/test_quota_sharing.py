@@ -25,6 +25,13 @@ def test_by_user(onecopy: Program) -> None:
         ["user", *alice], ["alice", "2", "140", "40", "100", "90", "40"], ["bob", "1", "100", "0", "100", "50", "0"]]
 
 
+def test_who_holds_most(onecopy: Program) -> None:
+    fill(onecopy)
+    onecopy("user", "add", "aaa", "--password-stdin", octets=b"secret\n")
+    found = onecopy.json("quota", "sharing", "--most", "2")
+    assert isinstance(found, list) and [each["user"] for each in found] == ["alice", "bob"]
+
+
 def test_by_mailbox(onecopy: Program) -> None:
     fill(onecopy)
     inbox = {"mailbox": "user/alice/INBOX", **figures(1, 100, 0, 100, 50, 0)}

@@ -49,6 +49,23 @@ def ids(rows: list[dict[str, Any]]) -> set[str]:
     return {row["id"] for row in rows}
 
 
+# The log
+
+def test_the_newest_lines_of_all_processes(server: Server) -> None:
+    """Wherever the log goes: nobody needs a shell on the server to see them."""
+    with Imap(server.imap, "alice", PASSWORD) as imap:
+        imap.ok("NOOP")
+    found = say(server, "log", "show", "--most", "500")
+    assert found and {row["process"] for row in found} <= {"keeper", "all-1", "all-2"}
+    assert sorted(row["time"] for row in found) == [row["time"] for row in found]
+    session, = (row for row in say(server, "log", "show", "--match", 'USER="ALICE"', "--most", "1"))
+    assert (session["module"], session["level"]) == ("session", "INFO") and session["line"] in server.said()
+    assert say(server, "log", "show", "--level", "error") == []
+    assert {row["process"] for row in say(server, "log", "show", "--process", session["process"])} == {
+        session["process"]}
+    assert session["line"] in server.command("log", "show", "--match", "alice")
+
+
 # Connections
 
 def test_connections_are_listed_filtered_and_ended(server: Server) -> None:

@@ -2,13 +2,17 @@
 
 import json
 import logging
+import re
 import sys
+from collections import deque
 
 import pytest
 
 from store.accounts import refusallines
-from store.net.threads import tell_slow_command
-from tools.server.process import logs
+from store.observing import loglines
+from store.observing.loglines import tell_slow_command
+from tests.support import ROOT
+from tools.server.process import logs, newestlines
 from tools.server.process.logs import JsonLine, Line
 from tools.serversettings import Log
 
@@ -38,6 +42,21 @@ def test_a_traceback_is_one_line() -> None:
     assert "\n" not in found and found.endswith("ValueError: why\\nnot")
 
 
+def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `onecopy log show`: in bounded memory, whatever is logged."""
+    monkeypatch.setattr(newestlines, "_newest", deque(maxlen=newestlines.LINES))
+    for number in range(newestlines.LINES + 5):
+        line("a line %s", number)
+    line("%s", "x" * 10**6)
+    everything = {"level": 0, "text": "", "most": 10**9}
+    found = newestlines.tell(everything)
+    assert len(newestlines._newest) == newestlines.LINES and len(found) == newestlines.MOST
+    assert len(found[-1]["line"]) == newestlines.LETTERS and found[-2]["line"].endswith("a line 1004")
+    assert [each["line"][-4:] for each in newestlines.tell({**everything, "text": "LINE 99", "most": 2})] == [
+        " 998", " 999"]
+    assert newestlines.tell({**everything, "level": logging.WARNING}) == []
+
+
 # JSON, and levels
 
 @pytest.fixture
@@ -65,20 +84,22 @@ HOSTILE = "a\"b\\c reason=\"x\" \r\n\u2028é"
 
 def test_the_fields_of_lines_that_programs_read_are_fields_of_json(written: list[dict[str, object]]) -> None:
     refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", "wrong name or password", 3)
-    refusallines.ended("::ffff:192.0.2.1", "alice", "pop", {"seconds": 7, "read": 2}, HOSTILE)
+    refusallines.ended("::ffff:192.0.2.1", "alice", "pop", {"seconds": 7, "read": 2}, HOSTILE,
+                       session="7b-12")
     first, second = written
     assert {name: first[name] for name in ("level", "module", "kind", "address", "user", "service", "times", "reason")
             } == {"level": "WARNING", "module": "refused", "kind": "login", "address": "192.0.2.1", "user": HOSTILE,
                   "service": "imap", "times": 3, "reason": "wrong name or password"}
-    assert (second["seconds"], second["read"], second["reason"]) == (7, 2, HOSTILE)
+    assert (second["seconds"], second["read"], second["reason"], second["session"]) == (7, 2, HOSTILE, "7b-12")
 
 
 def test_seconds_of_slow_lines_are_numbers(written: list[dict[str, object]]) -> None:
-    tell_slow_command("7b-11", "1.500", "imap", "UID FETCH", 1.7021, 0.0)
+    tell_slow_command("7b-11", "1.500", "imap", "UID FETCH", 1.7021, {"flush": 0.25})
     line, = written
-    assert {name: line[name] for name in ("kind", "session", "user", "command", "seconds", "waited_for_client")} == {
+    assert {name: line[name] for name in ("kind", "session", "user", "command", "seconds", "waited_for_client",
+                                       "waited_for_flush")} == {
         "kind": "command", "session": "7b-11", "user": "1.500", "command": "UID FETCH", "seconds": 1.702,
-        "waited_for_client": 0.0}
+        "waited_for_client": 0.0, "waited_for_flush": 0.25}
 
 
 def test_json_is_one_line_of_ascii_with_the_fields_of_text_also_of_a_traceback() -> None:
@@ -109,3 +130,53 @@ def test_a_part_has_a_level_of_its_own_until_it_has_none(written: list[dict[str,
 def test_what_is_no_level_of_a_part_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="part=level"):
         Log(levels=(value,))
+
+
+def all_lines() -> None:
+    """One of each line that has fields."""
+    refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", HOSTILE, session="7b-11")
+    for figures in ({"read": 1, "deleted": 1, "expunged": 1, "removed": 1}, {"messages": 1}, {"requests": 1}):
+        refusallines.ended("192.0.2.1", HOSTILE, "imap", {"seconds": 1, "received": 1, "sent": 1, **figures}, HOSTILE,
+                           session="7b-11")
+    tell_slow_command("7b-11", HOSTILE, "imap", HOSTILE, 1.7, {})
+    loglines.tell_slow_work("views", HOSTILE, 0.1, 1.5)
+    loglines.tell_delivery(HOSTILE, "7b-11", HOSTILE, HOSTILE, 3, {"delivered": 1, "known": 2, "refused": 0}, 0.5, "aa",
+                           [HOSTILE])
+    loglines.tell_refused_delivery(HOSTILE, "7b-11", HOSTILE, 2, HOSTILE, HOSTILE)
+    logging.getLogger("imap.session").warning("%s: %s", "7b-11", HOSTILE)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("imap.session").exception("failed")
+
+
+def test_every_field_has_one_meaning_that_is_documented(written: list[dict[str, object]]) -> None:
+    """docs/logging.md has a table of all of them, and of no other."""
+    all_lines()
+    table = (ROOT / "docs/logging.md").read_text().partition("| field |")[2].partition("\n\n")[0]
+    documented = [name for row in table.splitlines()[2:] for name in re.findall("`([a-z_]+)`", row.split("|")[1])]
+    assert len(set(documented)) == len(documented)
+    assert {name for line in written for name in line} == set(documented)
+    kinds: dict[str, set[type]] = {}
+    for line in written:
+        for name, value in line.items():
+            kinds.setdefault(name, set()).add(type(value))
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {"seconds": {int, float}}
+
+
+def test_what_a_client_says_stays_in_its_field(written: list[dict[str, object]]) -> None:
+    """As text, too: nothing there ends a quote or a line."""
+    long = "x" * 5000 + '" session=0-0'
+    loglines.tell_delivery("1-7b-11-1", "7b-11", HOSTILE, long, 3, {"delivered": 6}, 0.5, "aa", [HOSTILE] * 6)
+    line, = written
+    assert (line["from"], line["session"], line["recipients"], line["size"]) == (HOSTILE, "7b-11", 6, 3)
+    assert str(line["message_id"]).startswith("xxx") and len(str(line["message_id"])) == refusallines.LONGEST
+    assert len(str(line["to"])) <= refusallines.LONGEST and str(line["text"]).isprintable()
+
+
+def test_a_session_that_a_line_is_about_is_a_field(written: list[dict[str, object]]) -> None:
+    """Nobody can put it there who only has a name that looks like one."""
+    logging.getLogger("imap.session").info("%s: %s logged in from %s", "7b-11", "alice", "192.0.2.1")
+    logging.getLogger("imap.session").info("%s logged in", "7b-11: alice")
+    logging.getLogger("store.users.removal").info("%s: removed", "7b-11")
+    assert [line.get("session") for line in written] == ["7b-11", None, None]

@@ -3,6 +3,7 @@
 import argparse
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from store.audit import auditverification, trail
 from store.audit.auditline import CHOICES, FOLDER, OWN, Head
 from tools import commandaudit
-from tools.cli.invocation import Invocation, Parsers, typed
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, printable
 from tools.exits import Failure
@@ -34,6 +35,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--since", type=_since, default=0.0, metavar="TIME",
                       help="only since then: a date and time in UTC (2026-11-24, 2026-11-24T13:00), or how long ago "
                            "(2d)")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the newest N of these")
+    made.add_argument("--before", type=typed(number), metavar="NUMBER", help="only lines with a smaller number")
     made.add_argument("--json", action="store_true")
     made = parser("audit head", head, "print the number and digest of the last line, to be kept elsewhere; exit status "
                                       "1 if there is none")
@@ -87,6 +90,8 @@ def show(invocation: Invocation) -> int:
     arguments = invocation.arguments
     found = (line.facts for line in auditverification.read(invocation.config.root) if line.facts is not None)
     lines = _wanted(found, arguments, str(invocation.config.values["store.default_domain"]))
+    if arguments.most is not None:
+        lines = iter(deque(lines, arguments.most))
     if arguments.json:
         print_json(list(lines))
         return 0
@@ -99,13 +104,15 @@ def _wanted(lines: Iterator[dict[str, Any]], arguments: Any, domain: str) -> Ite
     user = arguments.user.lower().removesuffix(f"@{domain}") if arguments.user else ""
     for facts in lines:
         names = [*(facts.get(name) for name in ("actor", "login", "user", "owner", "identifier")),
-                 *str(facts.get("token", "")).split()]
+                 *(word for name in ("token", "account") for word in str(facts.get(name, "")).split())]
         if user and user not in [*names, *facts.get("arguments", ())]:
             continue
         if arguments.kind and facts.get("kind") not in arguments.kind:
             continue
         if arguments.since and _time(facts) < arguments.since:
             continue
+        if arguments.before is not None and facts.get("number", 0) >= arguments.before:
+            break
         yield facts
 
 

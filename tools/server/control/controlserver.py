@@ -20,6 +20,7 @@ from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.server.control import loginfailures
 from tools.server.control.connectionlist import Connections
+from tools.server.process import newestlines
 from tools.server.process.accepting import listen_unix
 from tools.server.process.housekeeper import Housekeeping
 from tools.server.process.listeners import Server
@@ -59,7 +60,7 @@ class ControlServer:
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
             "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
-            "logins": self._logins, "outbox": lambda _request: self._outbox()})
+            "logins": self._logins, "outbox": lambda _request: self._outbox(), "log": newestlines.tell})
 
     @property
     def _store(self) -> Store:

@@ -12,11 +12,15 @@ from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.net.threads import LIMIT
+from store.observing.loglines import LIMIT
 from tools.exits import Failure
+from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
 
-FIXED = ("refused", "session", "slow")      # loggers whose lines have fields
+FIXED = ("refused", "session", "slow", "delivery")      # loggers whose lines have fields
+KINDS = ("refused", "slow")                 # those that begin with what it is
+OF_SESSIONS = ("imap.", "pop3.", "lmtp.", "store.net.", "tools.http.", "tools.front.")  # lines may begin with an id
+_SESSION = re.compile(r"([0-9a-f]+-[0-9a-f]+): ")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
 _SECONDS = re.compile(r"\d+\.\d{3}")
@@ -34,12 +38,13 @@ class Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, free of control characters."""
         text = super().format(record).replace("\n", "\\n")
-        return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+        return keep(record, text if text.isprintable() else "".join(
+            c if c.isprintable() else f"\\x{ord(c):02x}" for c in text))
 
 
 class JsonLine(logging.Formatter):
-    """The fields of `Line` as a JSON object; of the lines named `refused`, `session` and `slow` also the
-    fields within the text (docs/logging.md). It is ASCII."""
+    """The fields of `Line` as a JSON object; of the lines named `refused`, `session`, `slow` and `delivery` also the
+    fields within the text (docs/logging.md); of those that begin with the id of a session that id. It is ASCII."""
 
     converter = staticmethod(time.gmtime)
 
@@ -52,10 +57,13 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
         if record.name in FIXED:
-            if record.name != "session":
+            if record.name in KINDS:
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
-        return json.dumps(found)
+        elif record.msg.startswith("%s: ") and record.name.startswith(OF_SESSIONS) and (
+                session := _SESSION.match(text)) is not None:
+            found["session"] = session[1]
+        return keep(record, json.dumps(found))
 
 
 def _value(text: str) -> str | int | float:

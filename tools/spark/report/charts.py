@@ -25,9 +25,10 @@ class Bar:
     rest: str = ""
 
 
-def bars(name: str, sentence: str, rows: Sequence[Bar], *, over: bool = False) -> Markup:
-    """Horizontal bars below each other. With `over`, the parts of a bar begin together, the longest behind."""
-    most = max((_length(row, over) for row in rows), default=0) or 1
+def bars(name: str, sentence: str, rows: Sequence[Bar], *, over: bool = False, whole: int = 0) -> Markup:
+    """Horizontal bars below each other. With `over`, the parts of a bar begin together, the longest behind. `whole`:
+    the length of the whole track; without it the longest bar fills it."""
+    most = whole or max((_length(row, over) for row in rows), default=0) or 1
     height = len(rows) * (_LINE + _BAR + _GAP)
     drawn = [_bar(row, at * (_LINE + _BAR + _GAP), most, over) for at, row in enumerate(rows)]
     return _svg(name, sentence, height, drawn)

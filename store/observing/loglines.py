@@ -1,0 +1,68 @@
+"""Lines of the log about deliveries and slow commands. Their form is fixed: a test holds it, docs/logging.md says it.
+
+    delivery: message="ID" session=ID from="A" message_id="I" size=N recipients=N delivered=N known=N refused=N
+              seconds=N digest=D to="MAILBOX:UID ..." reply="R" reason="R"
+    slow: command session=ID user="U" service=S command="C" seconds=N waited_for_client=N waited_for_flush=N ...
+    slow: work user="U" thread=K waited_for_thread=N seconds=N
+
+What is unknown is left out. What a client or a message says stands in double quotes, bounded, with escapes
+(`refusallines.quoted`). The last kind says where the time of a command in threads went. Whoever takes the time compares
+two numbers, and calls nothing here.
+"""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+
+from attrs import define
+
+from store.accounts.refusallines import quoted
+
+#: What a session can wait for within a command. `turn`: other connections, or a pause that it must make; `work`: a
+#: thread that reads or changes much.
+WAITS = ("client", "flush", "disk", "lock", "directory", "work", "turn")
+CLIENT, FLUSH, DISK, LOCK, DIRECTORY, WORK, TURN = WAITS
+MOST_MAILBOXES = 5          # that a delivery's line names
+
+delivery = logging.getLogger("delivery")
+slow = logging.getLogger("slow")
+
+
+@define
+class Limit:
+    """Seconds after which something is told."""
+
+    seconds: float = math.inf
+
+
+LIMIT = Limit()
+
+
+def tell_slow_command(session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
+                      ) -> None:
+    """A command has taken so long, of which so much was spent in waiting, by what for."""
+    slow.warning("command session=%s user=%s service=%s command=%s seconds=%.3f %s", session, quoted(user), service,
+                 quoted(name), seconds, " ".join(f"waited_for_{what}={waited.get(what, 0.0):.3f}" for what in WAITS))
+
+
+def tell_slow_work(kind: str, user: str, waited: float, seconds: float) -> None:
+    """Work in a thread has taken so long, and has waited for the thread before. Called in that thread."""
+    if kind != "housekeeping":          # which takes long by its nature
+        slow.warning("work user=%s thread=%s waited_for_thread=%.3f seconds=%.3f", quoted(user), kind, waited, seconds)
+
+
+def tell_delivery(message: str, session: str, sender: str, message_id: str, size: int, counts: Mapping[str, int],
+                  seconds: float, digest: str, places: Sequence[str]) -> None:
+    """A message has been delivered: `counts` of its recipients by outcome; `places`: mailbox and UID of those who have
+    it."""
+    more = len(places) - MOST_MAILBOXES
+    shown = " ".join(places[:MOST_MAILBOXES]) + (f" and {more} more" if more > 0 else "")
+    delivery.info("message=%s session=%s from=%s message_id=%s size=%d recipients=%d %s seconds=%.3f digest=%s to=%s",
+                  quoted(message), session, quoted(sender), quoted(message_id), size, sum(counts.values()),
+                  " ".join(f"{outcome}={number}" for outcome, number in counts.items()), seconds, digest, quoted(shown))
+
+
+def tell_refused_delivery(message: str, session: str, sender: str, recipients: int, reply: str, reason: str) -> None:
+    """A message has been refused for all of its recipients."""
+    delivery.info("message=%s session=%s from=%s recipients=%d delivered=0 known=0 refused=%d reply=%s reason=%s",
+                  quoted(message), session, quoted(sender), recipients, recipients, quoted(reply), quoted(reason))

@@ -1,0 +1,41 @@
+"""onecopy log show"""
+
+import logging
+from typing import Any
+
+from tools.cli.controlclient import ask_all, require_server
+from tools.cli.invocation import Invocation, Parsers, number, typed
+from tools.cli.output import print_json, printable, when
+
+LEVELS = ("debug", "info", "warning", "error")
+SHOWN = 100
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("log show", show, "show the newest lines that the processes of the running server have logged, "
+                                    "wherever the log goes; exit status 1 if no server runs")
+    made.add_argument("--most", type=typed(number), default=SHOWN, metavar="N", help=f"the newest N ({SHOWN}); each "
+                      "process keeps 1,000, and tells 500")
+    made.add_argument("--level", choices=LEVELS, default="debug", help="only lines of that level or above")
+    made.add_argument("--match", metavar="TEXT", default="", help="only lines with that text, in letters of any case")
+    made.add_argument("--process", metavar="NAME", help="only those of that process: keeper, imap-1")
+    made.add_argument("--json", action="store_true")
+
+
+def show(invocation: Invocation) -> int:
+    """onecopy log show"""
+    arguments, root = invocation.arguments, invocation.config.root
+    require_server(root)
+    answers = ask_all(root, "log", level=logging.getLevelNamesMapping()[arguments.level.upper()],
+                      text=arguments.match, most=arguments.most)
+    rows: list[dict[str, Any]] = [{"process": name, **line} for name, lines in answers.items() for line in lines
+                                  if arguments.process in (None, name)]
+    rows.sort(key=lambda row: float(row["time"]))
+    rows = rows[len(rows) - min(len(rows), arguments.most):]
+    if arguments.json:
+        print_json([{**row, "time": when(row["time"])} for row in rows])
+    else:
+        for row in rows:
+            print(f"{row['process']}: {printable(row['line'])}")
+    return 0

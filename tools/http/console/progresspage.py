@@ -1,0 +1,25 @@
+"""What takes longer: a page that says how it goes, and leads on at its end."""
+
+from tools.http.console.rendering import BASE
+from tools.http.console.visit import FINDING, View, Visit
+from tools.http.webpages import Answer, Refused
+
+
+async def _show(visit: Visit) -> Answer:
+    """GET /console/progress?id=..&back=..: `form=json` for the script."""
+    run = visit.console.calls.find(visit.query["id"], visit.token)
+    if run is None:
+        raise Refused(404, "It has ended long ago, or another process of the server carries it out: the audit trail "
+                           "and the page from which it was begun say what became of it.")
+    back = visit.query.get("back", BASE)
+    if not back.startswith(BASE):
+        raise Refused(400, "The address of this page is not complete.")
+    if visit.query.get("form") == "json":
+        return Answer.json({"running": run.exit is None, "output": run.errors[-4000:]})
+    if run.exit == 0 or run.exit == 1 and run.operation in FINDING:
+        return visit.redirect(back)
+    return await visit.show("progress.html", run.operation.capitalize(), run=run, back=back,
+                            code=200 if run.exit is None else 409)
+
+
+PROGRESS = (View("progress", _show),)

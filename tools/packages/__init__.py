@@ -1,0 +1,1 @@
+"""How a package of onecopy is made. It is no part of one."""
