@@ -25,8 +25,8 @@ from tools.server.process.sockets import Purpose
 from tools.server.transcripts import transcriptfile
 from tools.server.transcripts.imapmask import ImapMask
 from tools.server.transcripts.lmtpmask import LmtpMask
-from tools.server.transcripts.wantedsessions import INTERVAL, WantedSessions
 from tools.server.transcripts.pop3mask import Pop3Mask
+from tools.server.transcripts.wantedsessions import INTERVAL, WantedSessions
 
 SECRET = b"Xy7SECRETq"                  # of which nothing may ever be seen
 MESSAGE = (b"From: a@example.org\r\nSubject: " + SECRET + b"\r\nMessage-ID: <1@example.org>\r\n\r\n"

@@ -48,7 +48,7 @@ class ControlServer:
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
-    _orders: WantedSessions = field(init=False)
+    _wanted: WantedSessions = field(init=False)
     _writing: Any = field(default=None, init=False)
     _started: float = field(factory=time.time, init=False)
 

@@ -63,7 +63,7 @@ class WantedSessions:
     _clock: Any
     _threads: Threads
     limit: int
-    _orders: list[Wanted] = field(factory=list, init=False)
+    _wanted: list[Wanted] = field(factory=list, init=False)
     _recordings: dict[Recording, Wanted] = field(factory=dict, init=False)       # that have not been closed
     _tick: Any = field(default=None, init=False)
     _full: bool = field(default=False, init=False)
