@@ -76,7 +76,7 @@ class Place:
 def place(tmp_path):
     made = Place(tmp_path / "store")
     yield made
-    made.orders.stop()
+    made.wanted.stop()
     made.threads.stop()
     assert check(made.store) == []
     made.store.close()
