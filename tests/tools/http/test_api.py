@@ -62,11 +62,14 @@ MAY = {
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
-        "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl"},
+        "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl",
+        "access list"},
     HELPDESK: {
         "user list", "user show", "user set", "mailbox list", "mailbox info", "mailbox create", "mailbox rename",
-        "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections"},
-    USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections"}}
+        "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections",
+        "access list", "access revoke", "access reset"},
+    USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections",
+           "access list", "access revoke"}}
 
 
 @pytest.mark.parametrize("role", [ADMINISTRATOR, AUDITOR, HELPDESK, USER])
