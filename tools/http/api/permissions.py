@@ -20,16 +20,18 @@ READING: dict[str, frozenset[str] | None] = {
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
-        "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
-        "audit verify", "audit head", "outbox list"), _ALL),
+        "explain message", "explain access", "explain quota", "explain login", "token list", "access list",
+        "audit show", "audit verify", "audit head", "outbox list"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
+# A token of a user reads no mail; so it makes no app password, which would.
 _OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
-    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL)
+    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
+    "access revoke"), _ALL)
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     **_OWN, "user set": frozenset({"user", "status", "password_stdin"}), "explain login": _ALL,
-    **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
+    "access reset": _ALL, **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
 _MAILBOXES = ("mailbox", "mailboxes", "name", "as")
 _OTHERS = ("user", "public")            # with which the names of other users' mailboxes begin
 
