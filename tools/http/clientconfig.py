@@ -68,6 +68,14 @@ def mozilla(found: Sequence[Service], domain: str) -> bytes:
     return "\n".join([*lines, "  </emailProvider>", "</clientConfig>", ""]).encode()
 
 
+def _first(found: Sequence[Service]) -> dict[str, Service]:
+    """Of each protocol the best, in this order."""
+    best: dict[str, Service] = {}
+    for each in found:
+        best.setdefault(each.kind, each)
+    return best
+
+
 # Microsoft
 
 def address_in(body: bytes) -> str:
@@ -82,7 +90,7 @@ def microsoft(found: Sequence[Service], address: str) -> bytes:
     lines = ['<?xml version="1.0" encoding="utf-8"?>', f'<Autodiscover xmlns="{_RESPONSE}">',
              f'  <Response xmlns="{_OUTLOOK}">', "    <Account>", "      <AccountType>email</AccountType>",
              "      <Action>settings</Action>"]
-    for each in {each.kind: each for each in reversed(found)}.values():
+    for each in _first(found).values():
         encryption = "SSL" if each.security == TLS else "TLS"
         lines += ["      <Protocol>", f"        <Type>{each.kind.upper()}</Type>",
                   f"        <Server>{escape(each.host)}</Server>", f"        <Port>{each.port}</Port>",
@@ -97,7 +105,7 @@ def microsoft(found: Sequence[Service], address: str) -> bytes:
 
 def apple(found: Sequence[Service], address: str) -> bytes:
     """A profile with one account of IMAP, which asks for the password when it is installed."""
-    first = {each.kind: each for each in reversed(found)}
+    first = _first(found)
     domain = address.rpartition("@")[2].lower()
     mark = f"{'.'.join(reversed(domain.split('.')))}.onecopy"
     payload: dict[str, object] = {
@@ -118,7 +126,8 @@ def apple(found: Sequence[Service], address: str) -> bytes:
 
 
 def _uuid(address: str, what: str) -> str:
-    """The same for the same address: a profile that is installed again takes the place of the first."""
+    """Of an address and what it is for, always this one: a profile that is installed again takes the place of the first.
+    """
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"mailto:{address.lower()}?{what}")).upper()
 
 

@@ -64,6 +64,7 @@ def test_microsoft(path: str) -> None:
     told = {protocol.findtext("r:Type", namespaces=NAMESPACE): [protocol.findtext(f"r:{name}", namespaces=NAMESPACE)
             for name in ("Server", "Port", "LoginName", "SSL", "Encryption")]
             for protocol in account.findall("r:Protocol", NAMESPACE)}
+    assert list(told) == ["IMAP", "POP3", "SMTP"]           # the first is preferred
     assert told == {"IMAP": ["mail.example.org", "993", "alice@example.net", "on", "SSL"],
                     "POP3": ["mail.example.org", "995", "alice@example.net", "on", "SSL"],
                     "SMTP": ["smtp.example.org", "587", "alice@example.net", "off", "TLS"]}
