@@ -126,8 +126,7 @@ def apple(found: Sequence[Service], address: str) -> bytes:
 
 
 def _uuid(address: str, what: str) -> str:
-    """Of an address and what it is for, always this one: a profile that is installed again takes the place of the first.
-    """
+    """Always this one for that address and use: a profile that is installed again takes the place of the first."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"mailto:{address.lower()}?{what}")).upper()
 
 
