@@ -29,8 +29,8 @@ delivery = logging.getLogger("delivery")
 slow = logging.getLogger("slow")
 
 
-class Traces(Protocol):
-    """Whoever makes spans of what is told (`tools/server/metrics/traces.py`)."""
+class SpanMaker(Protocol):
+    """Whoever makes spans of what is told (`tools/server/metrics/spans.py`)."""
 
     def command(self, session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
                 ) -> None:
@@ -47,12 +47,12 @@ class Limit:
 
     seconds: float = math.inf
     slow: float = math.inf
-    traces: Traces | None = None
+    spans: SpanMaker | None = None
 
-    def follow(self, slow: float, traces: Traces | None) -> None:
+    def follow(self, slow: float, spans: SpanMaker | None) -> None:
         """Have it so from now on."""
-        self.slow, self.traces = slow, traces
-        self.seconds = slow if traces is None else -math.inf
+        self.slow, self.spans = slow, spans
+        self.seconds = slow if spans is None else -math.inf
 
 
 LIMIT = Limit()
@@ -65,8 +65,8 @@ def tell_command(session: str, user: str, service: str, name: str, seconds: floa
         times = " ".join(f"waited_for_{what}={waited.get(what, 0.0):.3f}" for what in WAITS)
         slow.warning("command session=%s user=%s service=%s command=%s seconds=%.3f %s", session, quoted(user), service,
                      quoted(name), seconds, times)
-    if LIMIT.traces is not None:
-        LIMIT.traces.command(session, user, service, name, seconds, waited)
+    if LIMIT.spans is not None:
+        LIMIT.spans.command(session, user, service, name, seconds, waited)
 
 
 def tell_slow_work(kind: str, user: str, waited: float, seconds: float) -> None:
@@ -79,8 +79,8 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
                   seconds: float, digest: str, places: Sequence[str]) -> None:
     """A message has been delivered: `counts` of its recipients by outcome; `places`: mailbox and UID of those who have
     it."""
-    if LIMIT.traces is not None:
-        LIMIT.traces.delivery(session, {"message": message, "size": size, "recipients": sum(counts.values()), **counts},
+    if LIMIT.spans is not None:
+        LIMIT.spans.delivery(session, {"message": message, "size": size, "recipients": sum(counts.values()), **counts},
                               seconds)
     more = len(places) - MOST_MAILBOXES
     shown = " ".join(places[:MOST_MAILBOXES]) + (f" and {more} more" if more > 0 else "")

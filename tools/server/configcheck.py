@@ -27,7 +27,7 @@ from tools.cli.options import Config
 from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.control.backendlink import Place
-from tools.server.metrics import tracepackages
+from tools.server.metrics import spanpackages
 from tools.server.process import sockets
 from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
@@ -54,7 +54,7 @@ class Finding:
 def examine(config: Config, *, online: bool) -> list[Finding]:
     """All that is found. `online`: other hosts are asked, too."""
     found: list[Finding] = []
-    for look in (_root, _user, _paths, _certificates, _back_end_certificates, _ports, _combinations, _limits, _traces):
+    for look in (_root, _user, _paths, _certificates, _back_end_certificates, _ports, _combinations, _limits, _spans):
         found += look(config)
     if online:
         found += _others(config)
@@ -118,10 +118,10 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-def _traces(config: Config) -> Iterator[Finding]:
+def _spans(config: Config) -> Iterator[Finding]:
     if config.settings("trace", Trace).collector:
         try:
-            tracepackages.require()
+            spanpackages.require()
         except Failure as missing:
             yield Finding("trace.collector", True, str(missing))
 

@@ -69,7 +69,7 @@ SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the even
 _PR_SET_PDEATHSIG = 1
 
 
-_traces = Later("tools.server.metrics.traces:begin", "tools.server.metrics.tracepackages:require")
+_spans = Later("tools.server.metrics.spans:begin", "tools.server.metrics.spanpackages:require")
 
 
 def run(worker_config: WorkerConfig) -> None:
@@ -159,7 +159,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
                           list if dispatch is None else dispatch.status)
 
     trace = worker_config.config.settings("trace", Trace)
-    traces = _traces(trace, worker_config.name) if trace.collector else None
+    spans = _spans(trace, worker_config.name) if trace.collector else None
 
     failed: list[Exception] = []
 
@@ -211,8 +211,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     repeated.stop()
     threads.stop()
     news.stop()
-    if traces is not None:
-        traces.stop()
+    if spans is not None:
+        spans.stop()
     if worker_config.keeper:
         _save(former, opened.root)
     opened.delivery_log.close()

@@ -22,7 +22,8 @@ from tests.support.stores.stores import make_store
 from tools.cli.options import load
 from tools.exits import Failure
 from tools.server import configcheck
-from tools.server.metrics import tracepackages, traces
+from tools.server.metrics import spanpackages
+from tools.server.metrics import spans as made_of
 from tools.serversettings import Trace
 
 
@@ -88,12 +89,12 @@ def begin():
     made = []
 
     def begin(*words):
-        made.append(traces.begin(Trace(*words), "imap-1"))
+        made.append(made_of.begin(Trace(*words), "imap-1"))
         return made[-1]
     yield begin
     for each in made:
         each.stop()
-    assert LIMIT.traces is None
+    assert LIMIT.spans is None
 
 
 def converse(store, clock):
@@ -150,10 +151,10 @@ def test_a_dead_collector_slows_nobody_and_fills_nothing(store, begin, caplog):
     """It is told once; the queue is bounded, and a stop does not wait for what nobody takes."""
     spans = begin(f"http://127.0.0.1:{free_port()}/v1/traces", 1.0)
     converse(store, Clock())
-    for _ in range(3 * traces.QUEUE):
+    for _ in range(3 * made_of.QUEUE):
         spans.command("7b-11", "alice", "imap", "NOOP", 0.001, {})
     processor, = spans._provider._active_span_processor._span_processors
-    assert len(processor._batch_processor._queue) <= traces.QUEUE
+    assert len(processor._batch_processor._queue) <= made_of.QUEUE
     spans.stop()
     assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
 
@@ -172,11 +173,11 @@ def test_without_the_packages_it_is_one_clear_line(monkeypatch):
         missing.setattr(sys, "path_importer_cache", {})
         missing.setattr(sys, "meta_path", [each for each in sys.meta_path if "editable" not in str(each).lower()])
         with pytest.raises(Failure, match=r"pip install 'onecopy\[traces\]'"):
-            tracepackages.require()
-        found, = configcheck._traces(load({"trace.collector": "http://127.0.0.1:4318/v1/traces"}, {}))
+            spanpackages.require()
+        found, = configcheck._spans(load({"trace.collector": "http://127.0.0.1:4318/v1/traces"}, {}))
         assert found.serious and found.option == "trace.collector" and "onecopy[traces]" in found.text
-        assert not list(configcheck._traces(load({}, {})))
-    tracepackages.require()
+        assert not list(configcheck._spans(load({}, {})))
+    spanpackages.require()
 
 
 def test_nothing_of_it_is_loaded_where_it_is_off():

@@ -78,13 +78,13 @@ class Spans:
         self._tracer = self._provider.get_tracer("onecopy", VERSION)
 
     def delivery(self, session: str, facts: Mapping[str, str | int], seconds: float) -> None:
-        """See `loglines.Traces`."""
+        """See `loglines.SpanMaker`."""
         if len(self._deliveries) < MOST_DELIVERIES:
             self._deliveries[session] = facts, seconds
 
     def command(self, session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
                 ) -> None:
-        """See `loglines.Traces`."""
+        """See `loglines.SpanMaker`."""
         delivery = self._deliveries.pop(session, None)
         if self._chance() >= self._rate:
             return
