@@ -1,4 +1,4 @@
-"""What all tests share: where their files lie."""
+"""What all tests share: where their files lie, and a store."""
 
 import gc
 import os
@@ -13,11 +13,14 @@ from attrs import define
 from hypothesis import HealthCheck, settings
 
 from mboxlist.engine.troubles import TROUBLES
+from store.check.wholecheck import check
+from store.store import Store
 from tests.support.faults.planted import Faults
 from tests.support.processes import quick, scheduling
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
 from tests.support.stores.folders import disk_folder, remove_empty_folders
+from tests.support.stores.stores import make_store
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
@@ -82,12 +85,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is not quick is left out. What takes one process longest comes first, so that none is at it alone in the
-    end."""
+    """What is not quick is left out. What takes longest comes first."""
     if config.getoption("quick"):
         items[:] = [item for item in items if quick.is_quick(item)]
     config.stash[FEW_FOLDERS] = quick.modules_of_few_folders(items)
-    items.sort(key=lambda item: not scheduling.is_long(item.nodeid))
+    items.sort(key=lambda item: scheduling.order(item.nodeid))
 
 
 @pytest.fixture
@@ -102,8 +104,17 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A fresh store with the users alice and bob; nothing may be wrong with it in the end."""
+    store = make_store(tmp_path / "store")
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+@pytest.fixture
 def disk_path() -> Iterator[Path]:
-    """The same on a disk."""
+    """The same as `tmp_path`, on a disk."""
     with disk_folder() as folder:
         yield folder
 

@@ -124,7 +124,15 @@ BESIDE = f"""
 0 token create --role auditor --json
 0 token list
 1 token revoke none
+0 access create bob --name phone --json
+0 access list
+1 access revoke bob none
+1 access reset bob
 0 logins
+0 log level imap debug
+0 log levels
+0 transcript bob
+0 transcript
 0 audit show
 0 audit verify
 0 audit head

@@ -3,9 +3,8 @@
 import errno
 import os
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,14 +69,6 @@ class Place:
     @property
     def uids(self) -> list[str]:
         return [body["uidset"] for body in self.has if "uidset" in body]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = make_store(tmp_path / "store")
-    yield store
-    assert check(store) == []
-    store.close()
 
 
 @pytest.fixture
