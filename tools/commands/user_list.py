@@ -1,8 +1,11 @@
 """onecopy user list"""
 
+from itertools import islice
+from typing import Any
+
 from store.accounts.base import Account, Status
 from store.quota.overview import Overview
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.output import print_json, print_table, when
 
 
@@ -11,24 +14,37 @@ def add(parser: Parsers) -> None:
     made = parser("user list", list_users, "list the users")
     made.add_argument("--removed", action="store_true",
                       help="those who were removed and can be restored, and until when (onecopy user undelete)")
+    made.add_argument("--match", metavar="TEXT", default="", help="only those who have that in their user id or an "
+                                                                  "alias, in small letters or capitals")
+    made.add_argument("--domain", metavar="DOMAIN", default="", help="only those of that domain")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the first N, in the order of user ids")
+    made.add_argument("--after", metavar="USER", default="", help="only those behind that user id")
     made.add_argument("--json", action="store_true")
 
 
 def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
-    if invocation.arguments.removed:
+    arguments = invocation.arguments
+    if arguments.removed:
         return _list_removed(invocation)
     with invocation.overview() as store:
+        found = (user for user in store.directory.all() if _is_wanted(store, user, arguments))
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
-                for user in store.directory.all()]
-    if invocation.arguments.json:
+                for user in islice(found, arguments.most)]
+    if arguments.json:
         print_json(rows)
     else:
         columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
         print_table(rows, ("user", "status", "partition", *columns))
     return 0
+
+
+def _is_wanted(store: Overview, user: Account, wanted: Any) -> bool:
+    if user.user <= wanted.after or wanted.domain and wanted.domain.lower() != store.directory.domain(user.user):
+        return False
+    return not wanted.match or any(wanted.match.lower() in name.lower() for name in (user.user, *user.aliases))
 
 
 def _list_removed(invocation: Invocation) -> int:

@@ -13,6 +13,8 @@ from tools.http.webpages import Refused
 
 _ALL: frozenset[str] | None = None      # every argument
 
+OWNER = "owner"         # a user who has shown the password a moment ago, in the console: no token has this role
+
 # What changes nothing, and with which arguments.
 READING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
@@ -23,11 +25,16 @@ READING: dict[str, frozenset[str] | None] = {
         "audit verify", "audit head"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle"}),
     "logins": frozenset({"user", "address"})}
-_OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
-    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL)
+_OWN: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys((
+        "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL),
+    "connections": frozenset({"user", "ids", "end"}),
+    "mailbox acl": frozenset({"user", "mailbox", "entries", "remove"})}
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
-    **_OWN, "user set": frozenset({"user", "status", "password_stdin"}), "explain login": _ALL,
+    **_OWN, "user list": frozenset({"domain", "match", "most", "after"}),
+    "user set": frozenset({"user", "status", "password_stdin"}), "explain login": _ALL,
     **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
+_OF_AN_OWNER: dict[str, frozenset[str] | None] = {**_OWN, "user set": frozenset({"user", "password_stdin"})}
 _MAILBOXES = ("mailbox", "mailboxes", "name", "as")
 _OTHERS = ("user", "public")            # with which the names of other users' mailboxes begin
 
@@ -36,7 +43,7 @@ def allowed(token: Token, operation: Operation, given: Mapping[str, Any]) -> Non
     """Raises Refused where the role may not do that, whoever it is about."""
     if token.role == ADMINISTRATOR:
         return
-    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN}.get(token.role, _OWN)
+    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN, OWNER: _OF_AN_OWNER}.get(token.role, _OWN)
     if operation.name not in table:
         raise Refused(403, f"the role {token.role} may not do that")
     arguments = table[operation.name]
@@ -54,6 +61,8 @@ def within_scope(store: Store, token: Token, given: Mapping[str, Any], superiors
     """
     if token.role in (ADMINISTRATOR, AUDITOR):
         return dict(given)
+    if token.role == HELPDESK and "user" not in given and str(given.get("domain")).lower() == token.scope.lower():
+        return dict(given)                  # those of the domain
     asked = given.get("user", token.scope if token.role != HELPDESK else None)
     if not isinstance(asked, str):
         raise Refused(400, "user must be a string")

@@ -118,7 +118,7 @@ class Console:
             return Answer(303, fields=[("Location", url(self._first(token.role))), *OF_PAGES])
         if token.role not in section.roles or token.role not in view.roles:
             raise Refused(403, f"This page is not for your role, {token.role}.")
-        visit = Visit(self, asked, session, token, cookie, path)
+        visit = Visit(self, asked, session, token, cookie, section.path)
         if post:
             visit.form = Form.of(asked)
             require_own(asked, visit.form, cookie)

@@ -1,7 +1,7 @@
 """A request to the console by somebody who has logged in, and the values that say which pages there are."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from attrs import define, evolve, field, frozen
@@ -36,8 +36,7 @@ DONE = {
     "moved": "It has been moved.",
     "removed": "It has been removed.",
     "restored": "It has been brought back.",
-    "password": "The password has been changed. All other sessions of this user end.",
-    "logged-out": "You have logged out."}
+    "password": "The password has been changed. All sessions of this user end."}
 
 
 class Changed(Refused):
@@ -86,7 +85,7 @@ class Visit:
     session: Session
     token: Token
     cookie: Secret
-    path: str                               # below /console/
+    section: str                            # the path of its section
     form: Form = field(factory=lambda: Form(()))
     cookies: list[str] = field(factory=list, init=False)        # to be set
 
@@ -133,14 +132,17 @@ class Visit:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
         found = await self.attempt(name, own=own, **given)
         if found.exit and (found.exit == 2 or found.result in (None, "")):
-            raise Refused(409, found.errors.strip() or "It could not be found out.")
+            raise Refused(409, _for_people(found.errors) or "It could not be found out.")
         return found.result
 
     async def ask_all(self, *names: str, **given: Any) -> list[Any]:
         """What several operations give, which run side by side; the arguments are those of each. Raises Refused."""
+        return await self.together(*(self.ask(name, **given) for name in names))
+
+    async def together(self, *looks: Coroutine[Any, Any, Any]) -> list[Any]:
+        """What several give that run side by side. Raises what the first of them raises."""
         try:
-            return list(await gatherResults([ensureDeferred(self.ask(name, **given)) for name in names],
-                                            consumeErrors=True))
+            return list(await gatherResults([ensureDeferred(each) for each in looks], consumeErrors=True))
         except FirstError as error:
             raise cast(Exception, error.subFailure.value) from None
 
@@ -163,7 +165,7 @@ class Visit:
         if run.exit is None:
             return self.redirect(url("progress", id=run.id, back=back))
         if run.exit:
-            raise Refused(409, run.errors.strip() or "It was refused.")
+            raise Refused(409, _for_people(run.errors) or "It was refused.")
         return self.redirect(back)
 
     async def _begin(self, name: str, given: Mapping[str, Any], stdin: str, wait: float, *, own: bool) -> Run:
@@ -196,7 +198,7 @@ class Visit:
         except Refused:
             done = ""
         page = rendered(template, {
-            "title": title, "path": self.path, "user": self.user, "role": self.role, "scope": self.token.scope,
+            "title": title, "current": self.section, "user": self.user, "role": self.role, "scope": self.token.scope,
             "sections": [each for each in self.console.sections if self.role in each.roles],
             "whole": self.session.state == WHOLE, "csrf": csrf, "may": self.may, "notice": DONE.get(done, ""),
             "now": time.time(), **values})
@@ -204,6 +206,11 @@ class Visit:
 
     def _cookie_fields(self) -> list[tuple[str, str]]:
         return [("Set-Cookie", each) for each in self.cookies]
+
+
+def _for_people(errors: str) -> str:
+    """What a command complains of, without its name before each line."""
+    return "\n".join(line.removeprefix("onecopy: ") for line in errors.strip().splitlines())
 
 
 @frozen

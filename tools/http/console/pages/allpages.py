@@ -5,11 +5,11 @@ from collections.abc import Callable
 from store.store import Store
 from tools.http.api.apipages import Api
 from tools.http.console.consoleframe import Console
-from tools.http.console.pages import overviewpages, ownpages
+from tools.http.console.pages import overviewpages, ownpages, userpages
 from tools.http.settings import Settings
 from tools.http.webpages import Pages
 
-SECTIONS = (overviewpages.SECTION, ownpages.SECTION)
+SECTIONS = (overviewpages.SECTION, userpages.SECTION, ownpages.SECTION, ownpages.MAILBOXES)
 
 
 def add_console(pages: Pages, store: Store, api: Api, settings: Callable[[], Settings]) -> None:
