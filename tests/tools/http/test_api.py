@@ -20,7 +20,7 @@ from tools.cli.options import load
 from tools.exits import Failure
 from tools.http.api import running
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
-from tools.http.api.permissions import READING, allowed, within_scope
+from tools.http.api.permissions import OWNER, READING, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Token, Tokens
 from tools.http.webpages import Refused
@@ -63,8 +63,13 @@ def test_roles() -> None:
     assert not any(may(AUDITOR, name) for name in (
         "user add", "user set", "user remove", "purge", "quota set", "undelete", "token revoke", "snapshot create"))
     assert may(HELPDESK, "user set", user="x", password_stdin=True) and may(HELPDESK, "mailbox undelete")
-    assert not may(HELPDESK, "user set", user="x", groups=["staff"]) and not may(HELPDESK, "user list")
+    assert not may(HELPDESK, "user set", user="x", groups=["staff"]) and not may(HELPDESK, "user list", removed=True)
     assert may(USER, "undelete") and not may(USER, "user set") and not may(USER, "explain login")
+    assert may(USER, "connections", user="x", end=True) and not may(USER, "connections", all=True, end=True)
+    assert may(OWNER, "user set", user="x", password_stdin=True)
+    assert not may(OWNER, "user set", user="x", status="active")
+    with pytest.raises(Failure):
+        Tokens(Path("/nowhere")).create(OWNER, "x")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -140,7 +145,7 @@ class Directory:
     directory = property(lambda self: self)
     settings = property(lambda self: self)
     default_domain = "example.net"
-    groups = ()
+    groups = ("postmasters",)
 
     def look_up(self, name: str) -> "Directory":
         self.user = name
@@ -154,6 +159,12 @@ def test_a_helpdesk_does_nothing_for_those_who_have_rights_over_others() -> None
     assert within_scope(store, helpdesk, {"user": "bob"}, {"root"}) == {"user": "bob"}
     with pytest.raises(Refused, match="rights over others"):
         within_scope(store, helpdesk, {"user": "root"}, {"root"})
+    with pytest.raises(Refused, match="rights over others"):        # nor those of a group that has a role
+        within_scope(store, helpdesk, {"user": "bob"}, {"group:postmasters"})
+    assert within_scope(store, helpdesk, {"domain": "Example.net"}) == {"domain": "Example.net"}
+    for words in ({"domain": "example.org"}, {}, {"domain": ["example.net"]}):
+        with pytest.raises(Refused):
+            within_scope(store, helpdesk, words)
     with pytest.raises(Refused, match="none of the users"):         # nor is it told who has them elsewhere
         within_scope(store, helpdesk, {"user": "root@example.org"}, {"root@example.org"})
 

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from attrs import define, field
 
@@ -58,6 +59,7 @@ class Console:
     api: Api
     sections: Sequence[Section]
     current: Callable[[], Settings]
+    health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]       # how each part is, as /health has it
     _doorway: Doorway = field(init=False)
     _views: dict[tuple[str, bool], tuple[Section, View]] = field(factory=dict, init=False)
 

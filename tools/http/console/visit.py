@@ -72,6 +72,10 @@ class Serving(Protocol):
         """As they are now."""
 
     @property
+    def health(self) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
+        """How each part of the server is."""
+
+    @property
     def sections(self) -> "Sequence[Section]":
         """Of the navigation."""
 
