@@ -1,7 +1,7 @@
 """The small values that the store and its callers exchange."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, IntFlag
 from typing import Any, TypeVar
 
@@ -106,6 +106,8 @@ class Repair(Enum):
     RENAME = "mailbox rename {} {} NEW"
     ADD_PARTITION = "partition add {}"
     LOST_MAILBOX = "config show store.lost_mailbox"
+    NO_RECEIVER = "outbox discard {} --waiting"
+    OUTBOX_ROWS = "outbox discard {} --unreadable"
 
     def of(self, *about: str) -> Command:
         """As it is typed."""
@@ -124,6 +126,15 @@ class Finding:
     what: str
     where: str
     repair: Command = RECONSTRUCT
+
+
+NAMES_SHOWN = 20
+
+
+def few(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are."""
+    more = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def readable(octets: int) -> str:

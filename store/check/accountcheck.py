@@ -13,7 +13,7 @@ from store.accounts.builtin import NO_PASSWORD
 from store.accounts.passwords import credential
 from store.mend.userrecords import kept_for, lost_without_inbox
 from store.store import Store
-from store.values import RECONSTRUCT, Finding, Repair
+from store.values import RECONSTRUCT, Finding, Repair, few
 
 NO_CREDENTIAL = credential(NO_PASSWORD)
 
@@ -31,8 +31,8 @@ def look(store: Store) -> Iterator[Finding]:
               if row.account.user not in lost}
     nowhere = {user for user in (*lost, *standing) if kept_for(store, user) is None}
     if len(nowhere) == len(lost) + len(standing) > 1 and len(there) == len(standing):
-        yield Finding(f"the account is lost of each user ({len(nowhere)}): nobody can log in", "mboxlist/users.db",
-                      Repair.USERS.of())
+        yield Finding(f"the account is lost of each user ({len(nowhere)}), {few(sorted(nowhere))}: nobody can log in",
+                      "mboxlist/users.db", Repair.USERS.of())
         return
     for user, what in (lost | standing | beside).items():
         yield Finding(what, f"user {user}", RECONSTRUCT if user not in nowhere else

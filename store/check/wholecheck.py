@@ -10,16 +10,18 @@ from pathlib import Path
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
-from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck
+from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck, outboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
+
+_OUTSIDE = (listcheck.look, idxcheck.look, outboxcheck.look)        # of what no transaction of a partition covers
 
 
 def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
     """All findings; none in a store that is whole. Without `with_layout` it is the caller who tells which paths are not
     as they should be; what follows from these is never told. Who can reach files is for `layout` to tell alone."""
-    first = {*listcheck.look(store), *idxcheck.look(store)}
+    first = {finding for look in _OUTSIDE for finding in look(store)}
     findings = look_at_layout(store.root, access=False) if with_layout else []
     for partition in store.partitions.values():
         suspects = {finding.where for finding in _look(store, partition, None, None)}
@@ -27,7 +29,7 @@ def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
                 finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects], reads=True)
     if first:
-        findings += [finding for finding in (*listcheck.look(store), *idxcheck.look(store)) if finding in first]
+        findings += [finding for look in _OUTSIDE for finding in look(store) if finding in first]
     return findings
 
 

@@ -33,6 +33,7 @@ _TIME = struct.Struct(">q")
 _PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
 WAITING, DEAD = b"w", b"d"
 EVENT = "event"
+READ = 200                  # rows that are in memory when all are read
 TAKEN = 1000                # rows that one transaction takes from another outbox
 
 
@@ -50,6 +51,7 @@ class Parcel:
     said: str
     body: Mapping[str, Any]
     octets: int = 0             # of the row, as it was read
+    readable: bool = True       # else it says in its place that an event is missing
 
     @property
     def id(self) -> str:
@@ -124,6 +126,14 @@ class OutboxTable:
         with closing(cast("Any", scan)) as rows:
             return [_parcel(key, data) for key, data in islice(rows, most)]
 
+    def every(self, name: str) -> Iterator[Parcel]:
+        """All that wait for a receiver, or are dead; some of them are in memory at a time."""
+        for dead in (False, True):
+            after = b""
+            while some := self.some(name, READ, dead=dead, after=after):
+                yield from some
+                after = some[-1].key
+
     def find(self, key: bytes, txn: Txn) -> Parcel | None:
         """The row of that key, if it is there; locked."""
         data = self.table.get_to_change(key, txn)
@@ -132,6 +142,14 @@ class OutboxTable:
     def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
         """They have left, or nobody wants them; how many were there."""
         return sum(self.table.delete(parcel.key, txn) for parcel in parcels)
+
+    def mend(self, parcel: Parcel, txn: Txn) -> bool:
+        """In the place of a row that cannot be read there is one that says so; whether it was there."""
+        now = self.find(parcel.key, txn)
+        if now is None or now.readable:
+            return False
+        self.table.put(now.key, now.to_bytes(), txn)
+        return True
 
     def bury(self, parcel: Parcel, tries: int, said: str, txn: Txn) -> None:
         """It is a dead letter, if it is still waiting."""
@@ -194,4 +212,4 @@ def _parcel(key: bytes, data: bytes) -> Parcel:
                       int(said["tries"]), str(said["said"]), {**said["body"]}, len(data))
     except (ValueError, KeyError, TypeError):
         return Parcel(key, _name(key), key[:1] == DEAD, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
-            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(data))
+            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(data), readable=False)

@@ -266,6 +266,12 @@ def rivals_cut_off(root: Path, kind: str, holds: Sequence[str]) -> list[Operatio
     return [each for each in under_way(root)[1] if each.is_rival_of(new)] if _paths(root / FOLDER) else []
 
 
+def forget(root: Path, cut: Operation) -> None:
+    """What that one did was done away with by a later one: nobody finishes it any more."""
+    with locked_folder(root / FOLDER), contextlib.suppress(OSError):
+        _remove(root / FOLDER / cut.id)
+
+
 def is_waiting(root: Path) -> bool:
     """Whether any was cut off and waits."""
     return bool(_paths(root / FOLDER)) and bool(under_way(root)[1])

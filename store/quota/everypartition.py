@@ -32,31 +32,51 @@ def all_or_none(store: "Store", root: str, places: "Sequence[Partition]", kind: 
                 put_back: "Callable[[Partition, QuotaUse | None], None]") -> Iterator[None]:
     """The block changes the root on these partitions. `put_back`: have it be there as it was, None: not at all.
 
-    Raises StoreError UNAVAILABLE while an earlier change of the user's roots, which was cut off, is not finished: it
-    would be finished behind this one; and READ_ONLY.
+    An earlier change of the root that was cut off, and of which this one leaves nothing, is not finished any more.
+    Raises StoreError UNAVAILABLE while another one of the user's roots is not finished, which would be done behind this
+    one; and READ_ONLY.
     """
-    for earlier in operationrecord.rivals_cut_off(store.root, kind, held_by(root)):
-        raise StoreError(Problem.UNAVAILABLE, f"{earlier} was cut off, and is not finished yet: see onecopy status")
+    earlier = operationrecord.rivals_cut_off(store.root, kind, held_by(root))
+    arguments = {"root": root, **arguments}
+    for each in earlier:
+        if not _replaces(kind, arguments, each):
+            raise StoreError(Problem.UNAVAILABLE, f"{each} was cut off, and is not finished yet: see onecopy status")
     if len(places) < 2:
         yield
-        return
-    store.require_writable()
-    with store.begun(kind, {"root": root, **arguments}, holds=held_by(root)) as begun:
-        before = [(place, _row(place, root)) for place in places]
-        try:
+    else:
+        store.require_writable()
+        with store.begun(kind, arguments, holds=held_by(root)) as begun, _put_back_if_refused(
+                root, places, begun, put_back):
             yield
-        except StoreError as refusal:
-            try:
-                for place, use in before:
-                    if _limits(_row(place, root)) != _limits(use):
-                        put_back(place, use)
-            except StoreError as error:
-                log.error("the limits of %s are changed on some partitions only (%s), and cannot be put back (%s): "
-                          "housekeeping goes on with the change", root, refusal, error)
-                begun.half_way = True
-            else:
-                begun.is_undone = True
-            raise
+    for each in earlier:
+        operationrecord.forget(store.root, each)
+
+
+def _replaces(kind: str, arguments: dict[str, Any], earlier: operationrecord.Operation) -> bool:
+    """Whether all that the earlier one did is done away with, or done again."""
+    return earlier.arguments.get("root") == arguments["root"] and not earlier.arguments.get("composite") and (
+        kind == "quota remove" or all(arguments[limit] is not None or earlier.arguments.get(limit) is None
+                                      for limit in ("octets", "messages")))
+
+
+@contextmanager
+def _put_back_if_refused(root: str, places: "Sequence[Partition]", begun: operationrecord.Begun,
+                         put_back: "Callable[[Partition, QuotaUse | None], None]") -> Iterator[None]:
+    before = [(place, _row(place, root)) for place in places]
+    try:
+        yield
+    except StoreError as refusal:
+        try:
+            for place, use in before:
+                if _limits(_row(place, root)) != _limits(use):
+                    put_back(place, use)
+        except StoreError as error:
+            log.error("the limits of %s are changed on some partitions only (%s), and cannot be put back (%s): "
+                      "housekeeping goes on with the change", root, refusal, error)
+            begun.half_way = True
+        else:
+            begun.is_undone = True
+        raise
 
 
 def _row(place: "Partition", root: str) -> "QuotaUse | None":

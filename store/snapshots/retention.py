@@ -73,8 +73,9 @@ def make(store: Store, progress: Progress = lambda what, done, total: None, *, v
          hold: Hold = contextlib.nullcontext) -> Snapshot:
     """Make a snapshot and verify it. One that is not good is removed again, and does not replace an older one.
 
-    Raises StoreError BUSY, DISK_FULL, UNAVAILABLE.
+    Raises StoreError BUSY, DISK_FULL, UNAVAILABLE, READ_ONLY.
     """
+    taking.require_whole(store)         # leaves no mark: as soon as it is whole again the housekeeper makes one
     place = folder(store.root, store.settings)
     try:
         _require_room(store, place)

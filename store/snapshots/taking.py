@@ -176,10 +176,9 @@ def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.n
     """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. The
     moment is within `hold`. What `progress` raises ends it.
 
-    Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE, READ_ONLY: the log of a copy for
-    reading is not that of its partition.
+    Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE, READ_ONLY: see `require_whole`.
     """
-    store.require_writable()
+    require_whole(store)
     place = folder(store.root, store.settings)
     try:
         with _locked(place):
@@ -195,6 +194,20 @@ def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.n
         raise disk_problem(error) from error
     except Failure as error:
         raise StoreError(Problem.UNAVAILABLE, detail=str(error)) from error
+
+
+def require_whole(store: Store) -> None:
+    """A snapshot is of all partitions. While one takes no changes its log, on which a snapshot ends, is that of a copy
+    for reading; and a snapshot without it would be the newest: the logs that the last whole one needs would go, and who
+    put it back would lose the partition. Raises StoreError READ_ONLY, which says so."""
+    only_read = [name for name in store.partitions if name not in store.writable]
+    if only_read:
+        newest = next(iter(listed(folder(store.root, store.settings))), None)
+        raise StoreError(Problem.READ_ONLY, (
+            f"A snapshot is of the whole store, and partition {', '.join(only_read)} is only read at present: none is "
+            f"made until its volume takes writes again. " + (
+                f"The newest, {newest.name}, stays" if newest is not None else "There is none yet")
+            + "; onecopy backup copies what is there now"))
 
 
 def _locked(place: Path) -> contextlib.AbstractContextManager[None]:

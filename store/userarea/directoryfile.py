@@ -23,6 +23,7 @@ from store.errors import StoreError
 from store.partition.partition import Partition
 from store.store import Store
 from store.userarea.paths import Locks
+from store.values import few
 
 NAME = "directory"
 MOST = 50_000           # accounts, and users who are gone, that are kept
@@ -93,18 +94,20 @@ def wrong(store: Store, partition: Partition, sound: list[DirectoryRows]) -> str
             return "what is kept of accounts is damaged"
         return "what is kept of accounts is missing" if partition.unwritten.directory_known else ""
     full = max(len(there.rows), len(there.gone)) >= MOST
-    if full or there in sound or not _misleads(there, _all_of(store, there, set())):
+    misleads = [] if full or there in sound else _misleads(there, _all_of(store, there, set()))
+    if not misleads:
         sound.append(there)
         return ""
-    return "what is kept of accounts is not what is so"
+    return f"what is kept of accounts is not what is so: {few(misleads)}"
 
 
-def _misleads(there: DirectoryRows, wanted: DirectoryRows) -> bool:
-    """Whether something would be rebuilt from the file that is not so. What it lacks is written when the disk lets it
-    be; and while the row of an INBOX is lost the file need not have the account, which the INBOX's `store.idx` has."""
-    return there.domains != wanted.domains or any(
-        row != wanted.rows.get(user, row) for user, row in there.rows.items()) or any(
-        user not in wanted.gone for user in there.gone)
+def _misleads(there: DirectoryRows, wanted: DirectoryRows) -> list[str]:
+    """The users, and @domains, of which something would be rebuilt from the file that is not so. What it lacks is
+    written when the disk lets it be; and while the row of an INBOX is lost the file need not have the account, which
+    the INBOX's `store.idx` has."""
+    users = {user for user, row in there.rows.items() if row != wanted.rows.get(user, row)}
+    domains = {domain for domain, _ in there.domains.items() ^ wanted.domains.items()}
+    return sorted(users | (there.gone.keys() - wanted.gone.keys()) | {f"@{domain}" for domain in domains})
 
 
 def write(store: Store, partition: Partition, *, everything: bool = False) -> None:

@@ -10,6 +10,7 @@ from attrs import define
 from numpy.typing import NDArray
 
 from store.errors import Problem, StoreError
+from store.problems import NOT_NOW
 from store.tables.quotatable import QuotaUse
 from store.userarea.idxfile import Head
 from store.usermove.messageformat import SEND_OCTETS, BadMessage, Ended, Message, Wire, encode, receive
@@ -157,7 +158,10 @@ class Peer:
         except BadMessage as error:
             raise self._unclear(str(error)) from error
         if "error" in said.fields:
-            raise refusal_of(said)
+            refusal = refusal_of(said)
+            if refusal.problem in NOT_NOW:          # whose disk is full, or which of the two is busy
+                raise StoreError(refusal.problem, f"{self.host} says: {refusal.public}", refusal.detail)
+            raise refusal
         return said
 
     def _lost(self, error: Exception) -> StoreError:

@@ -19,7 +19,7 @@ from mboxlist.engine.transact import Failure
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.messagereading import MID_OCTETS
-from store.problems import problems
+from store.problems import nothing_shown, problems
 from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW
 from store.tables.quotatable import DEFAULT, QuotaUse
@@ -100,7 +100,7 @@ class Session:
                 failed, self._failed = self._failed, None
                 self._swallow(message)
                 raise failed
-            with problems():
+            with nothing_shown(), problems():       # the caller asks again, and finds out what was done
                 answer = action(message)
         except StoreError as refusal:
             if unanswered:

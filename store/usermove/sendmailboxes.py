@@ -12,7 +12,7 @@ import numpy as np
 from attrs import asdict, define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
@@ -333,7 +333,10 @@ class MailboxSender:
         there = self.store.mailboxes.moves.find(self.user)
         if there is not None and there.id == self._id:          # too late: the user has gone
             return
-        let_go(self.store, self._held)
+        try:
+            let_go(self.store, self._held)
+        except (StoreError, Failure, OSError) as error:         # housekeeping, or the next start, does it
+            log.error("%s: the mailboxes cannot be let go yet: %s", self.user, error)
         with contextlib.suppress(StoreError):           # the connection may be what was lost
             self.peer.drop(self.user, self._id)
 

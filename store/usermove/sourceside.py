@@ -37,11 +37,12 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
+from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.partition.transactions import WriteTxn
 from store.partitions.partitionmove import Moved, alone
-from store.problems import problems
+from store.problems import nothing_shown, problems
 from store.search.columns import columns_of
 from store.store import Store
 from store.userarea import writing
@@ -61,6 +62,7 @@ class Gone:
     held: float
 
 
+@nothing_shown()
 @problems()
 def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progress: Progress = lambda so_far: None,
          tries: int = TRIES) -> Gone:
@@ -124,9 +126,12 @@ def require_movable(store: Store, user: str, host: str) -> None:
         raise StoreError(Problem.BUSY, f"{user} is being renamed: finish that first")
 
 
+@nothing_shown()
 @problems()
 def finish(store: Store, move: Move, peer: Peer) -> None:
-    """Go on from the row GONE to the end. Raises StoreError UNAVAILABLE, and GONE when the other one has no copy."""
+    """Go on from the row GONE to the end. Raises StoreError: UNAVAILABLE, DISK_FULL, and GONE when the other one has no
+    copy."""
+    store.mailboxes.env.flush()         # our row may have been committed when there was no room to have it on disk
     if move.phase is not Phase.LEFT:
         store.directory.set_host(move.user, move.host)
         peer.activate(move.user, move.id)
@@ -149,6 +154,7 @@ def moves_to_finish(store: Store) -> list[Move]:
 def clear(store: Store, move: Move) -> None:
     """Remove all that is left here of a user who has gone; what is cut off is done when it is done again."""
     user = move.user
+    AccessFiles(store.root).remove(user)
     live = store.names(user)
     remove_mailboxes(store, live)
     remove_mailboxes(store, [entry for _, entry in store.mailboxes.deleted.all() if entry.name.owner == user])

@@ -22,6 +22,7 @@ from mboxlist.engine import kv, regions
 from mboxlist.names import MailboxName
 from store.changes import Change
 from store.check.wholecheck import check
+from store.events.receivers import Receiver
 from store.mailboxes import deletion
 from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
@@ -33,6 +34,7 @@ from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
 from tests.crash.views import Picture, differences, retold, view
 from tests.support.faults.disk import Disk, Event, Image
 from tests.support.faults.recorder import Call, Recorder
+from tests.support.stores.heardevents import NAME, Boxes, Copy, hear, there, waiting
 
 SEEDS = 2                       # of states in which a random part of what was not synced is on the disk
 LOG_FILE, LOG_BUFFER = 256 << 10, 32 << 10      # small ones: copied often, and the next log file comes soon
@@ -77,6 +79,7 @@ class Recording:
     views: list[Picture]
     seen: list[Picture] = field(factory=list)
     first: tuple[int, int] = (0, 0)     # answers and views there were as the events begin
+    boxes: Boxes = field(factory=dict)  # what a receiver of events knew before
 
     @property
     def points(self) -> int:
@@ -119,6 +122,8 @@ def prepared(operation: Operation) -> Image:
         operation.fill(store)
         operation.prepare(store)
         assert findings(store, operation) == []
+        if operation.events:
+            hear(store, Receiver(NAME))
         store.close()
         return Disk.of(root).stopped()
 
@@ -143,11 +148,11 @@ class SeenPlace(Place):
         store = super().open()
         tell = store.news.tell
 
-        def told(mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+        def heard(mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
             tell(mailboxes, changes)
             self.recorder.note(Seen(self._look()))
 
-        store.news.tell = told      # type: ignore[method-assign]
+        store.news.tell = heard     # type: ignore[method-assign]
         self.recorder.note(Seen(self._look()))
         return store
 
@@ -178,10 +183,12 @@ def record(name: str) -> Recording:
             if operation.alone:
                 before = open_store(root, operation.settings)
                 place.views.append(view(before))
+                boxes = there(before)
                 before.close()
             else:
                 place.open()
                 place.views.append(view(place.store))
+                boxes = there(place.store)
             begin = len(recorder.events)
             operation.run(place, place.answered)
             end = len(recorder.events)
@@ -199,7 +206,7 @@ def record(name: str) -> Recording:
         assert not wrong, f"{name}: {wrong} changed in a way that the recorder does not see"
         events = recorder.events[begin:end]
         return Recording(name, name, start, base, events, place.views,
-                         [event.note.view for event in events if isinstance(event.note, Seen)])
+                         [event.note.view for event in events if isinstance(event.note, Seen)], boxes=boxes)
 
 
 def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) -> dict[Any, tuple[Image, list[Moment]]]:
@@ -258,6 +265,8 @@ def _judged(root: Path, operation: Operation, recording: Recording, moments: lis
             recovery.events.values() if recovery is not None else ()) if "is older" in event.found]
         left = [str(path) for path in root.glob("partitions/*/staging/*")]
         wrong += [f"there is {', '.join(left)}"] if left else []
+        if operation.events:
+            wrong += told(store, recording.boxes)
         for context in sorted({(moment.answers, moment.views) for moment in moments}):
             wrong += as_answered(operation, recording, found, context[0], again=again)
             wrong += operation.inspect(store, context[0])
@@ -272,6 +281,18 @@ def _judged(root: Path, operation: Operation, recording: Recording, moments: lis
     finally:
         leave(store)
     return wrong
+
+
+def told(store: Store, boxes: Boxes) -> list[str]:
+    """Whether the events that wait, in their order, make of what was there what is there: so none is missing of what
+    lasts, and there is none of what does not."""
+    copy = Copy(boxes)
+    for body in waiting(store):
+        copy.hear(body)
+    missed = [each.missed for each in store.recorder.receivers.all if each.missed]
+    wrong = [f"the receiver of events is told that some are missing: {why}" for why in missed]
+    return wrong if copy.boxes == there(store) else [
+        *wrong, f"a receiver of events knows {copy.boxes}, and there is {there(store)}"]
 
 
 def leave(store: Store) -> None:
@@ -362,9 +383,9 @@ def _killed(root: Path, operation: Operation, change: int, before: bool) -> tupl
             os._exit(1)
     os.close(writing)
     with open(reading, "rb") as said:
-        told = said.read()
+        notes = said.read()
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), f"change {change} did not come"
-    return told.count(b"a"), told.count(b"s")
+    return notes.count(b"a"), notes.count(b"s")
 
 
 def _until_killed(root: Path, operation: Operation, change: int, before: bool, told: int) -> None:

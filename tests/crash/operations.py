@@ -26,6 +26,7 @@ from store.settings import Settings
 from store.store import Store
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
+from tests.crash import operations_events as sending
 from tests.crash import operations_restore as restore
 from tests.crash import operations_wide as wide
 from tests.crash.places import (
@@ -53,7 +54,8 @@ class Operation:
 
     `alone`: it opens and closes the store itself, with `Place.open` and `Place.close`. `inspect` says what else is
     wrong in a store that was opened after so many answers; `finish` what is when all that was cut off is done again,
-    from what should be there then. `fill`: or it begins with nothing.
+    from what should be there then. `fill`: or it begins with nothing. `events`: a receiver wants all events, and from
+    what waits for it must know what is in the store.
     """
 
     run: Callable[["Place", Answered], None]
@@ -65,6 +67,7 @@ class Operation:
     finish: Callable[[Store, Picture], list[str]] | None = None
     fill: Callable[[Store], None] = fill
     settings: Settings = SETTINGS
+    events: bool = True
 
 
 FILE_LOST = "its file is missing"
@@ -448,7 +451,7 @@ OPERATIONS: dict[str, Operation] = {
     "create": Operation(_create),
     "delete": Operation(_delete),
     "delete and create": Operation(_delete_and_create),
-    "undelete a mailbox": Operation(_undelete_mailbox),
+    "undelete a mailbox": Operation(_undelete_mailbox, events=False),      # which comes with its messages: one event
     "undelete messages": Operation(_undelete_messages, prepare=_prepare_purge),
     "purge mailboxes": Operation(_purge_mailbox, prepare=_prepare_purge_mailbox),
     "rename a tree": Operation(_rename_tree),
@@ -472,15 +475,18 @@ OPERATIONS: dict[str, Operation] = {
     "rename a user": Operation(wide.rename_user),
     "rights": Operation(wide.grant_rights),
     "quota roots": Operation(wide.quota_roots),
-    "restore": Operation(restore.restore_all, fill=restore.prepare_empty, between=restore.any_mailboxes,
+    "send events": Operation(sending.send_events, prepare=sending.prepare_events,
+                             inspect=sending.what_was_not_sent_waits, events=False),
+    # A mailbox that is restored comes with its messages: one event.
+    "restore": Operation(restore.restore_all, fill=restore.prepare_empty, between=restore.any_mailboxes, events=False,
                          inspect=restore.accounts_are_there, finish=restore.all_again),
     "restore a user": Operation(restore.restore_user, fill=restore.prepare_empty, between=restore.any_mailboxes,
-                                inspect=restore.accounts_are_there, finish=restore.user_again),
+                                inspect=restore.accounts_are_there, finish=restore.user_again, events=False),
     "restore again": Operation(restore.restore_again, fill=restore.prepare_empty, between=restore.any_mailboxes,
-                               inspect=restore.accounts_are_there, finish=restore.all_again),
+                               inspect=restore.accounts_are_there, finish=restore.all_again, events=False),
     "restore beside": Operation(restore.restore_beside, prepare=restore.prepare_beside, between=restore.any_mailboxes,
-                                inspect=restore.one_file_each, finish=restore.beside_again),
-    "restore what was removed": Operation(restore.restore_over, prepare=restore.prepare_over,
+                                inspect=restore.one_file_each, finish=restore.beside_again, events=False),
+    "restore what was removed": Operation(restore.restore_over, events=False, prepare=restore.prepare_over,
                                           between=restore.any_mailboxes, inspect=restore.few_files,
                                           finish=restore.user_again),
     "restore what was lost": Operation(restore.restore_over, prepare=restore.prepare_lost, inspect=restore.few_files,

@@ -46,6 +46,14 @@ BESIDE = f"""
 0 mailbox unsubscribe bob Other
 0 mailbox delete --yes bob Other
 0 mailbox undelete bob Other
+* doctor --name localhost
+0 messages search -u bob since 7d
+0 messages fetch -u bob all
+0 messages flag -u bob --add seen all
+0 messages copy -u bob --to Copies --create all
+0 messages move -u bob --to INBOX mailbox Copies all
+0 messages expunge -u bob --yes seen uid 2
+1 messages withdraw none@example.org --yes
 0 uidl list bob
 0 uidl import --numbers bob @/uidls
 2 uidl import --numbers bob #/uidls
@@ -116,7 +124,15 @@ BESIDE = f"""
 0 token create --role auditor --json
 0 token list
 1 token revoke none
+0 access create bob --name phone --json
+0 access list
+1 access revoke bob none
+1 access reset bob
 0 logins
+0 log level imap debug
+0 log levels
+0 transcript bob
+0 transcript
 0 audit show
 0 audit verify
 0 audit head

@@ -6,8 +6,11 @@ import hmac
 import json
 import os
 import socketserver
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.clients.lmtp import Lmtp
+from tests.support.faults.mountedimage import MountedImage
 from tests.support.processes import wait
 from tests.support.servers.server import Server
 
@@ -114,8 +118,25 @@ def deliver(server: Server, *numbers: int) -> None:
             assert all(reply.code == 250 for reply in lmtp.deliver("a@example.org", ["alice"], body))
 
 
-def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook) -> None:
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """A volume at `tmp_path`/hanging of which every change waits until this is called (fsfreeze(8))."""
+    with MountedImage(tmp_path / "hanging", 8 << 20):
+        goes_on = partial(_freeze, "--unfreeze", tmp_path / "hanging")
+        _freeze("--freeze", tmp_path / "hanging")
+        with ExitStack() as at_end:
+            at_end.callback(goes_on)
+            yield lambda: at_end.close()
+
+
+def _freeze(how: str, folder: Path) -> None:
+    subprocess.run(["fsfreeze", how, folder], check=True, timeout=TIME)
+
+
+def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook, hanging: Callable[[], None]) -> None:
+    """Two files are on a volume that hangs: as many as the outbox has threads for its rows."""
     path, lines = tmp_path / "socket", tmp_path / "events"
+    stuck = [tmp_path / "hanging" / name for name in ("first", "second")]
     (tmp_path / "secret").write_bytes(SECRET + b"\n")
     os.chmod(tmp_path / "secret", 0o600)
     options = {"outbox.hook.to": f"http://127.0.0.1:{hook.server_address[1]}/in", "outbox.hook.retry": "100ms",
@@ -123,6 +144,9 @@ def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook) -> None:
                "outbox.hook.secret": str(tmp_path / "secret"), "outbox.hook.types": "Message*",
                "outbox.lines.to": f"file:{lines}", "outbox.socket.to": f"unix:{path}",
                "outbox.socket.retry": "100ms", "outbox.socket.retry_longest": "300ms", "outbox.socket.users": "alice"}
+    for file in stuck:
+        options |= {f"outbox.{file.name}.{option}": value for option, value in
+                    {"to": f"file:{file}", "retry": "100ms", "retry_longest": "300ms", "timeout": "1s"}.items()}
     with Server(tmp_path, ["alice", "bob"], options) as server:
         server.answers()
         hook.moods = ["busy", "reset", "hang", "busy"]
@@ -133,9 +157,12 @@ def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook) -> None:
                    limit=TIME)
         rows = {row["receiver"]: row for row in json.loads(server.command("outbox", "list", "--json", status=1))}
         assert rows["socket"]["state"] == "down" and rows["socket"]["waiting"] >= 7
+        assert {rows[file.name]["said"] for file in stuck} <= {"no answer in time",
+                                                               "what was begun before has not ended"}
         assert any(line.startswith("socket has got no events for") for line in
                    json.loads(server.command("status", "--json", status=1))["troubles"])
         assert 'onecopy_outbox_down{receiver="socket"} 1' in server.command("stats", "--prometheus")
+        hanging()
         hook.moods = ["hang"]
         deliver(server, 8)
         wait.until(lambda: not hook.moods, "the hook was asked", pid=server.pid, limit=TIME)
@@ -148,13 +175,15 @@ def test_all_of_it_arrives_whatever_happens(tmp_path: Path, hook: Hook) -> None:
         wanted = [str(number) for number in range(1, 9)]
         wait.until(lambda: len(news(hook.has)) >= 9 <= len(news(listener.has)), "all have all", pid=server.pid,
                    limit=TIME)
+        wait.until(lambda: all(file.read_bytes().count(b"MessageNew") >= 9 for file in stuck), "the files",
+                   pid=server.pid, limit=TIME)
         server.check()
         assert server.stop() == 0
         listener.shutdown()
         listener.server_close()
     assert hook.forged == 0
-    read = [json.loads(line) for line in lines.read_bytes().splitlines()]
-    for has in (news(hook.has), news(listener.has), news(read)):
+    written = [[json.loads(line) for line in file.read_bytes().splitlines()] for file in (lines, *stuck)]
+    for has in map(news, (hook.has, listener.has, *written)):
         assert has[:8] == wanted and len(has) == 9
         assert int(has[8]) > 8          # after an unclean end a mailbox skips UIDs
     assert {body["user"] for body in listener.has} == {"alice"}

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients.imap import Imap
+from tests.support.clients.imap import Imap, Refused
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
-from tests.support.processes import wait
+from tests.support.faults.volume import Volume
+from tests.support.processes import command, wait
 from tests.support.servers.backends import HOSTS, MESSAGE_ID, Client, Relay, body, dump, two_servers
 from tests.support.servers.certificates import showing
 from tests.support.servers.server import PROGRAM, Server
@@ -174,3 +175,53 @@ def _cut_off(server: Server, to: str, cut) -> None:
         process.communicate(timeout=120)
     assert process.returncode != 0
     wait.until(lambda: True, "the server lives", pid=server.pid, limit=1)
+
+
+LARGE, SMALL_VOLUME = 300_000, 160 * 1024 * 1024
+
+
+@pytest.mark.parametrize("leave", [0, 200_000])
+def test_a_full_disk_at_either_end(tmp_path, leave):
+    """Issue 23: nothing is lost, the command says which disk it is and what to do, and it can be repeated."""
+    def move_alice(server: Server, to: str) -> tuple[int, str]:
+        status, _, error = command.run(["user", "move", "alice", "--to", to], server.environment(), b"", 120)
+        return status, error
+
+    def deliver(server: Server, name: str) -> int:
+        with Lmtp(server.lmtp) as lmtp:
+            reply, = lmtp.deliver("news@example.org", ["alice"], body(f"{name}@example.org", LARGE))
+        return reply.code
+
+    there = tmp_path / HOSTS[1]
+    with Volume(there, SMALL_VOLUME) as volume, contextlib.ExitStack() as stack:
+        one, two = two_servers(tmp_path, ["alice"], {"store.disk_reserve": "0", "store.cache": "8M"})
+        for server in (one, two):
+            stack.enter_context(server)
+        for number in range(3):
+            assert deliver(one, f"news-{number}") == 250
+        volume.fill(leave)
+        status, error = move_alice(one, HOSTS[1])
+        assert status and f"{HOSTS[1]} says: no space is left" in error and "run the command again" in error
+        assert deliver(one, "news-3") == 250            # the user is here as before
+        assert messages(one, "alice") == Counter(f"news-{number}@example.org" for number in range(4))
+        volume.release()
+        assert move_alice(one, HOSTS[1]) == (0, "")
+        assert deliver(one, "late") // 100 == 4 and deliver(two, "news-4") == 250
+        wanted = Counter(f"news-{number}@example.org" for number in range(5))
+        assert messages(two, "alice") == wanted
+        volume.fill(leave)                              # now it is the one that a user leaves
+        status, error = move_alice(two, HOSTS[0])
+        volume.release()
+        if status:
+            assert "no space is left" in error and "again" in error
+            move_alice(two, HOSTS[0])
+        wait.until(lambda: messages_if_there(one, "alice") == wanted, "the user is there", pid=two.pid,
+                   limit=60)
+        for server in (one, two):
+            server.check()
+
+
+def messages_if_there(server: Server, user: str) -> Counter | None:
+    with contextlib.suppress(Refused, OSError):
+        return messages(server, user)
+    return None

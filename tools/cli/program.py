@@ -17,7 +17,7 @@ from attrs import evolve
 import mboxlist.engine.transact
 from mboxlist import privatefiles
 from store import VERSION
-from store.errors import StoreError, in_words
+from store.errors import Problem, StoreError, in_words
 from store.readonly import place
 from tools import storeowner
 from tools.cli import options as config
@@ -282,6 +282,8 @@ def _guarded(work: Callable[[], int]) -> int:
     except Failure as failure:
         return _complain(str(failure), failure.status, failure)
     except StoreError as error:
+        if error.problem is Problem.DISK_FULL and not any(getattr(error, "__notes__", ())):
+            error.add_note("make room, then run the command again")
         return _complain(str(error), status(error), error)
     except BrokenPipeError:
         os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds

@@ -70,6 +70,11 @@ COMMANDS = (
                "bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
                "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: "
                "snapshot restore", audit="restore"),
+    Registered("messages search", "messages.findmessages", audit="search"),
+    Registered("messages fetch", "messages.findmessages", audit="read"),
+    *(Registered(f"messages {name}", "messages.changemessages", audit=kind)
+      for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"))),
+    Registered("messages withdraw", "messages.withdrawal", audit="delete"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -147,12 +152,23 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    Registered("doctor", "observing.doctor",
+               "look over a deployment, with the relay in front, and say what to change; exit status 1 if something is "
+               "serious", stays_root="looks at what root does at the start of the server"),
     Registered("token create", "observing.token", audit="configuration"),
     Registered("token list", "observing.token"),
     Registered("token revoke", "observing.token", audit="configuration"),
+    Registered("access list", "observing.apppasswords"),
+    *(Registered(f"access {name}", "observing.apppasswords", audit="access") for name in ("create", "revoke", "reset")),
     *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
     Registered("outbox retry", "observing.outbox", audit="repair"),
     Registered("outbox discard", "observing.outbox", audit="delete"),
+    Registered("log level", "observing.loglevel", audit="configuration"),
+    Registered("log levels", "observing.loglevel"),
+    Registered("transcript", "observing.transcript",
+               "record what a user or an address says to the running server and hears from it, without passwords and "
+               "mail, in files below transcripts/ in the store; without USER or ADDRESS: list what is recorded; exit "
+               "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
@@ -171,6 +187,7 @@ GROUPS = {
     "user": "add, list, show, change, rename, move, remove and restore users, and what holds for a domain",
     "directory": "try an outside directory, and see or forget what is known of it",
     "mailbox": "make, list, rename, delete and restore mailboxes, and say who may do what with them",
+    "messages": "search, read, mark, copy, move and remove messages of any users; take one out of every mailbox",
     "uidl": "show the unique-ids of POP3, and take over those of another server",
     "partition": "add, list, drain and remove partitions",
     "quota": "show, set and report limits and use, and send the warnings that are due",
@@ -179,9 +196,10 @@ GROUPS = {
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
+    "access": "app passwords of users, and the second factor that they show to the console",
     "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
-    "log": "the server's log: its newest lines",
+    "log": "the server's log: its newest lines, and from which levels on it tells what happens",
     "token": "make, list and revoke tokens of the API over HTTP",
     "audit": "who did what: show the audit trail, and find out whether somebody has changed it",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",

@@ -9,7 +9,7 @@ from typing import Any
 
 from store.accounts.networks import LOCAL, Networks
 from tools.cli.controlclient import ask_one, ask_pages, require_server
-from tools.cli.invocation import Invocation, Parsers, typed
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
@@ -38,6 +38,7 @@ def add(parser: Parsers) -> None:
                                                         "(user/alice/Work)")
     made.add_argument("--idle", type=typed(duration), metavar="TIME",
                       help="only those from which nothing has come for so long (30m)")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the N that have been there longest")
     made.add_argument("--end", action="store_true",
                       help="end them: the client is told so (BYE, -ERR, 421); who is in the middle of a command is cut "
                            "off after 5 s; what was answered for is kept")
@@ -77,6 +78,7 @@ def connections(invocation: Invocation) -> int:
     rows = [row for row in (*ask_pages(root, "connections"), *_of_console(invocation)) if _matches(
         row, arguments, domain)]
     rows.sort(key=lambda row: row["since"])
+    rows = rows if arguments.most is None else rows[:arguments.most]
     if not arguments.end or arguments.dry_run:
         _print(rows, json=arguments.json)
         return 0

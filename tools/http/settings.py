@@ -1,5 +1,6 @@
 """What an administrator can choose about HTTP: metrics, health, the API, the console."""
 
+import re
 from pathlib import Path
 
 from attrs import frozen
@@ -9,6 +10,21 @@ from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
 from tools.http.userroles import helpdesks_of, named_of
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def submission_of(text: str) -> tuple[str, int] | None:
+    """Host and port; None for an empty text. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if text and not (_NAME.fullmatch(host) and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{text} is no host:port, such as smtp.example.org:465")
+    return (host, int(port)) if text else None
+
+
+def _name_or_none(text: str) -> None:
+    if text and not _NAME.fullmatch(text):
+        raise ValueError(f"{text} is no name of a host")
 
 
 @frozen
@@ -42,3 +58,7 @@ class Settings(AdmissionSettings):
     session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",
                                 type="duration", validator=ge(60))
     session_time: int = setting(43200, "time after which everybody must", type="duration", validator=ge(60))
+    mail_name: str = setting("", "name by which mail programs reach IMAP and POP3: then they are told so where they "
+                             "ask (autoconfig, Autodiscover); empty: they are not", check=_name_or_none)
+    submission: str = setting("", "host:port where mail programs send mail, for the same; port 465 is TLS, another one "
+                              "STARTTLS", check=submission_of)

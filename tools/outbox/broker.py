@@ -4,6 +4,7 @@
 import logging
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pika
 from attrs import define, field
@@ -11,10 +12,10 @@ from pika.adapters.twisted_connection import TwistedProtocolConnection
 from pika.exceptions import NackError, UnroutableError
 from twisted.internet import endpoints
 from twisted.internet.defer import gatherResults
+from twisted.python.failure import Failure
 
 from mboxlist import privatefiles
 from store.events.outboxtable import Parcel
-from store.offload import Threads
 from tools.outbox.destination import Down, Refused, line
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.trust import client_options
@@ -31,6 +32,7 @@ class Broker:
     reactor: Any
     _connection: Any = field(default=None, init=False)
     _channel: Any = field(default=None, init=False)
+    _lost: BaseException | None = field(default=None, init=False)       # why the connection ended
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         """See Destination. Raises Down, Refused."""
@@ -44,6 +46,7 @@ class Broker:
                 raise Refused("no queue takes it") from error
             if isinstance(reason, NackError):
                 raise Refused("the broker does not take it") from error
+            reason = self._lost or reason
             self._let_go()
             raise Down(f"{type(reason).__name__}: {reason}") from error
         except BaseException:
@@ -59,18 +62,36 @@ class Broker:
 
     async def _connect(self) -> None:
         self._let_go()
-        parameters = pika.URLParameters(self.settings.to)
-        if self.settings.secret is not None:
-            password = privatefiles.read_named(self.settings.secret).decode().strip()
-            parameters.credentials = pika.PlainCredentials(parameters.credentials.username, password)
+        parameters = pika.URLParameters(self._url())
         endpoint: Any = _ENDPOINTS.HostnameEndpoint(self.reactor, parameters.host.encode(), parameters.port,
                                          timeout=self.settings.timeout)
         if self.settings.kind == "amqps":
             endpoint = _ENDPOINTS.wrapClientTLS(client_options(parameters.host, self.settings), endpoint)
-        self._connection = await _ENDPOINTS.connectProtocol(endpoint, TwistedProtocolConnection(parameters))
+        self._connection = await _ENDPOINTS.connectProtocol(endpoint, self._protocol(parameters))
         await self._connection.ready
         self._channel = await self._connection.channel()
         await self._channel.confirm_delivery()
+
+    def _protocol(self, parameters: Any) -> Any:
+        """One that says why it was lost, which pika tells nobody: a certificate that is not good."""
+        made: Any = TwistedProtocolConnection(parameters)
+        lost = made.connectionLost
+
+        def connection_lost(reason: Failure) -> None:
+            self._lost = reason.value
+            lost(reason)
+
+        made.connectionLost, self._lost = connection_lost, None
+        return made
+
+    def _url(self) -> str:
+        """With the password of the secret; pika takes no user without one. Raises OSError, UnicodeDecodeError."""
+        parts = urlsplit(self.settings.to)
+        if self.settings.secret is None:
+            return self.settings.to
+        password = privatefiles.read_named(self.settings.secret).decode().strip()
+        host = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{parts.username or 'guest'}:{quote(password, safe='')}@{host}").geturl()
 
     def _let_go(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
@@ -82,7 +103,7 @@ class Broker:
         self._let_go()
 
 
-def of_settings(settings: Settings, _threads: Threads, reactor: Any) -> Broker:
+def of_settings(settings: Settings, reactor: Any) -> Broker:
     """The receiver's broker."""
     return Broker(settings, reactor)
 

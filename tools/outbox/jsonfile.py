@@ -4,15 +4,16 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from attrs import define
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.events.outboxtable import Parcel
-from store.offload import Threads
 from tools.outbox.destination import Down, line
 from tools.outbox.outboxsettings import Settings
+from tools.outbox.ownthread import OwnThread
 
 
 @define(eq=False)
@@ -20,12 +21,12 @@ class JsonFile:
     """For its owner alone (0600)."""
 
     path: Path
-    threads: Threads
+    thread: OwnThread
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         """Have the lines on disk. Raises Down."""
         try:
-            await self.threads.run("outbox", partial(append, self.path, b"".join(map(line, batch))))
+            await self.thread.run(partial(append, self.path, b"".join(map(line, batch))))
         except OSError as error:
             raise Down(f"{self.path}: {error.strerror or error}") from error
 
@@ -53,6 +54,6 @@ def append(path: Path, octets: bytes) -> None:
         sync_folder(path.parent)
 
 
-def of_settings(settings: Settings, threads: Threads, _reactor: object) -> JsonFile:
+def of_settings(settings: Settings, reactor: Any) -> JsonFile:
     """The receiver's file."""
-    return JsonFile(settings.path, threads)
+    return JsonFile(settings.path, OwnThread(f"outbox-{settings.path.name}", reactor.callFromThread))

@@ -50,7 +50,7 @@ def outboxes(store: Store) -> dict[str, tuple[Env, OutboxTable]]:
 
 @define(eq=False)
 class Dispatch:
-    """For the keeper. `made` makes a destination of settings, threads and the reactor."""
+    """For the keeper. `threads`: where rows are read and taken away."""
 
     store: Store
     receivers: Mapping[str, Settings]
@@ -66,7 +66,7 @@ class Dispatch:
         except OSError as error:
             log.error("who wants which events cannot be written down: %s", error)
         for name, settings in self.receivers.items():
-            destination = _MADE[settings.kind](settings, self.threads, self.reactor)
+            destination = _MADE[settings.kind](settings, self.reactor)
             self.sendings[name] = Sending(name, settings, destination, lambda: outboxes(self.store), self.threads,
                                           self.reactor)
             self.sendings[name].start()

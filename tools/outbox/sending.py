@@ -115,10 +115,12 @@ class Sending:
         late = self.reactor.callLater(self.settings.timeout, done.cancel)
         try:
             await done
-        except (Down, Refused):
-            raise
         except Exception as error:
-            raise Down("no answer in time" if not late.active() else f"{type(error).__name__}: {error}") from error
+            if not late.active():           # whatever the destination makes of being cancelled
+                raise Down("no answer in time") from error
+            if isinstance(error, Down | Refused):
+                raise
+            raise Down(f"{type(error).__name__}: {error}") from error
         finally:
             if late.active():
                 late.cancel()

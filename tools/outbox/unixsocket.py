@@ -11,7 +11,6 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
 from store.events.outboxtable import Parcel
-from store.offload import Threads
 from tools.outbox.destination import Down, Refused, line
 from tools.outbox.outboxsettings import Settings
 
@@ -82,6 +81,6 @@ class UnixSocket:
             self._connection.transport.loseConnection()
 
 
-def of_settings(settings: Settings, _threads: Threads, reactor: Any) -> UnixSocket:
+def of_settings(settings: Settings, reactor: Any) -> UnixSocket:
     """The receiver's socket."""
     return UnixSocket(settings, reactor)

@@ -23,7 +23,6 @@ from zope.interface import implementer
 from mboxlist import privatefiles
 from store import VERSION
 from store.events.outboxtable import Parcel
-from store.offload import Threads
 from tools.outbox.destination import Down, Refused, document
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.trust import client_options
@@ -134,7 +133,7 @@ def _reason(error: Exception) -> str:
     return str(reasons[0].value) if reasons else f"{type(error).__name__}: {error}"
 
 
-def of_settings(settings: Settings, _threads: Threads, reactor: Any) -> WebHook:
+def of_settings(settings: Settings, reactor: Any) -> WebHook:
     """The receiver's."""
     pool = _CLIENT.HTTPConnectionPool(reactor)
     pool.retryAutomatically = False             # whether it is sent again is for `Sending` to say

@@ -3,7 +3,6 @@ r"""What happens in the store is in the outbox, in its transaction: events, as R
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -15,7 +14,6 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.events import receivers
-from store.events.outboxtable import OutboxTable
 from store.events.receivers import Receiver
 from store.expiry.decide import DAY
 from store.expiry.rulebook import Rulebook, set_mailbox
@@ -27,9 +25,12 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.subscribing import subscribe, unsubscribe
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.snapshots import reset, taking
 from store.store import Store
+from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.stores.heardevents import Copy, hear, outboxes, there, waiting
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
 INBOX = MailboxName("alice", "INBOX")
@@ -46,26 +47,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def hear(store: Store, *wanted: Receiver) -> None:
-    receivers.change(store.root, lambda before: wanted)
-    store.recorder.look()
-
-
-def outboxes(store: Store) -> list[OutboxTable]:
-    return [OutboxTable(store.mailboxes.outbox), *(each.outbox for each in store.partitions.values())]
-
-
 def forget(store: Store) -> None:
     """All that waits has left."""
     for env, outbox in zip((store.mailboxes.env, *(each.env for each in store.partitions.values())), outboxes(store),
                            strict=True):
         transact(env, lambda txn, outbox=outbox: outbox.remove(outbox.some("all", 100_000), txn))
-
-
-def waiting(store: Store, name: str = "all") -> list[dict[str, Any]]:
-    """What waits for a receiver, of all environments in the order of their clocks."""
-    parcels = [parcel for outbox in outboxes(store) for parcel in outbox.some(name, 100_000)]
-    return [dict(parcel.body) for parcel in sorted(parcels, key=lambda parcel: parcel.order)]
 
 
 def names(store: Store, name: str = "all") -> list[str]:
@@ -95,7 +81,7 @@ def test_flags(store):
     entry = store.entry(INBOX)
     for number in range(4):
         deliver(store, MAIL % number, "user/alice/INBOX")
-    hear(store, Receiver("flags", types=("Flags*", "Message[RT]*")))
+    hear(store, Receiver("all"), Receiver("flags", types=("Flags*", "Message[RT]*")))
     change_flags(store, entry, [1, 2, 4], FlagAction.ADD, SEEN)
     change_flags(store, entry, [2], FlagAction.ADD, Flags(Flag.DELETED))
     change_flags(store, entry, [1, 3], FlagAction.ADD, Flags(Flag.FLAGGED, ("Work",)))
@@ -170,6 +156,40 @@ def test_mailboxes(store):
         ("MailboxDelete", "New"), ("MailboxSubscribe", "INBOX"), ("MailboxUnSubscribe", "INBOX")]
     assert [body["oldMailboxID"].partition(";")[0].endswith(end) for body, end in zip(
         waiting(store)[2:4], ("/Box", "/Box/Sub"), strict=True)] == [True, True]
+
+
+def test_quota(store):
+    """RFC 5423 §4.1: the first delivery that is refused, and its end; other limits. Storage is in KiB (RFC 9208)."""
+    hear(store, Receiver("all", types=("Quota*",)), Receiver("bob", types=("Quota*",), users=("bob",)))
+    roots.set_quota(store, "alice", 5000, 2)
+    roots.set_quota(store, "alice", 5000, 2)            # as it was: nothing happens
+    for number in (1, 2):
+        deliver(store, MAIL % number, "user/alice/INBOX")
+    for number in (3, 4):
+        outcome, = deliver(store, MAIL % number, "user/alice/INBOX")
+        assert outcome.problem is Problem.OVER_QUOTA
+    with pytest.raises(StoreError):                     # its client hears that itself
+        copy_messages(store, store.entry(INBOX), store.entry(INBOX), [1])
+    change_flags(store, store.entry(INBOX), [1], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, store.entry(INBOX))
+    outcome, = deliver(store, MAIL % 3, "user/alice/INBOX")
+    outcome, = deliver(store, MAIL % 4, "user/alice/INBOX")
+    roots.set_quota(store, "alice", UNLIMITED, UNLIMITED)
+    said = [(body["event"], body["user"], body["messages"], body.get("diskQuota"), body.get("maxMessages"))
+            for body in waiting(store)]
+    assert said == [("QuotaChange", "alice", 0, 5, 2), ("QuotaExceed", "alice", 2, 5, 2),
+                    ("QuotaWithin", "alice", 1, 5, 2), ("QuotaExceed", "alice", 2, 5, 2),
+                    ("QuotaChange", "alice", 2, None, None), ("QuotaWithin", "alice", 2, None, None)]
+    assert waiting(store)[1]["diskUsed"] == 1 and waiting(store)[1]["vnd.onecopy.quotaRoot"] == "alice"
+    assert waiting(store, "bob") == []
+
+
+def test_limits_that_are_put_back_are_told(store):
+    """A change on several partitions that is cut off is undone: the receiver hears of the limits that there are."""
+    before = roots.quota(store, "alice")
+    roots.set_quota(store, "alice", 1 << 20)
+    roots._put_back(store, "alice", store.partitions["primary"], before)
+    assert [body.get("diskQuota") for body in waiting(store)] == [1024, None]
 
 
 def test_what_is_undone_leaves_nothing(store):
@@ -284,49 +304,6 @@ def test_a_mailbox_that_moves_to_another_partition_is_not_news(store):
 
 # A receiver that has been told everything knows what there is
 
-class Copy:
-    """What a receiver knows of mailboxes: by id, the name and each UID's flags."""
-
-    def __init__(self) -> None:
-        self.boxes: dict[int, tuple[str, dict[int, set[str]]]] = {}
-
-    def hear(self, body: dict[str, Any]) -> None:
-        event, box = body["event"], body["vnd.onecopy.mailbox"]
-        if event in ("MailboxCreate", "MailboxRename"):
-            assert (box in self.boxes) == (event == "MailboxRename")
-            self.boxes[box] = body["mailboxID"], self.boxes[box][1] if box in self.boxes else {}
-            return
-        if event == "MailboxDelete":
-            del self.boxes[box]
-            return
-        _, flags = self.boxes[box]
-        for uid in [uid for part in body["uidset"].split(",") for uid in range(
-                int(part.split(":")[0]), int(part.split(":")[-1]) + 1)]:
-            if event in ("MessageNew", "MessageAppend"):
-                assert uid not in flags
-                flags[uid] = set(body.get("flagNames", ()))
-            elif event == "MessageExpunge":
-                del flags[uid]
-            elif event == "FlagsClear":
-                assert flags[uid].issuperset(body["flagNames"])
-                flags[uid].difference_update(body["flagNames"])
-            else:
-                new = {"MessageRead": ["\\Seen"], "MessageTrash": ["\\Deleted"]}.get(event) or body["flagNames"]
-                assert not flags[uid].intersection(new)
-                flags[uid].update(new)
-
-
-def there(store: Store) -> dict[int, tuple[str, dict[int, set[str]]]]:
-    found = {}
-    for entry in store.mailboxes.below("alice"):
-        mailbox = store.open_mailbox(entry)
-        found[int(entry.id)] = (
-            f"imap://alice@{store.recorder.server}/{entry.name.path};UIDVALIDITY={entry.uidvalidity}",
-            {int(row["uid"]): {f"\\{flag.name.capitalize()}" for flag in Flag if int(row["flags"]) & flag}     # type: ignore[union-attr]
-             | set(mailbox.keyword_names(int(row["keywords"]))) for row in mailbox.rows})
-    return found
-
-
 BOXES = ("A", "B", "C")
 FLAGS = (Flags(Flag.SEEN), Flags(Flag.DELETED), Flags(Flag.FLAGGED, ("Work",)), Flags(Flag.DRAFT | Flag.SEEN, ("x",)))
 OPERATIONS = st.lists(st.tuples(st.sampled_from(
@@ -341,8 +318,7 @@ def test_the_stream_of_events_gives_the_same_mailboxes(store, operations):
         if not entry.name.is_inbox():
             deletion.delete_mailbox(store, entry.name)
     forget(store)
-    copy = Copy()
-    copy.boxes = there(store)
+    copy = Copy(there(store, "alice"))
     for what, first, second, number, action in operations:
         try:
             do(store, what, MailboxName("alice", first), MailboxName("alice", second), number, action)
@@ -350,7 +326,7 @@ def test_the_stream_of_events_gives_the_same_mailboxes(store, operations):
             assert refused.problem in (Problem.NO_MAILBOX, Problem.MAILBOX_EXISTS, Problem.BAD_NAME, Problem.GONE)
     for body in waiting(store):
         copy.hear(body)
-    assert copy.boxes == there(store)
+    assert copy.boxes == there(store, "alice")
 
 
 def do(store: Store, what: str, one: MailboxName, other: MailboxName, number: int, action: FlagAction) -> None:

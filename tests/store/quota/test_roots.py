@@ -265,16 +265,17 @@ def test_what_one_partition_refuses_is_put_back_on_the_others(tmp_path, faults, 
     store.close()
 
 
-def test_an_earlier_change_that_was_cut_off_is_finished_first(tmp_path):
-    """Else it would be finished behind a newer one, and against it."""
+def test_an_earlier_change_that_was_cut_off_is_not_finished_behind_a_later_one(tmp_path):
     store = several(tmp_path, "@b.org", lambda *_: None)
     assert cut_at(store, set_one, "@b.org", 2, KeyboardInterrupt())
-    assert refusal(set_other, store, "@b.org") is Problem.UNAVAILABLE
+    assert refusal(lambda: roots.set_quota(store, "@b.org", OTHER[0])) is Problem.UNAVAILABLE     # it set both
     roots.set_quota(store, "alice", *ONE)           # another's
+    set_other(store, "@b.org")
+    assert limits_everywhere(store, "@b.org") == [OTHER] * 2 and list(Finishing().waiting(store)) == []
+    assert cut_at(store, roots.remove_quota_root, "@b.org", 2, KeyboardInterrupt())
     for which in Finishing().waiting(store):
         Finishing().finish(store, which)
-    set_other(store, "@b.org")
-    assert limits_everywhere(store, "@b.org") == [OTHER] * 2
+    assert limits_everywhere(store, "@b.org") == [None] * 2
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +12,20 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
+from store.backup.archive import Archive, Scope
+from store.backup.creation import Making
+from store.backup.restore import Choice, Restoring
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.expunge import remove
-from store.opening import open_store
+from store.opening import make_empty_store, open_store
 from store.partition import processes
 from store.partition.marks import READ_ONLY
 from store.partitions import partitionmove, volumes
 from store.readonly import place, readingcopy, volumestate
+from store.snapshots import retention, taking
 from store.store import Store
 from store.tables.references import UNSEEN_TRACE
 from store.users import lifecycle, restorable
@@ -183,3 +188,48 @@ def test_who_has_nothing_on_a_partition_that_takes_no_writes(store: Store) -> No
         store.close()
     reopen(store)
     assert store.status(store.entry(MailboxName("david", "INBOX"))).messages == 1 and check(store) == []
+
+
+def restored_from(archive: Path, root: Path) -> dict[str, int]:
+    """Messages in each INBOX."""
+    make_empty_store(root)
+    other = open_store(root, SMALL)
+    Restoring(other, [Archive(archive)], Choice()).run()
+    found = {entry.name.owner: other.status(entry).messages for entry in other.mailboxes.all()}
+    other.close()
+    return found
+
+
+def due(store: Store, now: float) -> list[str]:
+    store.follow(evolve(store.settings, snapshots_kept=3))
+    return list(retention.due(store, now))
+
+
+def test_a_snapshot_is_of_the_whole_or_not_made(store: Store, elsewhere: Path) -> None:
+    """Issue 23. Without the partition it would be the newest: the logs that the last whole one needs would go. The
+    refusal says which partition it is; a backup copies all that is there; one is made as soon as all take writes."""
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "bob", "second")
+    deliver(store, MAIL, "user/alice/INBOX", "user/bob/INBOX")
+    whole = retention.make(store)
+    deliver(store, MAIL + b"after it", "user/alice/INBOX", "user/bob/INBOX")
+    late = time.time() + store.settings.snapshot_interval
+    store.close()
+    copies = readingcopy.make_some(store.root, SMALL.cache, ["second"])
+    with Faults() as failing:
+        failing.around(readingcopy, "some", lambda *_: copies)
+        reopen(store)
+        deliver(store, MAIL + b"meanwhile", "user/alice/INBOX")
+        for make in (retention.make, taking.create):
+            with pytest.raises(StoreError) as refused:
+                make(store)
+            assert refused.value.problem is Problem.READ_ONLY
+            assert "second" in refused.value.public and whole.name in refused.value.public
+        assert due(store, late) == []
+        archive = elsewhere / "meanwhile"
+        Making(store, Scope()).write_file(archive)
+        assert restored_from(archive, elsewhere / "other") == {"alice": 3, "bob": 2}
+        store.close()
+    reopen(store)
+    assert due(store, late) == ["the newest is old"]
+    assert taking.verify(retention.make(store)) == [] and check(store) == []

@@ -27,7 +27,7 @@ from store.userarea import directoryfile, idxfile, idxreading, writing
 from store.userarea.paths import place
 from store.userarea.writing import note_user
 from store.users import lifecycle, newuser, restorable
-from store.values import RECONSTRUCT, Finding, Secret
+from store.values import RECONSTRUCT, Finding, Secret, few
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 NAME = MailboxName("alice", INBOX)
@@ -161,7 +161,29 @@ def test_nobody_can_log_in(tmp_path: Path) -> None:
         path.unlink()
     lose_rows(store, "alice", "bob")
     [found] = [finding for finding in check_all(store) if "account" in finding.what]
-    assert "nobody can log in" in found.what and found.repair == "reconstruct --mboxlist --force --users FILE"
+    assert found.what == "the account is lost of each user (2), alice, bob: nobody can log in"
+    assert found.repair == "reconstruct --mboxlist --force --users FILE"
+    store.close()
+
+
+def test_only_the_first_are_named_of_very_many() -> None:
+    assert few(["a", "b"]) == "a, b" and few([]) == ""
+    assert few([str(number) for number in range(21)]) == ", ".join(map(str, range(20))) + " and 1 more"
+
+
+def test_whose_account_is_not_as_the_file_says(tmp_path: Path) -> None:
+    store = with_all(tmp_path / "store")
+    place = store.partitions["primary"].folder
+    old = (place / "users/directory").read_bytes()
+    store.directory.change("carol", groups=["others"])
+    store.directory.domains.set_access("example.com", "+pop3:*")
+    writing.write_changed(store, hurry=True)
+    (place / "users/directory").write_bytes(old)
+    [found] = check_all(store)
+    assert found.what == "what is kept of accounts is not what is so: @example.com, carol"
+    outcome = Outcome()
+    correctionrounds.mend(store, check_all, outcome)
+    assert outcome.left == [] and check_all(store) == []
     store.close()
 
 

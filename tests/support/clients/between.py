@@ -36,7 +36,11 @@ class Between:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(("127.0.0.1", self._target))
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:             # nobody listens
+                client.close()
+                continue
             limit, call = self._plan.pop(0) if self._plan else (1 << 60, None)
             threading.Thread(target=self._pass, args=(client, server, 1 << 60, None), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, limit, call), daemon=True).start()

@@ -49,7 +49,7 @@ def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] |
     made = []
     for number, host in enumerate(HOSTS):
         there = folder / host
-        there.mkdir()
+        there.mkdir(exist_ok=True)         # the test may have mounted something there
         made.append(BackEnd(there, (), {
             "store.host": host, "exchange.address": "127.0.0.1", "exchange.port": str(ports[number]),
             "exchange.peers": f"{HOSTS[1 - number]}=127.0.0.1:{ports[1 - number]}",

@@ -22,6 +22,8 @@ OWNER = Owner(4321, 8765)
 # What each command needs in order to be understood.
 WORDS = {
     "audit remove": ["--before", "2020-01"], "token create": ["--role", "auditor"], "token revoke": ["x"],
+    "log level": ["imap", "debug"], "transcript": ["192.0.2.1"],
+    "access create": ["alice", "--name", "x"], "access revoke": ["alice", "x"], "access reset": ["alice"],
     "outbox show": ["x"], "outbox retry": ["x"], "outbox discard": ["x", "--yes"],
     "user add": ["--password-stdin", "alice"], "user show": ["alice"], "user set": ["alice", "--status", "active"],
     "user rename": ["alice", "bob"], "user remove": ["alice"], "user restore": ["alice"], "user undelete": ["alice"],
@@ -29,6 +31,8 @@ WORDS = {
     "mailbox list": ["alice"], "mailbox info": ["alice", "x"], "mailbox rename": ["alice", "x", "y"],
     "mailbox delete": ["alice", "x"], "mailbox acl": ["alice", "x"], "mailbox undelete": ["alice", "x"],
     "deliver": ["alice"], "path": ["alice", "x", "1"], "hashdir": ["alice"], "undelete": ["alice", "x"],
+    **dict.fromkeys(("messages search", "messages fetch", "messages flag", "messages expunge"), ["--all", "seen"]),
+    **dict.fromkeys(("messages copy", "messages move"), ["--all", "--to", "x", "seen"]), "messages withdraw": ["x"],
     "uidl import": ["alice", "file"], "uidl list": ["alice"], "partition add": ["x"], "partition drain": ["x"],
     "partition remove": ["x"], "quota show": ["alice"], "quota set": ["alice", "--octets", "1"],
     "quota remove": ["alice"], "expire set": ["--user", "alice", "file"], "snapshot diff": ["x"],

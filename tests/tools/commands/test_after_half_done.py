@@ -90,7 +90,7 @@ def test_the_later_command_counts(onecopy, key):
 def test_one_that_cannot_be_finished_yet_is_told(onecopy, faults):
     """Else it would be done behind what this command does."""
     cut_off(onecopy.root, "quota set", {"root": "alice", "composite": None, "octets": 1, "messages": None}, ["alice"])
-    faults.fail(roots, "set_quota", StoreError(Problem.DISK_FULL))
+    faults.fail(roots, "change_limits", StoreError(Problem.DISK_FULL))
     onecopy("quota", "set", "alice", "--octets", "5000000", status=1)
     assert "quota set root=alice octets=1" in onecopy.error and "onecopy status" in onecopy.error
 

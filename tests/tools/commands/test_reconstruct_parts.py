@@ -138,8 +138,8 @@ def test_the_list(mail):
     assert "user alice: it is inactive, and has no password" in mail("reconstruct", "--all", status=1)
     assert mail.json("mailbox", "list") == before[0]
     assert mail("check", status=1) == (
-        "mboxlist/users.db: the account is lost of each user (2): nobody can log in (repair: onecopy reconstruct "
-        "--mboxlist --force --users FILE)\n")
+        "mboxlist/users.db: the account is lost of each user (2), alice, bob: nobody can log in (repair: onecopy "
+        "reconstruct --mboxlist --force --users FILE)\n")
 
 
 def test_the_list_with_the_accounts_of_the_user_area(mail):

@@ -22,7 +22,6 @@ from store.store import Store
 from store.values import Secret
 from tests.support.conversations.wire import Wire
 from tools.http import protocol
-from tools.http.api.apipages import Api
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK, ROLES, USER
 from tools.http.console.consoleframe import Console
 from tools.http.console.consolesessions import MOST_OF_USER, SECOND, WHOLE, Session, Sessions, form_token
@@ -158,7 +157,7 @@ class Door:
                                                     View("mine/changed", self._changed, post=True),
                                                     View("second", self._page, state=SECOND))))
         self.pages = Pages()
-        Console(store, cast(Api, None), sections, lambda: self.settings, cast(Any, None)).add_pages(self.pages)
+        Console(store, cast(Any, None), sections, lambda: self.settings, cast(Any, None)).add_pages(self.pages)
         self.sessions = Sessions(store.root)
 
     async def _page(self, visit: Visit) -> Answer:

@@ -84,7 +84,7 @@ def test_status_and_two_administrators_at_once(served: tuple[Server, int], peopl
     assert json.loads(server.command("user", "show", "bob", "--json"))["status"] == "hold"
     trail = [json.loads(line) for path in sorted((server.root / "audit").glob("*.jsonl"))
              for line in path.read_text().splitlines()]
-    assert any(each.get("token") == "console:help helpdesk localhost" and "--status=hold" in each["arguments"]
+    assert any(each.get("account") == "help helpdesk localhost" and "--status=hold" in each["arguments"]
                for each in trail if each["what"].endswith("user set")), trail[-3:]
     again = people["admin"].get("/console/users/one?user=bob").form("/console/users/status")
     assert "The change has been made." in people["admin"].submit(again, status="active").text

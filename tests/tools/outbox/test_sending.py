@@ -2,12 +2,13 @@
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from mboxlist import privatefiles
@@ -19,12 +20,14 @@ from store.events.outboxtable import OutboxTable, Parcel
 from store.mailboxes import namespace
 from store.offload import Threads
 from store.store import Store
-from tests.support.stores.stores import deliver, make_store
+from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 from tools.outbox import sendall
 from tools.outbox.destination import Down, Refused
-from tools.outbox.jsonfile import JsonFile, append
+from tools.outbox.jsonfile import append
 from tools.outbox.outboxsettings import Settings
+from tools.outbox.ownthread import OwnThread
 from tools.outbox.sendall import Dispatch, outboxes
+from tools.outbox.sending import Sending
 
 MAIL = b"Subject: %d\r\n\r\nText\r\n"
 
@@ -44,7 +47,10 @@ class Place:
         if self.says:
             answer = self.says.pop(0)
             if answer == "silence":
-                await Deferred()
+                try:
+                    await Deferred()
+                except CancelledError as error:
+                    raise Down(f"what a library makes of it: {error}") from error
             raise answer
         if self.wrong.intersection(parcel.body.get("uidset") for parcel in batch):
             raise Refused("not this one")
@@ -70,7 +76,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Place]:
     found: dict[str, Place] = {}
 
-    def made(settings: Settings, _threads: Threads, _reactor: Any) -> Place:
+    def made(settings: Settings, _reactor: Any) -> Place:
         return found.setdefault(settings.to, Place())
 
     monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("https", "file"), made))
@@ -137,12 +143,14 @@ def test_one_that_is_down_gets_all_of_it_later_and_holds_up_nobody(store, clock,
 
 
 def test_one_that_never_answers_is_given_so_much_time(store, clock, places):
-    begin(store, clock, a=hook(timeout=10.0, retry=1.0))
+    made = begin(store, clock, a=hook(timeout=10.0, retry=1.0))
     places["https://a.example"].says = ["silence"]
     post(store, 1)
     run(clock, 9)
     assert places["https://a.example"].uids == []
-    run(clock, 4)
+    run(clock, 1.25)
+    assert made.status()[0]["said"] == "no answer in time"
+    run(clock, 3)
     assert places["https://a.example"].uids == ["1"]
 
 
@@ -285,12 +293,53 @@ def test_nothing_leaves_before_it_is_on_disk(store, clock, places, monkeypatch):
     assert flushed[0] == 0 and places["https://a.example"].asked == 1
 
 
+def test_batches_have_their_size_and_a_second_its_events(store, clock, places):
+    """`batch` and `rate`: 10 events in batches of 4, at most 2 a second."""
+    begin(store, clock, a=hook(batch=4, rate=2))
+    place = places["https://a.example"]
+    post(store, *range(10))
+    sizes, times = [0], []
+    while len(place.has) < 10:
+        clock.advance(0.25)
+        if len(place.has) > sum(sizes):
+            sizes.append(len(place.has) - sum(sizes))
+            times.append(clock.seconds())
+        assert clock.seconds() < 60
+    assert sizes[1:] == [4, 4, 2] and [later - earlier for earlier, later in pairwise(times)] == [2.0, 2.0]
+
+
+def test_what_waits_at_a_crash_is_sent_after_the_start(clock, places, tmp_path, monkeypatch):
+    """Nobody does anything for it; and what was sent, and not yet taken away, comes again."""
+    store = make_store(tmp_path / "other")
+    made = begin(store, clock, a=hook(batch=2))
+    place = places["https://a.example"]
+    post(store, 1, 2, 3)
+    def stops(*_: object) -> None:
+        made.stop()
+        raise OSError("the machine stops before the rows are taken away")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Sending, "_remove", stops)
+        run(clock, 1)
+    assert place.uids == ["1", "2"]
+    store = reopen_after_crash(store)
+    begin(store, clock, a=hook(batch=2))
+    run(clock, 2)
+    assert list(dict.fromkeys(place.uids)) == ["1", "2", "3"] and place.uids.count("1") > 1
+    assert [table.receivers() for _, table in outboxes(store).values()] == [[], []]
+    assert check(store) == []
+    store.close()
+
+
 # A file of lines
 
 def test_a_file_on_a_full_disk_has_whole_lines(store, clock, tmp_path, monkeypatch):
     path = tmp_path / "events"
-    monkeypatch.setattr(sendall, "_MADE", {"file": lambda settings, threads, reactor: JsonFile(
-        settings.path, threads)})
+    async def at_once(_thread: OwnThread, work: Callable[[], Any]) -> Any:
+        return work()
+
+    monkeypatch.setattr(OwnThread, "run", at_once)
+    clock.callFromThread = None             # type: ignore[attr-defined]
     full, sync = [False], os.fsync
 
     def fail(handle: int) -> None:

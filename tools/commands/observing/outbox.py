@@ -1,23 +1,23 @@
 """onecopy outbox"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import Any
 
-from attrs import frozen
-
-from mboxlist.engine.kv import Env
+from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from store.events.outboxtable import OutboxTable, Parcel
-from store.store import Store
 from tools.cli.controlclient import ask_all, is_up
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 from tools.outbox.sendall import of_config, outboxes
 
 MOST = 1_000_000            # that are counted
-AT_A_TIME = 200             # rows that one transaction changes
-SHOWN = 20                  # events of a receiver that are shown
+AT_A_TIME = 200             # rows of an environment that are in memory, and that one transaction changes
+SHOWN, MOST_SHOWN = 20, 1000        # events of a receiver that are shown: by default, and at most
 
 
 def add(parser: Parsers) -> None:
@@ -28,7 +28,8 @@ def add(parser: Parsers) -> None:
     made = parser("outbox show", show, "show the first events that wait for a receiver, or its dead letters")
     made.add_argument("receiver", metavar="RECEIVER", help="its name in the configuration, outbox.NAME")
     made.add_argument("--dead", action="store_true", help="dead letters")
-    made.add_argument("--most", type=int, default=SHOWN, metavar="N", help=f"so many ({SHOWN})")
+    made.add_argument("--most", type=typed(_count), default=SHOWN, metavar="N", help=f"so many ({SHOWN}), up to "
+                      f"{MOST_SHOWN}")
     made.add_argument("--json", action="store_true")
     made = parser("outbox retry", retry, "send dead letters of a receiver again, behind all that waits for it")
     _which(made)
@@ -36,7 +37,15 @@ def add(parser: Parsers) -> None:
                                              "it: it never gets them")
     _which(made)
     made.add_argument("--waiting", action="store_true", help="also what has not been sent yet")
+    made.add_argument("--unreadable", action="store_true", help="only rows that cannot be read, waiting or dead: the "
+                      "receiver is told that events are missing")
     made.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MOST_SHOWN or len(text) > 9:
+        raise ValueError(f"not a number from 1 to {MOST_SHOWN}")
+    return int(text)
 
 
 def _which(made: Any) -> None:
@@ -46,22 +55,12 @@ def _which(made: Any) -> None:
     made.add_argument("--json", action="store_true")
 
 
-@frozen
-class _Row:
-    """One of an environment's outbox."""
-
-    env: Env
-    outbox: OutboxTable
-    parcel: Parcel
-
-
-def _rows(store: Store, receiver: str, *, dead: bool) -> Iterator[_Row]:
-    """What waits for a receiver, or its dead letters."""
-    for env, outbox in outboxes(store).values():
-        after = b""
-        while some := outbox.some(receiver, AT_A_TIME, dead=dead, after=after):
-            yield from (_Row(env, outbox, parcel) for parcel in some)
-            after = some[-1].key
+def _rows(outbox: OutboxTable, receiver: str, *, dead: bool) -> Iterator[Parcel]:
+    """What waits for a receiver, or its dead letters, in one environment; a few are in memory at a time."""
+    after = b""
+    while some := outbox.some(receiver, AT_A_TIME, dead=dead, after=after):
+        yield from some
+        after = some[-1].key
 
 
 def list_receivers(invocation: Invocation) -> int:
@@ -93,8 +92,8 @@ def show(invocation: Invocation) -> int:
     """onecopy outbox show"""
     arguments = invocation.arguments
     with invocation.store() as store:
-        found = sorted((row.parcel for row in _rows(store, arguments.receiver, dead=arguments.dead)),
-                       key=lambda parcel: parcel.order)[:max(0, arguments.most)]
+        rows = [_rows(outbox, arguments.receiver, dead=arguments.dead) for _, outbox in outboxes(store).values()]
+        found = list(islice(merge(*rows, key=lambda parcel: parcel.order), arguments.most))
     if arguments.json:
         print_json([{"id": each.id, "at": each.at, "kind": each.kind, "tries": each.tries, "said": each.said,
                      "body": each.body} for each in found])
@@ -107,32 +106,43 @@ def show(invocation: Invocation) -> int:
 
 def retry(invocation: Invocation) -> int:
     """onecopy outbox retry"""
-    return _change(invocation, "sent again", [True], lambda row, txn: row.outbox.revive(row.parcel, txn))
+    return _change(invocation, "sent again", [True], OutboxTable.revive)
 
 
 def discard(invocation: Invocation) -> int:
     """onecopy outbox discard"""
     if not invocation.arguments.dry_run:
         invocation.confirm(f"Forget what {invocation.arguments.receiver} has not got?")
+    if invocation.arguments.unreadable:
+        return _change(invocation, "discarded", [True, False], OutboxTable.mend, lambda parcel: not parcel.readable)
     states = [True, False] if invocation.arguments.waiting else [True]
-    return _change(invocation, "discarded", states, lambda row, txn: bool(row.outbox.remove([row.parcel], txn)))
+    return _change(invocation, "discarded", states, lambda outbox, parcel, txn: bool(outbox.remove([parcel], txn)))
 
 
-def _change(invocation: Invocation, done: str, states: list[bool], work: Any) -> int:
-    """Do that to each of the rows that were asked for. Raises Failure when there is none of that id."""
-    arguments, count = invocation.arguments, 0
+def _change(invocation: Invocation, done: str, states: list[bool], work: Callable[[OutboxTable, Parcel, Txn], bool],
+            which: Callable[[Parcel], bool] = lambda parcel: True) -> int:
+    """Do that to each of the rows that were asked for, some in a transaction. Raises Failure when there is none of that
+    id."""
+    arguments, count, found = invocation.arguments, 0, False
     with invocation.store() as store:
-        found = [row for dead in states for row in _rows(store, arguments.receiver, dead=dead)
-                 if arguments.id in (None, row.parcel.id)]
+        for env, outbox in outboxes(store).values():
+            for dead in states:
+                rows = (parcel for parcel in _rows(outbox, arguments.receiver, dead=dead)
+                        if arguments.id in (None, parcel.id) and which(parcel))
+                while some := list(islice(rows, AT_A_TIME)):
+                    found = True
+                    count += len(some) if arguments.dry_run else transact(
+                        env, partial(_change_some, outbox, some, work))
+            env.flush()
         if arguments.id is not None and not found:
             raise Failure(f"nothing of {arguments.receiver} has the id {arguments.id}")
-        for row in found:
-            if arguments.dry_run or transact(row.env, lambda txn, row=row: work(row, txn)):   # type: ignore[misc]
-                count += 1
-        for env, _ in outboxes(store).values():
-            env.flush()
     if arguments.json:
         print_json({"receiver": arguments.receiver, "dry_run": arguments.dry_run, done.replace(" ", "_"): count})
     else:
         print(f"{count} {'would be ' if arguments.dry_run else ''}{done}")
     return 0
+
+
+def _change_some(outbox: OutboxTable, parcels: list[Parcel], work: Callable[[OutboxTable, Parcel, Txn], bool], txn: Txn
+                 ) -> int:
+    return sum(work(outbox, parcel, txn) for parcel in parcels)

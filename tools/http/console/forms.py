@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterator, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from attrs import field, frozen
@@ -58,6 +59,11 @@ class Form(Mapping[str, str]):
     def many(self, name: str) -> list[str]:
         """All values of a field, such as those of boxes that were ticked."""
         return [value for each, value in self._values if each == name]
+
+
+def filled(**words: object) -> dict[str, Any]:
+    """Those that somebody has filled in: fields that are left empty are no arguments of an operation."""
+    return {name: value for name, value in words.items() if value not in ("", None, False, [""])}
 
 
 def require_own(asked: Asked, form: Form, cookie: Secret) -> None:

@@ -2,7 +2,7 @@
 
 from store import offload
 from tools.http.console.rendering import BASE
-from tools.http.console.visit import View, Visit
+from tools.http.console.visit import FINDING, View, Visit
 from tools.http.webpages import Answer, Refused
 
 WAIT = 2.0                  # seconds for which the script's question waits for the end
@@ -10,7 +10,7 @@ WAIT = 2.0                  # seconds for which the script's question waits for 
 
 async def _show(visit: Visit) -> Answer:
     """GET /console/progress?id=..&back=..: `form=json` for the script."""
-    run = visit.console.api.runs.find(visit.query["id"], visit.token.id)
+    run = visit.console.calls.find(visit.query["id"], visit.token)
     if run is None:
         raise Refused(404, "It has ended long ago, or another process of the server carries it out: the audit trail "
                            "and the page from which it was begun say what became of it.")
@@ -20,7 +20,7 @@ async def _show(visit: Visit) -> Answer:
     if visit.query.get("form") == "json":
         await offload.run(visit.console.store, "waiting", run.done.wait, WAIT)
         return Answer.json({"running": run.exit is None, "output": run.errors[-4000:]})
-    if run.exit == 0:
+    if run.exit == 0 or run.exit == 1 and run.operation in FINDING:
         return visit.redirect(back)
     return await visit.show("progress.html", run.operation.capitalize(), run=run, back=back,
                             code=200 if run.exit is None else 409)

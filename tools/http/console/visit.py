@@ -11,11 +11,10 @@ from twisted.internet.defer import FirstError, ensureDeferred, gatherResults
 from store import offload
 from store.store import Store
 from store.values import Secret
-from tools.http.api.apipages import Api
-from tools.http.api.operationlist import operations
-from tools.http.api.permissions import allowed
+from tools.http.api.operationcalls import OperationCalls
+from tools.http.api.permissions import Asker
 from tools.http.api.running import Run
-from tools.http.apitokens import ROLES, USER, Token
+from tools.http.apitokens import ROLES, USER
 from tools.http.console.consolesessions import WHOLE, Session, Sessions, form_token
 from tools.http.console.forms import TOKEN, Form
 from tools.http.console.rendering import HTML, OF_PAGES, rendered, url
@@ -23,13 +22,13 @@ from tools.http.settings import Settings
 from tools.http.webpages import Answer, Asked, Refused
 
 LOOK_TIME = 60.0            # seconds for which a page waits for what it shows
-TURN = 0.1                  # seconds between two looks whether an operation more may begin
 PROGRESS_AFTER = 2.0        # seconds after which a form that was sent leads to a page that shows its progress
-ID = "console:"             # begins the id of whoever acts in the console, where a token has its own
 
 #: What a page says after an action: a fixed sentence for a word, so that no address can have a page say anything else.
 DONE = {
     "changed": "The change has been made.",
+    "checked": "The store has been checked. What was found is below.",
+    "whole": "It has been read, and is as it was written.",
     "ended": "It has been ended.",
     "done": "It has been done.",
     "made": "It has been made.",
@@ -37,6 +36,9 @@ DONE = {
     "removed": "It has been removed.",
     "restored": "It has been brought back.",
     "password": "The password has been changed. All sessions of this user end."}
+
+#: Operations whose exit status 1 says that they have found something, and not that they have failed.
+FINDING = frozenset({"check"})
 
 
 class Changed(Refused):
@@ -64,7 +66,7 @@ class Serving(Protocol):
         """Served."""
 
     @property
-    def api(self) -> Api:
+    def calls(self) -> OperationCalls:
         """Of the store."""
 
     @property
@@ -82,12 +84,13 @@ class Serving(Protocol):
 
 @define(eq=False)
 class Visit:
-    """One request. `token` says role and scope, as those of the API do; `cookie` is the secret of the browser."""
+    """One request. `token` says who that is, with role and scope, as one of the API does; `cookie` is the secret of the
+    browser."""
 
     console: Serving
     asked: Asked
     session: Session
-    token: Token
+    token: Asker
     cookie: Secret
     section: str                            # the path of its section
     form: Form = field(factory=lambda: Form(()))
@@ -109,7 +112,7 @@ class Visit:
         return Query(self.asked.query)
 
     @property
-    def own(self) -> Token:
+    def own(self) -> Asker:
         """With the rights that users have on what is theirs."""
         return evolve(self.token, role=USER, scope=self.user)
 
@@ -124,13 +127,7 @@ class Visit:
 
     def may(self, name: str, *, own: bool = False, **given: object) -> bool:
         """Whether the role may do that, as far as it does not depend on whom it is about."""
-        operation = operations().get(name.replace(" ", "/"))
-        try:
-            if operation is not None:
-                allowed(self.own if own else self.token, operation, given)
-            return operation is not None
-        except Refused:
-            return False
+        return self.console.calls.may(self.own if own else self.token, name, given)
 
     async def ask(self, name: str, *, own: bool = False, **given: Any) -> Any:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
@@ -156,8 +153,7 @@ class Visit:
         run = await self._begin(name, given, stdin, LOOK_TIME, own=own)
         if run.exit is None:
             raise Refused(503, "That takes too long at present. Try again later.", [("Retry-After", "10")])
-        told = run.outcome()
-        return Outcome(run.exit, told.get("result", told.get("output")), run.errors)
+        return Outcome(run.exit, await offload.run(self.console.store, "pages", run.value), run.errors)
 
     async def act(self, name: str, given: Mapping[str, Any], stdin: str = "", *, back: str, done: str = "done",
                   own: bool = False) -> Answer:
@@ -168,17 +164,13 @@ class Visit:
         back += f"{'&' if '?' in back else '?'}done={done}"
         if run.exit is None:
             return self.redirect(url("progress", id=run.id, back=back))
-        if run.exit:
+        if run.exit and not (run.exit == 1 and name in FINDING):
             raise Refused(409, _for_people(run.errors) or "It was refused.")
         return self.redirect(back)
 
     async def _begin(self, name: str, given: Mapping[str, Any], stdin: str, wait: float, *, own: bool) -> Run:
-        api, patience = self.console.api, time.monotonic() + LOOK_TIME
-        while api.runs.running >= api.runs.most and time.monotonic() < patience:
-            await offload.threads_of(self.console.store).pause(TURN)
-        operation = await api.operation(name.replace(" ", "/"))
-        return await api.carry_out(self.own if own else self.token, operation, dict(given), stdin, self.asked,
-                                   wait=wait)
+        return await self.console.calls.carry_out_as(self.own if own else self.token, name, given, wait=wait,
+                                                     stdin=stdin.encode(), patience=LOOK_TIME)
 
     # Answers
 

@@ -77,6 +77,8 @@ KINDS: dict[str, tuple[str, bool]] = {
     "accounts": ("accounts are lost", False),
     "accounts-kept": ("what users/directory keeps of accounts is missing, damaged, or not what is so", False),
     "list": ("the list of mailboxes is wrong", False),
+    "outbox-receiver": ("something waits in the outbox for receivers that are not configured", False),
+    "outbox-rows": ("rows of the outbox cannot be read", False),
     "layout-kind": ("something else is where a file or a folder belongs", False),
     "layout-name": ("names are there that nothing of a store has", False),
     "layout-place": ("message files are in another's folder", False),
@@ -125,6 +127,8 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"table of aliases", "aliases"),
     (r"annotations of", "annotations"),
     (r"the account is lost", "accounts"),
+    (r"waits for a receiver that is not configured", "outbox-receiver"),
+    (r"rows of the outbox cannot be read", "outbox-rows"),
     (r"records of a mailbox|has the same id|is not found by its id|also on record as deleted|has the id|has UIDVALIDITY"
      r"|which does not exist|was deleted at|of which nothing else is left", "list"),
 )]

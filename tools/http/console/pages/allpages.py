@@ -4,16 +4,33 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from store.store import Store
-from tools.http.api.apipages import Api
+from tools.http.api.operationcalls import OperationCalls
 from tools.http.console.consoleframe import Console
-from tools.http.console.pages import overviewpages, ownpages, userpages
+from tools.http.console.pages import (
+    auditpages,
+    configpages,
+    livepages,
+    mailboxpages,
+    outboxpages,
+    overviewpages,
+    ownpages,
+    recoverypages,
+    storagepages,
+    userpages,
+    whypages,
+)
 from tools.http.settings import Settings
 from tools.http.webpages import Pages
 
-SECTIONS = (overviewpages.SECTION, userpages.SECTION, ownpages.SECTION, ownpages.MAILBOXES)
+SECTIONS = (
+    overviewpages.SECTION, userpages.SECTION, mailboxpages.SECTION, whypages.SECTION,
+    storagepages.PARTITIONS, storagepages.QUOTAS,
+    livepages.CONNECTIONS, livepages.LOGINS, livepages.LOG, recoverypages.RECOVERY, recoverypages.HOUSEKEEPING,
+    auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION,
+    ownpages.MAILBOXES)
 
 
-def add_console(pages: Pages, store: Store, api: Api, settings: Callable[[], Settings],
+def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings],
                 health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> None:
     """Have the console. `settings` and `health` give those of now."""
-    Console(store, api, SECTIONS, settings, health).add_pages(pages)
+    Console(store, calls, SECTIONS, settings, health).add_pages(pages)
