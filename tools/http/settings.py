@@ -53,6 +53,8 @@ class Settings(AdmissionSettings):
                                               "those of a group of the directory", check=named_of)
     helpdesk: tuple[str, ...] = setting((), "who is the helpdesk of a domain in the console: user=domain",
                                         check=helpdesks_of)
+    helpdesk_quota: int = setting(0, "octets up to which a helpdesk may set the limits of its domain's users; 0: none",
+                                  type="size", validator=ge(0))
     auditors: tuple[str, ...] = setting((), "who may look at everything in the console, and change nothing: user ids, "
                                         "and group:NAME", check=named_of)
     session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",

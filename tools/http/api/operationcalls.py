@@ -59,8 +59,8 @@ class OperationCalls:
         known.words(arguments)
         try:
             allowed(asker, known.name, arguments)
-            given = await offload.run(self._store, "pages", within_scope, self._store, asker, arguments,
-                                      self._superiors())
+            given = await offload.run(self._store, "scope", self._within_scope, asker, known.name, arguments,
+                                      user=asker.id)
         except Refused as refused:
             if refused.status == 403:
                 refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
@@ -92,11 +92,14 @@ class OperationCalls:
         """What has become of an operation that this asker has asked for."""
         return self.runs.find(id, asker.id)
 
-    def _superiors(self) -> frozenset[str]:
-        """Users, and groups of them, who may do more than users may."""
+    def _within_scope(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """`permissions.within_scope`; superior are users, and groups of them, who may do more than users may."""
         logins, config = Authenticator.of(self._store).settings, self._config()
-        return frozenset((*logins.administrators, *logins.proxies, *superiors(config.settings("http", Settings)), *str(
+        settings = config.settings("http", Settings)
+        above = frozenset((*logins.administrators, *logins.proxies, *superiors(settings), *str(
             config.values["imap.admins"]).replace(",", " ").split()))
+        return within_scope(self._store, asker, operation, arguments, superiors=above,
+                            most_octets=settings.helpdesk_quota)
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())
