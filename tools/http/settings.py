@@ -4,13 +4,14 @@ import re
 from pathlib import Path
 
 from attrs import frozen
-from attrs.validators import ge
+from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
 from tools.http.userroles import helpdesks_of, named_of
 
+OPTIONAL, ADMINISTRATORS, ALL = "optional", "administrators", "all"     # of `second_factor`
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
@@ -57,6 +58,9 @@ class Settings(AdmissionSettings):
                                   type="size", validator=ge(0))
     auditors: tuple[str, ...] = setting((), "who may look at everything in the console, and change nothing: user ids, "
                                         "and group:NAME", check=named_of)
+    second_factor: str = setting(OPTIONAL, "who must show a second factor to the console besides the password: "
+        "optional (who has set one up), administrators (whoever has another role than user), all; who has none sets "
+        "one up at the next login", validator=in_((OPTIONAL, ADMINISTRATORS, ALL)))
     session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",
                                 type="duration", validator=ge(60))
     session_time: int = setting(43200, "time after which everybody must", type="duration", validator=ge(60))

@@ -63,7 +63,7 @@ class Api:
     async def _progress(self, asked: Asked) -> Answer:
         asker = await self.authenticate(asked)
         words = words_of(asked.path.removeprefix(BASE))
-        run = self.calls.find(words[1], asker) if len(words) == 2 else None
+        run = await self.calls.find(words[1], asker) if len(words) == 2 else None
         if run is None:
             raise Refused(404, "there is no such operation, or not any more")
         if run.exit is not None and run.operation in SECRET:

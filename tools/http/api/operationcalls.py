@@ -15,6 +15,7 @@ from store.net.authentication import Authenticator
 from store.store import Store
 from tools.cli import registry
 from tools.cli.options import Config
+from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
 from tools.http.api.permissions import Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
@@ -35,9 +36,11 @@ class OperationCalls:
     _store: Store
     _config: Callable[[], Config]
     runs: Runs = field(init=False)
+    _kept: KeptOutcomes = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.runs = Runs(self._config)
+        self._kept = KeptOutcomes(self._store.root)
 
     async def known(self) -> Mapping[str, Operation]:
         """All operations by their paths."""
@@ -76,6 +79,8 @@ class OperationCalls:
         words = known.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, asker))
         await offload.run(self._store, "waiting", run.done.wait, wait)
+        if run.exit is None:
+            await offload.run(self._store, "pages", self._kept.begin, run)
         if run.exit is not None:
             self.runs.forget(run)               # it is answered here
         return run
@@ -88,9 +93,9 @@ class OperationCalls:
             return False
         return operation in registry.BY_NAME and operation not in NOT_OFFERED
 
-    def find(self, id: str, asker: Asker) -> Run | None:
-        """What has become of an operation that this asker has asked for."""
-        return self.runs.find(id, asker.id)
+    async def find(self, id: str, asker: Asker) -> Run | None:
+        """What has become of an operation that this asker has asked for, whichever process carries it out."""
+        return self.runs.find(id, asker.id) or await offload.run(self._store, "pages", self._kept.find, id, asker.id)
 
     def _within_scope(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """`permissions.within_scope`; superior are users, and groups of them, who may do more than users may."""
@@ -103,4 +108,6 @@ class OperationCalls:
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())
+        if self._kept.end(run):
+            self.runs.forget(run)
         log.info("%s by %s: exit status %s", run.operation, asker, run.exit)

@@ -7,6 +7,7 @@ from store.store import Store
 from tools.http.api.operationcalls import OperationCalls
 from tools.http.console.consoleframe import Console
 from tools.http.console.pages import (
+    accesspages,
     auditpages,
     configpages,
     livepages,
@@ -27,7 +28,7 @@ SECTIONS = (
     storagepages.PARTITIONS, storagepages.QUOTAS,
     livepages.CONNECTIONS, livepages.LOGINS, livepages.LOG, recoverypages.RECOVERY, recoverypages.HOUSEKEEPING,
     auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION,
-    ownpages.MAILBOXES)
+    ownpages.MAILBOXES, accesspages.SECTION)
 
 
 def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings],
