@@ -31,7 +31,8 @@ READING = frozenset({"list", "show", "info", "status", "test", "check", "verify"
 READ_ONLY = frozenset({
     "path", "hashdir", "doctor", "messages search", "messages fetch",
     "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
-    "explain login", "audit head", "log levels", "spark sql", "spark shell", "facts export", "config show", "expire rules",
+    "explain login", "audit head", "log levels",
+    "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
 
 # Commands that change something and have no --dry-run.
