@@ -1,6 +1,7 @@
 """tools/http/api: what may be asked for, by whom, and that what is asked for is what is typed."""
 
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -18,9 +19,10 @@ from tools.cli import output, program, registry
 from tools.cli.elsewhere import remote
 from tools.cli.options import load
 from tools.exits import Failure
-from tools.http.api import running
+from tools.http.api import keptoutcomes, running
+from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
-from tools.http.api.permissions import READING, Asker, allowed, within_scope
+from tools.http.api.permissions import OWNER, READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
 from tools.http.webpages import Refused
@@ -67,7 +69,7 @@ MAY = {
     HELPDESK: {
         "user list", "user show", "user set", "mailbox list", "mailbox info", "mailbox create", "mailbox rename",
         "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections",
-        "access list", "access revoke", "access reset"},
+        "mailbox acl", "access list", "access revoke", "access reset"},
     USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections",
            "access list", "access revoke"}}
 
@@ -90,6 +92,16 @@ def test_roles_may_not_give_every_argument() -> None:
     assert not may(HELPDESK, "quota set", root="x", messages="5") and not may(HELPDESK, "quota set", composite="x")
     assert may(USER, "connections", end=True) and not may(USER, "connections", address="192.0.2.1", end=True)
     assert not may(HELPDESK, "connections", all=True, end=True)
+    assert may(USER, "mailbox acl", user="x", mailbox="y", remove="z")
+    assert not may(USER, "mailbox acl", user="x", mailbox="y", subscribe=True)
+
+
+def test_only_who_has_shown_the_password_sets_another_one() -> None:
+    """In the console: the role is that of no token."""
+    assert may(OWNER, "user set", user="x", password_stdin=True) and not may(USER, "user set", user="x")
+    assert not may(OWNER, "user set", user="x", status="active") and not may(OWNER, "user list")
+    with pytest.raises(Failure):
+        Tokens(Path("/nowhere")).create(OWNER, "x")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -170,7 +182,7 @@ class Directory:
     directory = property(lambda self: self)
     settings = property(lambda self: self)
     default_domain = "example.net"
-    groups = ()
+    groups = ("postmasters",)
 
     def look_up(self, name: str) -> "Directory | None":
         self.user = name
@@ -184,6 +196,8 @@ def test_a_helpdesk_does_nothing_for_those_who_have_rights_over_others() -> None
     assert within_scope(store, helpdesk, "user set", {"user": "bob"}, superiors={"root"}) == {"user": "bob"}
     with pytest.raises(Refused, match="rights over others"):
         within_scope(store, helpdesk, "user set", {"user": "root"}, superiors={"root"})
+    with pytest.raises(Refused, match="rights over others"):        # nor for those of a group that has a role
+        within_scope(store, helpdesk, "user set", {"user": "bob"}, superiors={"group:postmasters"})
     with pytest.raises(Refused, match="none of the users"):         # nor is it told who has them elsewhere
         within_scope(store, helpdesk, "user set", {"user": "root@example.org"}, superiors={"root@example.org"})
 
@@ -360,3 +374,41 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         assert "user remove by token" in said and administrator not in said and "Traceback" not in said
         assert server.stop() == 0
         server.check()
+
+
+def test_what_became_of_an_operation_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them are two objects here: what they share is in the folder. Nothing there is for anybody else."""
+    here, there, owner = KeptOutcomes(tmp_path), KeptOutcomes(tmp_path), "token x"
+    first, second = (Run(digit * 32, "user list", owner, True) for digit in "ab")
+    for run in (first, second):
+        here.begin(run)
+        found = there.find(run.id, owner)
+        assert found is not None and found.exit is None
+    first.exit, first.output, first.errors = 0, b'["\xc3\xa9\\n"]\n', "one\ntwo"
+    assert here.end(first) and not here.end(first)
+    found = there.find(first.id, owner)
+    assert found is not None and (found.exit, found.value(), found.errors) == (0, ["\u00e9\n"], "one\ntwo")
+    for id, other in ((first.id, "token y"), ("c" * 32, owner), ("../" + first.id, owner), ("", owner)):
+        assert there.find(id, other) is None
+    os.close(here._held.pop(second.id))             # its process is killed
+    found = there.find(second.id, owner)
+    assert found is not None and found.exit == 1 and "cut off" in found.errors
+    folder = tmp_path / "run" / "operations"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+    (folder / ("d" * 32)).write_bytes(b'{"operation": "us')
+    assert there.find("d" * 32, owner) is None
+    monkeypatch.setattr(keptoutcomes, "KEPT", 3)
+    running = Run("e" * 32, "check", owner, False)
+    here.begin(running)
+    for number in range(5):
+        run = Run(f"{number:032x}", "check", owner, False)
+        there.begin(run)
+        run.exit = 0
+        there.end(run)
+    left = {each.name for each in folder.iterdir()}
+    assert len(left) <= 4 and {running.id, f"{4:032x}"} <= left and first.id not in left
+    made = Run("f" * 32, "token create", owner, False)
+    here.begin(made)
+    made.exit, made.output = 0, b"oc_x_y\n"
+    assert not here.end(made) and there.find(made.id, owner) is None

@@ -38,7 +38,7 @@ class Api:
     def add_pages(self, pages: Pages) -> None:
         """Have its pages."""
         pages.add("/api/openapi.json", self._description)
-        pages.add(BASE, self._operation, "POST")
+        pages.add(BASE, self._operation, "POST", early=self.authenticate)
         pages.add(f"{BASE}operations/", self._progress)
 
     async def _description(self, asked: Asked) -> Answer:
@@ -63,7 +63,7 @@ class Api:
     async def _progress(self, asked: Asked) -> Answer:
         asker = await self.authenticate(asked)
         words = words_of(asked.path.removeprefix(BASE))
-        run = self.calls.find(words[1], asker) if len(words) == 2 else None
+        run = await self.calls.find(words[1], asker) if len(words) == 2 else None
         if run is None:
             raise Refused(404, "there is no such operation, or not any more")
         if run.exit is not None and run.operation in SECRET:

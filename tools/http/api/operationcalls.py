@@ -3,6 +3,7 @@ asks, the role's rights are looked at here, and the audit trail has the asker's 
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from store.net.authentication import Authenticator
 from store.store import Store
 from tools.cli import registry
 from tools.cli.options import Config
+from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
 from tools.http.api.permissions import Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
@@ -24,6 +26,7 @@ from tools.http.webpages import Refused
 log = logging.getLogger(__name__)
 
 AT_ONCE = 10.0              # seconds for which a caller waits, before it hears where to ask
+TURN = 0.1                  # seconds between two looks whether an operation more may begin
 
 
 @define(eq=False)
@@ -33,18 +36,21 @@ class OperationCalls:
     _store: Store
     _config: Callable[[], Config]
     runs: Runs = field(init=False)
+    _kept: KeptOutcomes = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.runs = Runs(self._config)
+        self._kept = KeptOutcomes(self._store.root)
 
     async def known(self) -> Mapping[str, Operation]:
         """All operations by their paths."""
         return await offload.run(self._store, "pages", operations)
 
     async def carry_out_as(self, asker: Asker, operation: str, arguments: Mapping[str, Any], *, stdin: bytes = b"",
-                           as_json: bool = True, wait: float = AT_ONCE) -> Run:
+                           as_json: bool = True, wait: float = AT_ONCE, patience: float = 0.0) -> Run:
         """Have an operation carried out ("user show"), with arguments as the API has them. What is still under way
-        after `wait` seconds (`exit` is None) can be asked for by `find`.
+        after `wait` seconds (`exit` is None) can be asked for by `find`. Where too many are under way, it waits for its
+        turn for `patience` seconds.
 
         Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 429.
         """
@@ -63,6 +69,9 @@ class OperationCalls:
                 refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
                                      f"{known.name}: {refused.public}", session=asker.session)
             raise
+        deadline = time.monotonic() + patience
+        while self.runs.full and time.monotonic() < deadline:
+            await offload.threads_of(self._store).pause(TURN)
         if self.runs.full:
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
         run = self.runs.new(known.name, asker.id, as_json=as_json and "--json" in known.flags)
@@ -70,6 +79,8 @@ class OperationCalls:
         words = known.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, asker))
         await offload.run(self._store, "waiting", run.done.wait, wait)
+        if run.exit is None:
+            await offload.run(self._store, "pages", self._kept.begin, run)
         if run.exit is not None:
             self.runs.forget(run)               # it is answered here
         return run
@@ -82,9 +93,9 @@ class OperationCalls:
             return False
         return operation in registry.BY_NAME and operation not in NOT_OFFERED
 
-    def find(self, id: str, asker: Asker) -> Run | None:
-        """What has become of an operation that this asker has asked for."""
-        return self.runs.find(id, asker.id)
+    async def find(self, id: str, asker: Asker) -> Run | None:
+        """What has become of an operation that this asker has asked for, whichever process carries it out."""
+        return self.runs.find(id, asker.id) or await offload.run(self._store, "pages", self._kept.find, id, asker.id)
 
     def _within_scope(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """`permissions.within_scope`; superior are users, and groups of them, who may do more than users may."""
@@ -97,4 +108,6 @@ class OperationCalls:
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())
+        if self._kept.end(run):
+            self.runs.forget(run)
         log.info("%s by %s: exit status %s", run.operation, asker, run.exit)
