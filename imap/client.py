@@ -79,6 +79,11 @@ class Client:
         return self.login is not None and self.authenticator.is_administrator_acting(self.login.admitted)
 
     @property
+    def only_reads(self) -> bool:
+        """Whether the client may change nothing (an app password for reading)."""
+        return self.login is not None and self.login.admitted.only_reads
+
+    @property
     def authenticator(self) -> Authenticator:
         """The way in."""
         return Authenticator.of(self.store)
@@ -127,7 +132,7 @@ class Client:
         self.user = account.user
         self.state = State.AUTHENTICATED
         self.reading.log_in()
-        log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
+        log.info("%s: %s logged in from %s%s", self.stream.id, account.user, self.stream.peer, admitted.how)
 
     def log_out(self) -> None:
         """Nobody is logged in any more; another may (RFC 8437)."""

@@ -3,7 +3,7 @@
 from imap.session import Listener, Session
 from imap.settings import Settings
 from imap.verbs.append import receive
-from imap.verbs.dispatch import VERBS, WATCHED
+from imap.verbs.dispatch import READING, VERBS, WATCHED
 from imap.wire.responses import bye
 from store.net.admission import AdmissionControl
 from store.net.limits import TOO_MANY
@@ -16,7 +16,7 @@ def factory(store: Store, settings: Settings, clock: Clock, tls: object | None =
             admission: AdmissionControl | None = None) -> StreamFactory:
     """A factory whose connections speak IMAP. `clock` is the reactor; `tls` the context for STARTTLS, or of the port;
     `admission` that of several listeners together."""
-    listener = Listener(store, settings, clock, VERBS, WATCHED, receive)
+    listener = Listener(store, settings, clock, VERBS, WATCHED, READING, receive)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
                          admission or AdmissionControl.from_settings("imap", settings),
                          bye(TOO_MANY, b"UNAVAILABLE"))

@@ -58,14 +58,15 @@ Receive = Callable[["Session", Message], Awaitable[Step | None]]
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user; `receive`
-    takes the message of an APPEND, or says what to do instead."""
+    """What all sessions of a server share. `watched` are the verbs of an administrator who acts as a user, `reading`
+    those of who may change nothing; `receive` takes the message of an APPEND, or says what to do instead."""
 
     store: Store
     settings: Settings
     clock: Clock
     verbs: Mapping[type[Any], Verb]
     watched: Mapping[type[Any], Verb]
+    reading: Mapping[type[Any], Verb]
     receive: Receive
 
 
@@ -227,7 +228,8 @@ class Session(Selection):
     def log_in(self, admitted: Admitted) -> None:
         """See `Client`."""
         super().log_in(admitted)
-        self._verbs = self._listener.watched if self.acts else self._listener.verbs
+        self._verbs = self._listener.reading if self.only_reads else (
+            self._listener.watched if self.acts else self._listener.verbs)
 
     def _cannot_read(self, head: Head, bad: BadCommand) -> None:
         """What a command does although its arguments are none."""

@@ -44,6 +44,7 @@ def _line(status: bytes, text: str) -> bytes:
 END = b".\r\n"                          # RFC 1939 §3: after the last line of several
 
 GREETING = ok("onecopy POP3 server ready")      # no <...>: APOP is not offered (RFC 1939 §7)
+ONLY_READS = refused("this app password is only for reading")
 MARKED = ok("marked as deleted")
 BYE = ok("goodbye")
 TOO_SLOW_LOGIN = refused("login took too long")

@@ -248,7 +248,7 @@ class Session:
         self._user = account.user
         self._held = OpenLogin.begin(self._listener.store, admitted)
         self._state = State.TRANSACTION
-        log.info("%s: %s has logged in from %s", stream.id, self._user, stream.peer)
+        log.info("%s: %s has logged in from %s%s", stream.id, self._user, stream.peer, admitted.how)
         self._say(ok(f"maildrop has {self._maildrop.summary()}"))
 
     # After login
@@ -290,7 +290,15 @@ class Session:
             self._say(ok("top of the message follows"))
             await self._output.message(message, TopLines(command.lines), first if message is file else b"")
 
+    @property
+    def _only_reads(self) -> bool:
+        """Whether the client may change nothing (an app password for reading)."""
+        return self._held is not None and self._held.admitted.only_reads
+
     async def _dele(self, command: wire.Dele) -> None:
+        if self._only_reads:
+            self._say(replies.ONLY_READS)
+            return
         self._drop.delete(command.number)
         self._stream.acts["deleted"] += 1
         self._say(replies.MARKED)
@@ -308,7 +316,7 @@ class Session:
 
     async def _quit(self, command: wire.Quit) -> None:
         self._open = False
-        if self._state is State.TRANSACTION:
+        if self._state is State.TRANSACTION and not self._only_reads:
             removed = await update(self._listener.store, self._settings, self._drop, self._who)
             if removed is None:
                 self._say(replies.NOT_REMOVED)
@@ -397,7 +405,7 @@ class Session:
             return
         drop, self._maildrop = self._maildrop, None
         try:
-            if self._settings.mark_seen:
+            if self._settings.mark_seen and not self._only_reads:
                 mark_seen(self._listener.store, drop, self._who)
         finally:
             self._listener.admission.leave(drop)

@@ -146,7 +146,7 @@ class _Opening:
                       writing.write_what_is_left)
         for partition in partitions.values():
             partition.domains = store.domains
-            partition.recorder = store.recorder
+            partition.record(store.recorder)
         self._record(store)
         mailboxes.noticed = lambda entry: writing.note(store, entry)
         users.noticed = lambda user: self._changed(store, user)

@@ -252,7 +252,7 @@ class Store:
                 raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
             partition = self.open_partition(self.root / "partitions" / name, recover=False)
             partition.domains = self.domains
-            partition.recorder = self.recorder
+            partition.record(self.recorder)
             self.partitions = {**self.partitions, name: partition}
             log.info("partition %s is in use", name)
             return partition

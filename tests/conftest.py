@@ -82,12 +82,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is not quick is left out. What takes one process longest comes first, so that none is at it alone in the
-    end."""
+    """What is not quick is left out. What takes longest comes first."""
     if config.getoption("quick"):
         items[:] = [item for item in items if quick.is_quick(item)]
     config.stash[FEW_FOLDERS] = quick.modules_of_few_folders(items)
-    items.sort(key=lambda item: not scheduling.is_long(item.nodeid))
+    items.sort(key=lambda item: scheduling.order(item.nodeid))
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ store/partition
 store/readonly
 store/accounts/sasl
 store/accounts
-store/accounts/ldap
+store/accounts/ldap store/accounts/apppasswords
 store/observing
 store/store
 store/readable

@@ -16,12 +16,15 @@ from mboxlist import privatefiles
 from store.audit.trail import Trail
 
 HIDDEN = "***"
-TOKEN = "_ONECOPY_TOKEN"    # in the environment of a command of the API: the id, role and scope of the token
+#: In the environment of a command that came by HTTP: "http" (the API) or "console", the token's id or the account, the
+#: role and its scope.
+ASKER = "_ONECOPY_ASKER"
+_ASKERS = {"http": "token", "console": "account"}
 _WORD = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:api|access|account|private)[-_.]?key)s?"
 _SECRET = re.compile(rf"{_WORD}$", re.IGNORECASE)
 _VALUE = re.compile(rf"([^\s=&?;,]*{_WORD}(?:\.[\w.-]+|[-_.]?keys?)?)=[^\s&;]*", re.IGNORECASE)      # NAME=VALUE
 _LOGIN = re.compile(r"(?<=://)[^\s:]*:\S*(?=@)")      # user:password of a URL, with whatever is in the password
-_LONGEST = 400              # characters of a token's id, role and scope
+_LONGEST = 400              # characters of what a line says of who asked
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
@@ -40,11 +43,11 @@ def running() -> str:
 
 
 def who(actor: str) -> dict[str, Any]:
-    """What each line says of the one who runs a command. A token is named besides, never instead: whoever types its
-    name into the environment is still there as `actor` and `login`."""
-    token = os.environ.get(TOKEN, "")
-    return {"actor": actor, "login": _login(), **({"service": "http", "token": token[:_LONGEST]} if token else {
-        "service": "command"})}
+    """What each line says of the one who runs a command. Who asked for it by HTTP is named besides, never instead:
+    whoever types a name into the environment is still there as `actor` and `login`."""
+    service, _, asker = os.environ.get(ASKER, "").partition(" ")
+    asked = {_ASKERS[service]: asker[:_LONGEST]} if service in _ASKERS else {}
+    return {"actor": actor, "login": _login(), "service": service if asked else "command", **asked}
 
 
 def _login() -> str | None:

@@ -9,6 +9,7 @@ from imap import noting
 from imap.refusals import BROKEN
 from imap.session import Session
 from imap.states import Refused, Reply, why_not
+from imap.verbs.readonly import refusal
 from imap.wire import responses
 from imap.wire.append import NO_FLAGS, Append, Appended, parse_next_message
 from imap.wire.commands import BadCommand, Head
@@ -171,6 +172,8 @@ def _first(session: Session, wanted: Message) -> Arriving:
         command = head.value(session.reading.framer.limits, utf8=session.utf8)
     except BadCommand as bad:
         raise bad.problem from None
+    if session.only_reads:
+        raise refusal()                 # before the message is asked for
     return Arriving(session.target(command.mailbox), command, head)
 
 

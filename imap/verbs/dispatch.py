@@ -17,6 +17,7 @@ from imap.verbs import (
     login,
     mailboxes,
     quotaroots,
+    readonly,
     search,
     selecting,
     sorting,
@@ -79,3 +80,4 @@ _VERBS: Mapping[type[Any], Verb] = {
 
 VERBS = audited.audited(_VERBS)
 WATCHED = audited.watched(VERBS)       # of an administrator who acts as a user
+READING = readonly.reading(VERBS)      # of who may change nothing

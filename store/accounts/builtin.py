@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from typing import NoReturn
 
 from attrs import evolve, frozen
 
@@ -179,6 +180,20 @@ class BuiltinDirectory:
         self._verified.add(found.account.user, password, found.password)
         return found.account
 
+    def turn_away(self, login: str, password: Secret) -> NoReturn:
+        """Refuse a password that does not do, whether it is right or not: nobody looks at it, and it takes as long as
+        when a wrong one is looked at. For a thread. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
+        verify_password(password, NOBODY)
+        raise StoreError(Problem.BAD_LOGIN)
+
+    def login_user(self, login: str) -> str:
+        """The user id of a login name, as far as it is known at once."""
+        return self.user_id(login)
+
+    def is_login(self, login: str, account: Account) -> bool:
+        """Whether the account, which `look_up` or `fetch` has just given for it, logs in by that name."""
+        return account.user == self.user_id(login)
+
     @property
     def has_keys(self) -> bool:
         """Whether it has the keys of SCRAM, without which no user can log in that way."""
@@ -188,12 +203,16 @@ class BuiltinDirectory:
         """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
         nothing fits, and None, in the same time: so does a user without keys look. For a thread, too."""
         name = self.user_id(login)
-        found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
+        found, nobody = self.user(name), self.nobodys_keys(login, mechanism)
         own = found is not None and mechanism in kept_keys(found.password)
         keys = scram_keys(mechanism, found.password if found is not None and own else f"nobody {nobody.to_text()}")
         if found is None or keys is None or not own or not found.account.status.may_log_in:
             return nobody, None
         return keys, found.account
+
+    def nobodys_keys(self, login: str, mechanism: str) -> Keys:
+        """Keys of SCRAM that nothing fits, always the same ones for that name."""
+        return Keys.of_nobody(mechanism, self.user_id(login), self.domains.secret())
 
     def with_keys(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """The users who have keys of SCRAM, and of which mechanisms, in order of user id."""

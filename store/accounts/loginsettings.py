@@ -4,7 +4,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attrs import frozen
-from attrs.validators import ge
+from attrs.validators import ge, in_
 
 from store.accounts.accessrules import Rules
 from store.accounts.mechanisms import MECHANISMS, Wanted
@@ -12,6 +12,8 @@ from store.accounts.networks import Networks
 from store.accounts.sasl.scram import HASHES, PLUS
 from store.accounts.throttle.slowdown import Scale
 from store.values import setting
+
+OFF, ALLOWED, REQUIRED = "off", "allowed", "required"      # app passwords
 
 
 def _mechanisms(value: tuple[str, ...]) -> None:
@@ -41,6 +43,11 @@ class Settings:
     scram_keys: tuple[str, ...] = setting((), "mechanisms of SCRAM whose keys are kept beside the hash of a password "
         "that is set, and that are offered: SCRAM-SHA-256, SCRAM-SHA-1; empty: none. Who has stolen keys guesses the "
         "password many times faster than from the hash, with SCRAM-SHA-1 faster still", check=_hashes)
+    app_passwords: str = setting(ALLOWED, "app passwords, which users make for their mail programs: off, allowed, or "
+        "required: then IMAP, POP3 and SMTP take no password of the directory from anybody, and offer no SCRAM",
+        validator=in_((OFF, ALLOWED, REQUIRED)))
+    second_factor_requires: bool = setting(True, "yes: who has a second factor for the console needs app passwords for "
+        "mail, which the password alone would open otherwise; not with app_passwords = off")
     access: str = setting("", "access rules of users who have none, and whose domain has none: "
                           "+imap,pop:10.0.0.0/8$-ALL:*", check=Rules.parse)
     service_access: str = setting("", "access rules that hold for all users, besides their own", check=Rules.parse)

@@ -29,6 +29,7 @@ KINDS = {
     "search": "mail of others is searched",
     "read": "mail of others is opened",
     "user": "users and aliases are made and changed",
+    "access": "app passwords and second factors are made, revoked and reset",
     "quota": "limits are changed",
     "mailbox": "mailboxes are made, renamed and subscribed to by an administrator, and mail is imported",
     "configuration": "what holds for the store is changed: configuration, partitions, rules of expiry",

@@ -62,6 +62,7 @@ STORE = {
     "run": _rules((r"inside|news|control|sessions", FOLDER), (r"(news|control)/[^/]+", SOCKET),
                   (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new)?|[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
+    "access": _rules((r"lock|[0-9a-f]{32}(\.new)?", FILE)),              # `store/accounts/apppasswords/accessfiles.py`
     "audit": _rules((r"\d{6}-\d{4}-\d{2}\.jsonl|head|lock", FILE)),      # `store/audit/auditline.py`
 }
 PARTITION = {

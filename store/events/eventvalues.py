@@ -17,9 +17,7 @@ NEW, APPEND, EXPIRE, EXPUNGE = "MessageNew", "MessageAppend", "MessageExpire", "
 QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE = "QuotaExceed", "QuotaWithin", "QuotaChange"
 # §4.2: flags
 READ, TRASH, SET, CLEAR = "MessageRead", "MessageTrash", "FlagsSet", "FlagsClear"
-# §4.3: access
-LOGIN, LOGOUT = "Login", "Logout"
-# §4.4: mailboxes
+# §4.3, Login and Logout, is nothing that the store does: see the package's text. §4.4: mailboxes
 CREATE, DELETE, RENAME = "MailboxCreate", "MailboxDelete", "MailboxRename"
 SUBSCRIBE, UNSUBSCRIBE = "MailboxSubscribe", "MailboxUnSubscribe"
 # of our own, named as §6 wants it
@@ -27,16 +25,15 @@ GAP = "vnd.onecopy.EventsLost"
 
 OF_RECORDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)
 OF_QUOTA = (QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE)
-OF_ACCESS = (LOGIN, LOGOUT)
 OF_THE_LIST = (CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE)
-TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_ACCESS, *OF_THE_LIST)
+TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_THE_LIST)
 
 SYSTEM_FLAGS = tuple((int(flag), "\\" + str(flag.name).capitalize()) for flag in Flag)
 
 
 @frozen
 class Event:
-    """Something that happened. `owner` is whose mailbox it concerns, or who logged in; "" for a public mailbox. `name`
+    """Something that happened. `owner` is whose mailbox, or quota, it concerns; "" for a public mailbox. `name`
     is the mailbox, None for what concerns none. `former` is the name that the mailbox had before."""
 
     type: str

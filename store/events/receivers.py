@@ -16,7 +16,7 @@ from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
-from store.events.eventvalues import GAP, OF_RECORDS, OF_THE_LIST, TYPES, Event
+from store.events.eventvalues import GAP, OF_QUOTA, OF_RECORDS, OF_THE_LIST, TYPES, Event
 from store.filelock import in_turn
 
 FILE = "receivers"
@@ -73,18 +73,19 @@ class Receiver:
 
 @frozen
 class Receivers:
-    """All of them, and which want events of records, and of the list."""
+    """All of them, and which want events of records, of the list, and of quota."""
 
     all: tuple[Receiver, ...] = ()
     of_records: tuple[Receiver, ...] = ()
     of_the_list: tuple[Receiver, ...] = ()
+    of_quota: tuple[Receiver, ...] = ()
 
     @classmethod
     def of(cls, receivers: Iterable[Receiver]) -> "Receivers":
         """From each one's filter."""
         every = tuple(receivers)
-        return cls(every, tuple(each for each in every if each.wanted.intersection(OF_RECORDS)),
-                   tuple(each for each in every if each.wanted.intersection(OF_THE_LIST)))
+        return cls(every, *(tuple(each for each in every if each.wanted.intersection(types))
+                            for types in (OF_RECORDS, OF_THE_LIST, OF_QUOTA)))
 
 
 def seen(root: Path) -> tuple[int, ...]:

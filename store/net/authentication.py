@@ -10,8 +10,10 @@ from attrs import define, field
 from store import hosting, offload
 from store.accounts import mechanisms as sasl
 from store.accounts.accessrules import BadRule, Rules
+from store.accounts.apppasswords.applogins import AppLogins
+from store.accounts.apppasswords.apppassword import SERVICES, AppPassword
 from store.accounts.base import Account
-from store.accounts.loginsettings import Settings
+from store.accounts.loginsettings import REQUIRED, Settings
 from store.accounts.mechanisms import (
     MECHANISMS,
     Challenge,
@@ -63,6 +65,7 @@ class Authenticator:
     _excluded: Networks = field(init=False)
     _proxies: Networks = field(init=False)
     _offered: frozenset[str] = field(init=False)
+    app_logins: AppLogins = field(init=False)
     place: Callable[[str], Place] = field(init=False)   # of a peer, as failed logins count by it
     failed: int = field(default=0, init=False)      # logins since the start
     turned: RejectedLogins = field(init=False)
@@ -71,6 +74,7 @@ class Authenticator:
         settings = self.settings
         self.slow = SlowDown(settings.scale, self.memory)
         self.turned = RejectedLogins(self.store.refusals, self.store.directory)
+        self.app_logins = AppLogins(self.store.root, settings)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
         self._offered = settings.offered
@@ -79,10 +83,10 @@ class Authenticator:
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on. What is remembered of failed logins stays."""
-        slow, turned = self.slow, self.turned
-        self.settings = settings
+        slow, turned, app_logins = self.slow, self.turned, self.app_logins
+        self.settings = app_logins.settings = settings
         self.__attrs_post_init__()
-        self.slow, self.turned = slow, turned
+        self.slow, self.turned, self.app_logins = slow, turned, app_logins
         slow.follow(settings.scale)
 
     @classmethod
@@ -118,7 +122,9 @@ class Authenticator:
         if not caller.passwords:            # SCRAM sends none, and the mail would follow in the clear
             return False
         if name.startswith("SCRAM-"):
-            return self.store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
+            required = self.settings.app_passwords == REQUIRED and caller.service in SERVICES
+            return not required and self.store.directory.has_keys and (not name.endswith(PLUS)
+                                                                       or caller.stream.can_bind)
         if name == "EXTERNAL":
             return bool(caller.stream.certificate_names)
         return True
@@ -207,7 +213,17 @@ class Authenticator:
             raise StoreError(Problem.BAD_LOGIN)
         return found
 
-    async def authorize(self, proved: Proved, caller: Caller, mechanism: str) -> Admitted:
+    async def app_password(self, login: str, password: Secret, service: str) -> tuple[Account, AppPassword] | None:
+        """Whose app password that is, and which. Raises StoreError UNAVAILABLE, CORRUPT."""
+        directory = self.store.directory
+        account = await hosting.look_up(self.store, login)
+        if account is None or not account.status.may_log_in or not directory.is_login(login, account):
+            return None
+        found = self.app_logins.find(account.user, password, service)
+        return None if found is None else (account, found)
+
+    async def authorize(self, proved: Proved, caller: Caller, mechanism: str, app_password: AppPassword | None = None
+                        ) -> Admitted:
         """The client has proved who it is; whether it may act as it wants to, and use the service, here.
 
         Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
@@ -216,13 +232,15 @@ class Authenticator:
         wanted = self.store.directory.user_id(proved.acts_as) if proved.acts_as else own.user
         account = own
         if wanted != own.user:
+            if app_password is not None:
+                raise StoreError(Problem.NOT_AUTHORIZED, "An app password opens its own user's mail alone")
             self._require_acting(own.user, wanted, stream)
             found = await hosting.find(self.store, wanted)
             if found is None or not found.status.may_log_in:
                 raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own.user} as {wanted!r}")
             account = found
             log.info("%s: %s acts as %s, from %s", stream.id, own.user, wanted, caller.peer)
-        admitted = Admitted(account, own, caller, mechanism)
+        admitted = Admitted(account, own, caller, mechanism, app_password)
         self.require(admitted)
         if wanted != own.user:
             kind = "proxy" if self.is_for_proxy(admitted) else "act"
@@ -236,12 +254,22 @@ class Authenticator:
         Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
         """
         own, account, caller = admitted.own, admitted.account, admitted.caller
+        self._require_password(admitted)
         if account.user != own.user:
             self._require_acting(own.user, account.user, caller.stream)
         for subject in (own, account) if self.is_for_proxy(admitted) else (own,):
             self._require_access(subject, caller)
         if not caller.anywhere and not hosting.is_here(self.store, account):
             raise Elsewhere(account)
+
+    def _require_password(self, admitted: Admitted) -> None:
+        """Whether the password by which that was proved does, and goes on to do."""
+        user, shown = admitted.own.user, admitted.app_password
+        if shown is not None:
+            if not self.app_logins.still(user, shown):
+                raise StoreError(Problem.LOGIN_EXPIRED, "The app password holds no more", f"app password {shown.id}")
+        elif admitted.by_password and self.app_logins.requires(user, admitted.caller.service):
+            raise StoreError(Problem.LOGIN_EXPIRED, "An app password is needed now")
 
     def is_for_proxy(self, admitted: Admitted) -> bool:
         """Whether a proxy lets a user in, who has proved to the proxy to be that one, and may not use what the user's
@@ -309,6 +337,7 @@ class _Attempt:
     _looked_at: bool = False
     _refused: bool = False
     _key: tuple[str, str] | None = None         # of the line in which it has its turn
+    _app_password: AppPassword | None = None    # that was shown, and holds
 
     def __attrs_post_init__(self) -> None:
         self._place = self._authenticator.place(self._caller.peer)
@@ -355,7 +384,7 @@ class _Attempt:
         slow, user = self._authenticator.slow, proved.account.user
         slow.succeeded(self._turn or slow.untaken(self._place), user)
         self._user = self._user or user
-        return await self._authenticator.authorize(proved, self._caller, mechanism)
+        return await self._authenticator.authorize(proved, self._caller, mechanism, self._app_password)
 
     async def answer(self, question: Question) -> Any:
         """What the directory says. Raises StoreError, ConnectionLost, Stopping."""
@@ -363,6 +392,10 @@ class _Attempt:
         if isinstance(question, FindNamed):
             return await self._authenticator.find_named(question.names)
         if isinstance(question, FindKeys):          # what they tell, anybody may know
+            user = store.directory.user_id(question.user)
+            if self._authenticator.app_logins.requires(user, self._caller.service):
+                return await offload.change(store, lambda: (store.directory.nobodys_keys(
+                    question.user, question.mechanism), None))
             return await offload.change(store, lambda: store.directory.find_keys(question.user, question.mechanism))
         await self._wait(question.user)
         self._looked_at = True
@@ -371,9 +404,27 @@ class _Attempt:
         if isinstance(question, CheckToken):
             self._shown = question.token
             return await self._authenticator.check_token(question.token)
-        self._shown = question.password
+        return await self._check_password(question.user, question.password)
+
+    async def _check_password(self, login: str, password: Secret) -> Account:
+        """The account with that password, an app password or the directory's. One that is wrong, that has ended, or
+        that does not do, takes the same time to be refused, whatever passwords the user has."""
+        self._shown = password
+        store, app_logins, service = self._authenticator.store, self._authenticator.app_logins, self._caller.service
+        if app_logins.takes(service, password):
+            found = await self._authenticator.app_password(login, password, service)
+            if found is not None:
+                account, self._app_password = found
+                return account
         kind = "doubtful" if self._turn is not None and self._turn.doubtful else "directory"
-        return await account_that_logs_in(store, question.user, question.password, kind)
+        user = store.directory.login_user(login)
+        if app_logins.requires(user, service):
+            kind = "remote" if kind == "directory" and store.directory.remote else kind
+            await offload.run(store, kind, store.directory.turn_away, login, password)
+        account = await account_that_logs_in(store, login, password, kind)
+        if account.user != user and app_logins.requires(account.user, service):    # the directory has said who that is
+            raise StoreError(Problem.BAD_LOGIN)
+        return account
 
     async def _wait(self, name: str) -> None:
         """For as long as earlier failures want, and for a turn."""

@@ -5,6 +5,7 @@ from collections import deque
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
+from store.accounts.apppasswords.apppassword import AppPassword
 from store.accounts.base import Account
 from store.accounts.mechanisms import WITHOUT_PASSWORD
 from store.errors import Problem, StoreError
@@ -54,13 +55,15 @@ class Caller:
 class Admitted:
     """Who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a user.
 
-    `mechanism`: by which that was proved ("": name and password, without SASL).
+    `mechanism`: by which that was proved ("": name and password, without SASL); `app_password`: the one that was shown,
+    if it was no password of the directory.
     """
 
     account: Account
     own: Account
     caller: Caller
     mechanism: str = ""
+    app_password: AppPassword | None = None
 
     @property
     def authenticated(self) -> str:
@@ -69,8 +72,18 @@ class Admitted:
 
     @property
     def by_password(self) -> bool:
-        """Whether a password has proved it."""
-        return self.mechanism not in WITHOUT_PASSWORD
+        """Whether the directory's password has proved it."""
+        return self.app_password is None and self.mechanism not in WITHOUT_PASSWORD
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether nothing may be changed."""
+        return self.app_password is not None and self.app_password.read_only
+
+    @property
+    def how(self) -> str:
+        """For the log: nothing, or which app password it was."""
+        return "" if self.app_password is None else f" by app password {self.app_password.id}"
 
 
 @define(eq=False)

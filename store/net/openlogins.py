@@ -4,11 +4,13 @@ The truth is the user's row. A session asks `OpenLogin.require` before each comm
 last look is older than LOOK, or there has been news: so no command is carried out with rights that were taken away
 longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that
 waits for its client ends at once. That is a hint, and can be lost: as long as there are sessions, the rows of all are
-compared after each second in which the list of mailboxes and users has changed (GLANCE).
+compared after each second in which the list of mailboxes and users has changed (GLANCE), or the folder of app
+passwords.
 
-A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when the
-account may not log in any more, is gone, has another name, or is on another back end; when its access rules, those of
-its domain or the settings deny the service, or the mechanism is withdrawn. Groups are read anew by each command.
+A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when its app
+password has ended or been revoked, or an app password is required now and it has shown none; when the account may not
+log in any more, is gone, has another name, or is on another back end; when its access rules, those of its domain or the
+settings deny the service, or the mechanism is withdrawn. Groups are read anew by each command.
 
 An outside directory is asked again, by each process, about users who have sessions there (`directory.session_time`),
 and all of them at once after `onecopy directory flush`. When it does not answer, what it said last holds on.
@@ -89,6 +91,10 @@ class OpenLogin:
         made = cls(store, admitted, changed, cuts)
         made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear, made.is_behind)
                              for user in made.users]
+        shown = admitted.app_password
+        if shown is not None and shown.until is not None:
+            at_end = made.clock.callLater(max(0.0, shown.until - time.time()), made.hear)
+            made._unsubscribe.append(lambda: at_end.cancel() if at_end.active() else None)
         OpenLogins.of(store).add(made)
         return made
 
@@ -230,6 +236,7 @@ class OpenLogins:
     _day: int = field(default=0, init=False)
     _left_alone_until: float = field(default=-math.inf, init=False)
     _version: tuple[int, int] = field(default=(0, 0), init=False)       # of the list when it was last glanced at
+    _access: int = field(default=0, init=False)                         # of the app passwords, likewise
     _next_glance: Any = field(default=None, init=False)     # as long as there are any
 
     @classmethod
@@ -291,6 +298,10 @@ class OpenLogins:
         if version != self._version:
             self._version = version
             self._compare(clock, list(self._all))
+        access = Authenticator.of(self.store).app_logins.version
+        if access != self._access:
+            self._access = access
+            self._look_at([login for login in self._all if login.admitted.app_password is not None])
         self._next_glance = clock.callLater(GLANCE, self._glance, clock) if self._all else None
 
     def _compare(self, clock: Clock, logins: list[OpenLogin]) -> None:
@@ -312,6 +323,14 @@ class OpenLogins:
     def use_task(self) -> Task:
         """What each process has to do so that the last use of each user is on record."""
         return Task("last use", USE_INTERVAL, lambda store: self._uses(), self._note)
+
+    def app_passwords_task(self) -> Task:
+        """What each process has to do so that the last use of each app password is on record."""
+        def note(store: Store, _: bool) -> int:
+            Authenticator.of(store).app_logins.note_uses()
+            return 1
+
+        return Task("app passwords", USE_INTERVAL, lambda store: (True,), note)
 
     def note_uses(self) -> None:
         """Note all that is not on record yet: for the end of the process. Nothing is noted where another process died,

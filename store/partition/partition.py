@@ -31,6 +31,7 @@ from mboxlist.entry import MailboxId
 from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
+from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder, Tables
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import (
@@ -330,6 +331,11 @@ class Partition:
         return [time for time in times if time is not None]
 
     # Writing
+
+    def record(self, recorder: Recorder) -> None:
+        """Have what happens from now on recorded for those who want to hear of it."""
+        self.recorder = recorder
+        self.quotas.noticed = QuotaRecording(recorder, self.outbox, self.quotas).noticed
 
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
         """The result of `work`, committed but not flushed; it may run more than once. `seconds`: see `engine.transact`.

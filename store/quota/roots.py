@@ -162,7 +162,7 @@ def _put_back(store: "Store", root: str, partition: "Partition", before: "QuotaU
     if before is None and (SEPARATOR in root or root.startswith(DOMAIN)):
         _take_from(store, partition, root)
     elif before is not None or partition.quotas.has(root):
-        _change_on(store, partition, root, lambda txn: txn.partition.quotas.take_over(
+        _change_on(store, partition, root, lambda txn: txn.partition.quotas.put_back(
             root, before or QuotaUse(), txn.handle))
 
 

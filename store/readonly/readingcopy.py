@@ -139,7 +139,7 @@ def _fill(root: Path, place: Path) -> None:
     for path in root.iterdir():
         if path.is_file() and path.stat().st_size <= SMALL:
             privatefiles.copy(path, place / path.name)
-        elif path.name in ("tls", "snapshots"):
+        elif path.name in ("access", "tls", "snapshots"):
             (place / path.name).symlink_to(path.absolute())
     privatefiles.write(place / READ_ONLY, str(root))
 

@@ -115,17 +115,23 @@ _UNUSED = QuotaUse()
 _UNLIMITED = QuotaUse(octet_limit=UNLIMITED, message_limit=UNLIMITED)       # the defaults are for users
 
 
+# What `QuotaTable.noticed` is called for: a period of grace begins, or ends; limits are others.
+EXCEEDED, WITHIN, CHANGED = "exceeded", "within", "changed"
+
+
 class QuotaTable:
-    """`quota.db`. `clock` gives Unix time: it is read when a delivery is refused."""
+    """`quota.db`. `clock` gives Unix time: it is read when a delivery is refused. `noticed`: what happens to a root, in
+    the transaction in which it does: one of EXCEEDED, WITHIN and CHANGED, the root, and its use and limits then."""
 
     def __init__(self, table: Table, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
+        self.noticed: Callable[[str, str, QuotaUse, Txn], None] = lambda what, root, use, txn: None
         self._table = table
         self.follow(settings)
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on."""
-        self._settings = settings
+        self.settings = settings
         self._enforced = settings.quota_enforce
         self._default_domain = DOMAIN + settings.default_domain.lower()
         self._default_octets = settings.default_quota or UNLIMITED
@@ -183,6 +189,7 @@ class QuotaTable:
                 self.refuse(root, octets, messages, txn, delivery=delivery)
         elif refused and (messages > 0 or self._is_below(used, count, most, most_messages)):
             refused = 0
+            self.noticed(WITHIN, root, QuotaUse(used, count, octet_limit, message_limit), txn)
         self._table.put(key, _RECORD.pack(used, count, octet_limit, message_limit, refused, warned, discount), txn)
 
     @staticmethod
@@ -199,12 +206,13 @@ class QuotaTable:
         if not delivery:
             raise StoreError(Problem.OVER_QUOTA)
         use = _use(root, self._table.get_to_change(root_key(root), txn))
-        if not all(limits.could_hold(octets, messages, self._settings) for limits in (use, domain or use)):
+        if not all(limits.could_hold(octets, messages, self.settings) for limits in (use, domain or use)):
             raise StoreError(Problem.QUOTA_GRACE_ENDED, "The message is bigger than the whole quota")
         now = int(self.clock())
         if not use.refused:
             self._table.put(root_key(root), evolve(use, refused=now).to_bytes(), txn)
-        elif now - use.refused >= self._settings.quota_grace:
+            self.noticed(EXCEEDED, root, use, txn)
+        elif now - use.refused >= self.settings.quota_grace:
             raise StoreError(Problem.QUOTA_GRACE_ENDED)
         raise StoreError(Problem.OVER_QUOTA)
 
@@ -213,12 +221,19 @@ class QuotaTable:
 
         A period of grace ends when there is room by the new limits.
         """
-        use = _use(root, self._table.get_to_change(self._key(root), txn))
-        use = evolve(use, octet_limit=use.octet_limit if octets is None else octets,
-                     message_limit=use.message_limit if messages is None else messages)
-        if use.refused and use.has_room(1, 1, self._settings):
+        old = _use(root, self._table.get_to_change(self._key(root), txn))
+        use = evolve(old, octet_limit=old.octet_limit if octets is None else octets,
+                     message_limit=old.message_limit if messages is None else messages)
+        if use.refused and use.has_room(1, 1, self.settings):
             use = evolve(use, refused=0)
         self._table.put(self._key(root), use.to_bytes(), txn)
+        self._notice_limits(root, old, use, txn)
+
+    def _notice_limits(self, root: str, old: QuotaUse, new: QuotaUse, txn: Txn) -> None:
+        if (old.octet_limit, old.message_limit) != (new.octet_limit, new.message_limit):
+            self.noticed(CHANGED, root, new, txn)
+        if old.refused and not new.refused:
+            self.noticed(WITHIN, root, new, txn)
 
     def set_warned(self, root: str, when: int, txn: Txn) -> None:
         """A notice goes out at that Unix time."""
@@ -239,6 +254,12 @@ class QuotaTable:
         mine = QuotaUse.from_bytes(data) if data is not None else _UNUSED
         self._table.put(self._key(root), evolve(other, octets=mine.octets, messages=mine.messages,
                                                 discount=mine.discount).to_bytes(), txn)
+
+    def put_back(self, root: str, before: QuotaUse, txn: Txn) -> None:
+        """`take_over`, when what changed the limits was undone."""
+        old = self.find(root, txn)
+        self.take_over(root, before, txn)
+        self._notice_limits(root, old, self.find(root, txn), txn)
 
     def rename(self, old: str, new: str, txn: Txn) -> None:
         """A root has another name; what the other name uses already is added."""

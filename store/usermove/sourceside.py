@@ -37,6 +37,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
+from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.partition.transactions import WriteTxn
@@ -153,6 +154,7 @@ def moves_to_finish(store: Store) -> list[Move]:
 def clear(store: Store, move: Move) -> None:
     """Remove all that is left here of a user who has gone; what is cut off is done when it is done again."""
     user = move.user
+    AccessFiles(store.root).remove(user)
     live = store.names(user)
     remove_mailboxes(store, live)
     remove_mailboxes(store, [entry for _, entry in store.mailboxes.deleted.all() if entry.name.owner == user])

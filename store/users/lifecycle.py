@@ -17,8 +17,10 @@ from attrs import evolve
 from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
+from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.base import Status
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
@@ -52,7 +54,7 @@ def _has_anything(store: Store, partition: Partition, user: str) -> bool:
 # Remove and restore
 
 def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
-    """Remove the user after the delay. Raises StoreError NO_USER."""
+    """Remove the user after the delay; app passwords and second factor go at once. Raises StoreError NO_USER."""
     when = int(time.time() if now is None else now)
 
     def change(old: User) -> User:
@@ -62,6 +64,7 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
             old.account, status=Status.REMOVED, removed=when))
 
     store.directory.alter(user, change)
+    after_commit(AccessFiles(store.root).remove, user)
 
 
 @problems()
@@ -89,6 +92,7 @@ def restore_user(store: Store, user: str) -> None:
         return evolve(old, before=None, account=evolve(
             old.account, status=old.before or Status.ACTIVE, removed=0))
 
+    AccessFiles(store.root).remove(user)        # which a removal that was killed may have left
     store.directory.alter(user, change)
 
 
@@ -121,6 +125,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
         store.mailboxes.env.flush()
         directory.noticed(old)
+    AccessFiles(store.root).rename(old, new)        # meanwhile nobody can log in
     for partition in partitions:
         partition.transact(lambda txn: _rename_on_partition(store, txn, old, new))
         partition.flush()

@@ -46,6 +46,7 @@ BESIDE = f"""
 0 mailbox unsubscribe bob Other
 0 mailbox delete --yes bob Other
 0 mailbox undelete bob Other
+* doctor --name localhost
 0 messages search -u bob since 7d
 0 messages fetch -u bob all
 0 messages flag -u bob --add seen all
@@ -123,6 +124,10 @@ BESIDE = f"""
 0 token create --role auditor --json
 0 token list
 1 token revoke none
+0 access create bob --name phone --json
+0 access list
+1 access revoke bob none
+1 access reset bob
 0 logins
 0 audit show
 0 audit verify

@@ -80,3 +80,6 @@ def test_full_to_the_last_octet(volume: Volume, leave: int) -> None:
         server.check()
         assert server.stop() == 0
     server.check()
+    log = (volume.folder.parent / "log").read_text() + server.log.read_text(errors="replace")
+    assert "Traceback" not in log, log[log.index("Traceback") - 600:][:6000]
+    assert log.count("ERROR") < refused             # one line when it begins, not one for each that is refused

@@ -152,9 +152,14 @@ COMMANDS = (
     Registered("stats", "stats",
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
+    Registered("doctor", "observing.doctor",
+               "look over a deployment, with the relay in front, and say what to change; exit status 1 if something is "
+               "serious", stays_root="looks at what root does at the start of the server"),
     Registered("token create", "observing.token", audit="configuration"),
     Registered("token list", "observing.token"),
     Registered("token revoke", "observing.token", audit="configuration"),
+    Registered("access list", "observing.apppasswords"),
+    *(Registered(f"access {name}", "observing.apppasswords", audit="access") for name in ("create", "revoke", "reset")),
     *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
     Registered("outbox retry", "observing.outbox", audit="repair"),
     Registered("outbox discard", "observing.outbox", audit="delete"),
@@ -185,6 +190,7 @@ GROUPS = {
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",
+    "access": "app passwords of users, and the second factor that they show to the console",
     "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
     "log": "the server's log: its newest lines",

@@ -45,12 +45,12 @@ class Answer:
         return cls(status, json.dumps(value).encode() + b"\n", JSON, fields)
 
     @classmethod
-    def problem(cls, refused: Refused, more: Mapping[str, Any] | None = None) -> "Answer":
-        """A refusal, as RFC 9457 has it, with further members."""
+    def problem(cls, refused: Refused, more: bytes = b"") -> "Answer":
+        """A refusal, as RFC 9457 has it, with further members: JSON without its brackets."""
         title = HTTPStatus(refused.status).phrase
-        body = {"type": "about:blank", "title": title, "status": refused.status, "detail": refused.public or title,
-                **(more or {})}
-        return cls(refused.status, json.dumps(body).encode() + b"\n", PROBLEM, refused.fields)
+        body = json.dumps({"type": "about:blank", "title": title, "status": refused.status,
+                           "detail": refused.public or title}).encode()
+        return cls(refused.status, b"%b%b%b}\n" % (body[:-1], b", " if more else b"", more), PROBLEM, refused.fields)
 
 
 @frozen

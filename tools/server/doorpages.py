@@ -16,6 +16,7 @@ from tools.server.process.workerconfig import WorkerConfig
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _Api = Later("tools.http.api.apipages:Api")                     # it loads the program
+_OperationCalls = Later("tools.http.api.operationcalls:OperationCalls")
 _console = Later("tools.http.console.pages.allpages:add_console")   # it loads jinja2
 _exposition = Later("tools.server.metrics.exposition:text")     # it loads prometheus_client
 
@@ -33,7 +34,7 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
 
     pages = server.pages
     health = Health(store, worker_config.config, worker_config.processes)
-    api = _Api(store, worker_config.config, settings)
+    calls = _OperationCalls(store, lambda: server.config)
 
     async def measure() -> bytes:
         return await offload.run(store, "pages", metrics_text, store)
@@ -60,11 +61,11 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
         found = await parts.get()
         return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
 
-    api.add_pages(pages)
-    _console(pages, store, api, settings)
+    _Api(store, calls).add_pages(pages)
+    _console(pages, store, calls, settings)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)
     pages.add("/health/ready", ready)
-    end: Callable[[], None] = api.runs.stop
+    end: Callable[[], None] = calls.runs.stop
     return end

@@ -133,7 +133,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         more = [*more, OpenLogins.of(opened).task()]
     if not opened.read_only:
         logins = OpenLogins.of(opened)
-        more = [*more, logins.use_task()]
+        more = [*more, logins.use_task(), logins.app_passwords_task()]
         opened.at_close(logins.note_uses)
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from attrs import evolve, frozen
 
@@ -126,7 +127,7 @@ class LdapDirectory(Mirror):
 
     def find_keys(self, login: str, mechanism: str) -> tuple[Keys, Account | None]:
         """Keys that nothing fits."""
-        return Keys.of_nobody(mechanism, self.user_id(login), self.domains.secret()), None
+        return self.nobodys_keys(login, mechanism), None
 
     def remembers(self, login: str, password: Secret) -> Account | None:
         """The account, if this password was found right a short while ago, by the entry as it still is."""
@@ -140,6 +141,18 @@ class LdapDirectory(Mirror):
         if account is None or not account.status.may_log_in:
             return None
         return account if (account.user, password, answer.identity) in self._verified else None
+
+    def login_user(self, login: str) -> str:
+        """See BuiltinDirectory: by further names to log in by, too."""
+        name = self.user_id(login)
+        answer = None if name in self.local else self._believed(name)
+        return name if answer is None or answer.account is None else answer.account.user
+
+    def is_login(self, login: str, account: Account) -> bool:
+        """See BuiltinDirectory."""
+        name = self.user_id(login)
+        answer = None if name in self.local else self._believed(name)
+        return account.user == name if answer is None else name in answer.logins
 
     # By asking
 
@@ -196,6 +209,17 @@ class LdapDirectory(Mirror):
         if not known:                           # or else it would be known for ever
             self._verified.add(account.user, password, answer.identity, self._cache_time)
         return account
+
+    def turn_away(self, login: str, password: Secret) -> NoReturn:
+        """See BuiltinDirectory: what is asked is what `authenticate` asks. The user's own entry is not tried, or a
+        server that counts wrong passwords would lock it."""
+        name = self.user_id(login)
+        if name in self.local:
+            super().turn_away(login, password)
+        if name != NO_USER_ID:
+            self._entry(name)
+        self.servers.proves(self._nobodys_dn(), _sendable(password))
+        raise StoreError(Problem.BAD_LOGIN)
 
     def _was_proved(self, entry: Entry, domain: Entry | None, password: Secret, epoch: bytes) -> bool:
         """Whether this password was found right a short while ago, by any process, for the entry as it is now. One that

@@ -25,8 +25,10 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.subscribing import subscribe, unsubscribe
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.snapshots import reset, taking
 from store.store import Store
+from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.heardevents import Copy, hear, outboxes, there, waiting
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
@@ -154,6 +156,40 @@ def test_mailboxes(store):
         ("MailboxDelete", "New"), ("MailboxSubscribe", "INBOX"), ("MailboxUnSubscribe", "INBOX")]
     assert [body["oldMailboxID"].partition(";")[0].endswith(end) for body, end in zip(
         waiting(store)[2:4], ("/Box", "/Box/Sub"), strict=True)] == [True, True]
+
+
+def test_quota(store):
+    """RFC 5423 §4.1: the first delivery that is refused, and its end; other limits. Storage is in KiB (RFC 9208)."""
+    hear(store, Receiver("all", types=("Quota*",)), Receiver("bob", types=("Quota*",), users=("bob",)))
+    roots.set_quota(store, "alice", 5000, 2)
+    roots.set_quota(store, "alice", 5000, 2)            # as it was: nothing happens
+    for number in (1, 2):
+        deliver(store, MAIL % number, "user/alice/INBOX")
+    for number in (3, 4):
+        outcome, = deliver(store, MAIL % number, "user/alice/INBOX")
+        assert outcome.problem is Problem.OVER_QUOTA
+    with pytest.raises(StoreError):                     # its client hears that itself
+        copy_messages(store, store.entry(INBOX), store.entry(INBOX), [1])
+    change_flags(store, store.entry(INBOX), [1], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, store.entry(INBOX))
+    outcome, = deliver(store, MAIL % 3, "user/alice/INBOX")
+    outcome, = deliver(store, MAIL % 4, "user/alice/INBOX")
+    roots.set_quota(store, "alice", UNLIMITED, UNLIMITED)
+    said = [(body["event"], body["user"], body["messages"], body.get("diskQuota"), body.get("maxMessages"))
+            for body in waiting(store)]
+    assert said == [("QuotaChange", "alice", 0, 5, 2), ("QuotaExceed", "alice", 2, 5, 2),
+                    ("QuotaWithin", "alice", 1, 5, 2), ("QuotaExceed", "alice", 2, 5, 2),
+                    ("QuotaChange", "alice", 2, None, None), ("QuotaWithin", "alice", 2, None, None)]
+    assert waiting(store)[1]["diskUsed"] == 1 and waiting(store)[1]["vnd.onecopy.quotaRoot"] == "alice"
+    assert waiting(store, "bob") == []
+
+
+def test_limits_that_are_put_back_are_told(store):
+    """A change on several partitions that is cut off is undone: the receiver hears of the limits that there are."""
+    before = roots.quota(store, "alice")
+    roots.set_quota(store, "alice", 1 << 20)
+    roots._put_back(store, "alice", store.partitions["primary"], before)
+    assert [body.get("diskQuota") for body in waiting(store)] == [1024, None]
 
 
 def test_what_is_undone_leaves_nothing(store):

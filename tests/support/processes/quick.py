@@ -1,8 +1,9 @@
 """`pytest --quick`: the tests that need no other process and no long loop.
 
 Left out are whole folders (FOLDERS); tests that name what starts a process, they themselves, a fixture of theirs, or
-what of tests/ they call; and those marked `long` by hand. A quick test that starts a process fails. One that
-takes more than LONG seconds of the processor is named at the end: it should be marked.
+what of tests/ they call; those marked `long` by hand; and functions of tests that a run has measured (MEASURED): one
+case of theirs takes more than LONG seconds of the processor. A quick test that starts a process fails; one that takes
+long is named at the end, as a line for that file. So what is run goes by what is written, never by the machine.
 """
 
 import multiprocessing.process
@@ -25,7 +26,8 @@ SHARED = ("imap", "pop3", "lmtp")                   # of tests/: one store for a
 STARTING = ("subprocess", "multiprocessing", "concurrent.futures.process")
 FORKS = {"fork", "forkpty", "posix_spawn", "system"}        # of os
 EVENTS = {"subprocess.Popen", *(f"os.{name}" for name in FORKS)}
-LONG = 2.0
+LONG = 0.2
+MEASURED = ROOT / "tests/data/long_tests.txt"
 CPU = "seconds of the processor"
 
 Wrapper = Generator[None, object, object]
@@ -37,6 +39,22 @@ def is_left_out(path: Any) -> bool:
 
 
 def is_quick(item: pytest.Item) -> bool:
+    """Whether it needs no process, and takes no time worth mentioning."""
+    return needs_no_process(item) and function_of(item.nodeid) not in measured()
+
+
+def function_of(nodeid: str) -> str:
+    """All cases of a test: its name without parameters."""
+    return nodeid.partition("[")[0]
+
+
+@cache
+def measured() -> frozenset[str]:
+    """The functions of tests that take long, as a run has found."""
+    return frozenset(MEASURED.read_text().split())
+
+
+def needs_no_process(item: pytest.Item) -> bool:
     """Whether it is not marked `long`, and names nothing that starts a process."""
     fixtures = [each[-1].func for each in item._fixtureinfo.name2fixturedefs.values()]      # type: ignore[attr-defined]
     return not item.get_closest_marker("long") and not any(map(starts, (item.function, *fixtures)))     # type: ignore[attr-defined]
@@ -44,14 +62,14 @@ def is_quick(item: pytest.Item) -> bool:
 
 def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
     """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
-    tests are quick, as --quick runs them, those of a folder that has one store for all, and those that are marked. The
+    tests need no process, those of a folder that has one store for all, and those that are marked. The
     others have all folders from the beginning, as what is installed."""
     of_modules: dict[Path, list[pytest.Item]] = {}
     for item in items:
         of_modules.setdefault(item.path, []).append(item)
     return {path for path, tests in of_modules.items() if not is_left_out(path) and (
         any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
-        or all(is_quick(test) or test.get_closest_marker("few_folders") for test in tests))}
+        or all(needs_no_process(test) or test.get_closest_marker("few_folders") for test in tests))}
 
 
 @cache
@@ -169,11 +187,12 @@ class Watch:
         """Where there are several processes, this is that of the report."""
         taken = dict(report.user_properties).get(CPU, 0.0)
         if report.when == "call" and taken > LONG:      # type: ignore[operator]
-            self._long[report.nodeid] = taken           # type: ignore[assignment]
+            name = function_of(report.nodeid)
+            self._long[name] = max(taken, self._long.get(name, 0.0))        # type: ignore[call-overload]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """For those that should be marked."""
+        """For those that are long by measure."""
         if self._long:
-            terminalreporter.section("long tests: mark them `long`")
-            for name, taken in sorted(self._long.items(), key=lambda each: -each[1]):
-                terminalreporter.write_line(f"{taken:6.1f} s {name}")
+            terminalreporter.section(f"tests that took more than {LONG} s: lines for {MEASURED.relative_to(ROOT)}")
+            for name in sorted(self._long):
+                terminalreporter.write_line(name)

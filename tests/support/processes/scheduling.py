@@ -1,6 +1,7 @@
 """Which tests pytest-xdist gives to one process: those of a file, and those that share a session of Spark.
 
-A session takes long to begin, and there can be one at a time in a process.
+A session takes long to begin, and there can be one at a time in a process. What takes longest begins first, so that no
+process is at it alone in the end.
 """
 
 from typing import Any
@@ -10,9 +11,20 @@ from xdist.scheduler import LoadFileScheduling
 SPARK, SESSIONS = "tests/tools/spark/", ("local[2]", "cluster")
 
 
-def is_long(nodeid: str) -> bool:
-    """Whether the test belongs to those that keep one process for minutes."""
-    return _scope(nodeid) in {SPARK + session for session in SESSIONS}
+LONGEST = (                 # by the clock of a whole run, in which each of these took 15 seconds or more
+    SPARK + "local[2]", SPARK + "cluster", "tests/crash/test_boundaries.py", "tests/crash/test_power.py",
+    "tests/store/test_model.py", "tests/imap/test_fuzz.py", "tests/crash/test_processes.py", "tests/crash/test_kill.py",
+    "tests/interop/test_main_job.py", "tests/tools/spark/test_session.py", "tests/tools/spark/test_public.py",
+    "tests/interop/test_commands_as_root.py", "tests/interop/test_partitions.py",
+    "tests/store/message/test_fuzz_mime.py", "tests/crash/test_cut_commands.py", "tests/imap/test_over_tls.py",
+    "tests/interop/test_relays.py", "tests/interop/test_two_tiers.py", "tests/imap/test_rights_everywhere.py",
+    "tests/tools/spark/test_verify.py", "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py")
+
+
+def order(nodeid: str) -> int:
+    """When the test begins: by that number."""
+    scope = _scope(nodeid)
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
 
 
 def _scope(nodeid: str) -> str:
@@ -26,7 +38,7 @@ def _scope(nodeid: str) -> str:
 
 
 class Scheduling(LoadFileScheduling):
-    """By file, in the order in which they were collected."""
+    """By file, in the order of the tests."""
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope(nodeid)

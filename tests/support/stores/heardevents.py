@@ -46,7 +46,7 @@ class Copy:
             self.boxes[box] = body["mailboxID"], self.boxes[box][1] if box in self.boxes else {}
         elif event == "MailboxDelete":
             del self.boxes[box]
-        elif "uidset" in body:
+        elif "uidset" in body and body["mailboxID"].startswith(f"imap://{body.get('user', '')}"):   # else a reader's
             _, flags = self.boxes[box]
             for uid in [uid for part in body["uidset"].split(",") for uid in range(
                     int(part.split(":")[0]), int(part.split(":")[-1]) + 1)]:

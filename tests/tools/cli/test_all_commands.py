@@ -22,14 +22,14 @@ NO_JSON = {
     "hashdir": "prints one word", "expire set": "says nothing",
     "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
-    "token revoke": "says nothing",
+    "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
     "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
 }
 
 # The last words of commands that change nothing in a store, and single commands that do not.
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "messages search", "messages fetch",
+    "path", "hashdir", "doctor", "messages search", "messages fetch",
     "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
@@ -51,6 +51,8 @@ NO_DRY_RUN = {
     "quota set": ONE_THING, "quota remove": ONE_THING, "scrub": "reports, unless it is told to --sweep",
     "snapshot create": "makes one more, which can be removed", "backup": "changes nothing in the store",
     "token create": "makes one, which can be revoked", "token revoke": ONE_THING,
+    "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
+    "access reset": "the user can set up another",
     "relink": "has --check", "spark generate": "makes a new store",
 }
 

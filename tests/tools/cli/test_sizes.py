@@ -35,6 +35,7 @@ CALLS = {
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
     "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1",
     "undelete": "alice INBOX --list",
+    "doctor": None,
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
@@ -52,6 +53,7 @@ CALLS = {
     "connections": None, "status": "",
     "audit show": None, "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "token create": "--role auditor", "token list": "",
+    "access list": "", "access create": "alice --name phone",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
     "log show": None,
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
@@ -63,7 +65,8 @@ CALLS = {
 # Commands with nothing to print, and those of which others say why (NO_JSON in test_all_commands).
 SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user remove", "directory flush",
           "mailbox create", "mailbox rename", "mailbox delete", "hashdir", "expire set", "partition add",
-          "partition remove", "spark shell", "token revoke", "man", "completion", "config certificate"}
+          "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
+          "man", "completion", "config certificate"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 
 

@@ -123,11 +123,22 @@ def test_who_the_server_has_do_it_again_is_the_server(onecopy: Program, monkeypa
 
 def test_a_token_is_named_besides_who_runs_the_command(onecopy: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever types one into the environment does not hide behind it."""
-    monkeypatch.setenv(commandaudit.TOKEN, "0123456789ab helpdesk example.net")
+    monkeypatch.setenv(commandaudit.ASKER, "http 0123456789ab helpdesk example.net")
     onecopy("mailbox", "create", "alice", "Asked")
     line = onecopy.json("audit", "show", "--user", "0123456789ab")[-1]
     assert (line["actor"], line["service"], line["token"]) == (ME, "http", "0123456789ab helpdesk example.net")
     assert "token=0123456789ab helpdesk" in onecopy("audit", "show")
+
+
+def test_who_asks_by_the_console_is_named_besides_who_runs_the_command(onecopy: Program,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(commandaudit.ASKER, "console bob@example.net helpdesk example.net")
+    onecopy("mailbox", "create", "alice", "Asked")
+    line = onecopy.json("audit", "show", "--user", "bob@example.net")[-1]
+    assert (line["actor"], line["service"], line["account"]) == (ME, "console", "bob@example.net helpdesk example.net")
+    monkeypatch.setenv(commandaudit.ASKER, "nothing bob")
+    onecopy("mailbox", "create", "alice", "Typed")
+    assert onecopy.json("audit", "show")[-1]["service"] == "command"
 
 
 # The registry

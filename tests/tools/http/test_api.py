@@ -14,28 +14,28 @@ from store.store import Store
 from store.values import Secret
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
-from tools.cli import program, registry
+from tools.cli import output, program, registry
 from tools.cli.elsewhere import remote
 from tools.cli.options import load
 from tools.exits import Failure
 from tools.http.api import running
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
-from tools.http.api.permissions import READING, allowed, within_scope
+from tools.http.api.permissions import READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
-from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Token, Tokens
+from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Tokens
 from tools.http.webpages import Refused
 
 HOSTILE = ("--root=/etc", "-h", "--", "'; rm -rf / #", "<script>alert(1)</script>", "a\r\nSet-Cookie: x=y", "../../etc",
            "%00", "\u202egnp.exe", "{{7*7}}", "nobody@example.net")
 
 
-def token(role: str, scope: str = "") -> Token:
-    return Token("id", role, scope, 0, None, "")
+def token(role: str, scope: str = "") -> Asker:
+    return Asker("http", "id", role, scope)
 
 
 def may(role: str, name: str, **arguments: object) -> bool:
     try:
-        allowed(token(role, "x" if role in (HELPDESK, USER) else ""), operations()[name.replace(" ", "/")], arguments)
+        allowed(token(role, "x" if role in (HELPDESK, USER) else ""), name, arguments)
     except Refused as refused:
         assert refused.status == 403
         return False
@@ -166,50 +166,56 @@ def test_a_token_is_sent_to_other_hosts_under_tls_alone(url: str, tmp_path: Path
         remote.run(["--server", url, "--token-file", str(tmp_path / "token"), "status"])
 
 
-def ended(runs: Runs, letters: int) -> Run:
+CONFIG = load({}, {"ONECOPY_ROOT": "/nowhere"})
+
+
+def ended(runs: Runs, octets: int) -> Run:
     run = runs.new("user list", "id", as_json=False)
-    run.output, run.exit = "x" * letters, 0
+    run.output, run.exit = b"x" * octets, 0
     return run
 
 
 def test_what_is_kept_of_operations_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the oldest one is still under way."""
     monkeypatch.setattr(running, "KEPT", 4)
-    monkeypatch.setattr(running, "KEPT_LETTERS", 100)
-    runs = Runs(load({}, {}), 4, 60)
+    monkeypatch.setattr(running, "KEPT_OCTETS", 100)
+    runs = Runs(lambda: CONFIG)
     first = runs.new("check", "id", as_json=False)
     short = [ended(runs, 1) for _ in range(10)]
     assert runs.find(first.id, "id") is first and [runs.find(each.id, "id") is each for each in short] == [
         False] * 7 + [True] * 3
     long = [ended(runs, 101) for _ in range(3)]
     runs.new("check", "id", as_json=False)
-    assert not any(runs.find(each.id, "id") for each in (*short, *long)) and runs.running == 2
-
-
-def test_what_an_operation_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would hold the place of one that is carried out, for as long as it has the output open."""
-    start = subprocess.Popen
-
-    def shell(words: object, **how: Any) -> Any:
-        return start(["sh", "-c", "(sleep 60; echo late) & exit 0"], **how)
-
-    monkeypatch.setattr(subprocess, "Popen", shell)
-    monkeypatch.setattr(running, "KILL_TIME", 0.1)
-    runs = Runs(load({}, {}), 4, 0.1)
-    run = runs.new("check", "id", as_json=False)
-    runs.carry_out(run, [], "", "id administrator")
-    assert (run.exit, run.output) == (0, "")
+    assert not any(runs.find(each.id, "id") for each in (*short, *long)) and not runs.full
 
 
 def test_a_traceback_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even by who asks while it is being looked for."""
-    runs = Runs(load({}, {}), 4, 60)
+    runs = Runs(lambda: CONFIG)
     run = runs.new("check", "id", as_json=False)
     seen = list[Any]()
-    monkeypatch.setattr(Runs, "_communicate", lambda *_: ("", f"{running.TRACEBACK}\n/secret", 1))
-    monkeypatch.setattr(running.log, "error", lambda *_: seen.append(run.outcome()))
-    runs.carry_out(run, [], "", "id administrator")
-    assert seen == [{"operation": "check", "state": "running"}] and "/secret" not in str(run.outcome())
+    monkeypatch.setattr(Runs, "_communicate", lambda *_: (b"", running.TRACEBACK + b"\n/secret", 1))
+    monkeypatch.setattr(running.log, "error", lambda *_: seen.append(run.members()))
+    runs.carry_out(run, [], b"", "http id administrator")
+    assert seen == [b'"operation": "check", "state": "running"'] and b"/secret" not in run.members()
+
+
+@pytest.mark.parametrize("value", [[], {}, None, 3, "a\nb", ["\U0001f600", {"a": [1, {"b": []}]}], [{"a": "x"}] * 9999])
+def test_what_the_program_prints_is_passed_on_as_it_is(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json(value)
+    run = Run("id", "user list", "id", True, 0, capsys.readouterr().out.encode(), 'a "word"\n')
+    assert json.loads(b"{%b}" % run.members()) == {
+        "operation": "user list", "state": "ended", "exit": 0, "errors": 'a "word"\n', "result": value}
+    assert run.value() == value
+
+
+@pytest.mark.parametrize("printed", [
+    b"", b"some text\n", b"{}\n{}\n", b"[\n" + b"  1,\n" * 30_000, b"[\n" + b"  1,\n" * 30_000 + b"]\n[\n  1\n]\n",
+    b"x" * 100_000, b"\xff" * 100_000])
+def test_what_is_no_json_goes_as_text(printed: bytes) -> None:
+    run = Run("id", "user list", "id", True, 1, printed, "")
+    assert json.loads(b"{%b}" % run.members()) == {"operation": "user list", "state": "ended", "exit": 1, "errors": "",
+                                                  "output": printed.decode(errors="replace")}
 
 
 class Asking:

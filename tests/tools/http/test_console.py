@@ -118,7 +118,7 @@ def test_a_session_ends(served: tuple[Server, int]) -> None:
 def test_what_is_done_is_in_the_audit_trail_by_the_name_of_the_person(served: tuple[Server, int]) -> None:
     server, port = served
     assert Person(port).log_in("admin").status == 200
-    assert "status by token console:admin (administrator )" in server.log.read_text()
+    assert "status by account admin (administrator )" in server.log.read_text()
 
 
 def test_static_files_are_kept_by_their_digest(served: tuple[Server, int]) -> None:

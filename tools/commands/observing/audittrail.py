@@ -104,7 +104,7 @@ def _wanted(lines: Iterator[dict[str, Any]], arguments: Any, domain: str) -> Ite
     user = arguments.user.lower().removesuffix(f"@{domain}") if arguments.user else ""
     for facts in lines:
         names = [*(facts.get(name) for name in ("actor", "login", "user", "owner", "identifier")),
-                 *str(facts.get("token", "")).split()]
+                 *(word for name in ("token", "account") for word in str(facts.get(name, "")).split())]
         if user and user not in [*names, *facts.get("arguments", ())]:
             continue
         if arguments.kind and facts.get("kind") not in arguments.kind:

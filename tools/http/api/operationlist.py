@@ -1,6 +1,7 @@
 """The operations of the API: made from the parsers of the commands, which say what arguments there are."""
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -124,6 +125,12 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+@cache
+def description(version: str) -> bytes:
+    """`openapi` of all operations, as it is sent."""
+    return json.dumps(openapi(operations(), version)).encode() + b"\n"
 
 
 def openapi(known: Mapping[str, Operation], version: str) -> dict[str, Any]:

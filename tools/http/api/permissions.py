@@ -3,12 +3,13 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from attrs import frozen
+
 from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
 from tools.cli.lookup import account
-from tools.http.api.operationlist import Operation
-from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK, Token
+from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
 from tools.http.webpages import Refused
 
 _ALL: frozenset[str] | None = None      # every argument
@@ -19,58 +20,81 @@ READING: dict[str, frozenset[str] | None] = {
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
-        "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
-        "audit verify", "audit head", "outbox list"), _ALL),
+        "explain message", "explain access", "explain quota", "explain login", "token list", "access list",
+        "audit show", "audit verify", "audit head", "outbox list"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
+# A token of a user reads no mail; so it makes no app password, which would.
 _OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
-    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota"), _ALL)
+    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
+    "access revoke"), _ALL)
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     **_OWN, "user set": frozenset({"user", "status", "password_stdin"}), "explain login": _ALL,
-    **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
+    "access reset": _ALL, **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
 _MAILBOXES = ("mailbox", "mailboxes", "name", "as")
 _OTHERS = ("user", "public")            # with which the names of other users' mailboxes begin
 
 
-def allowed(token: Token, operation: Operation, given: Mapping[str, Any]) -> None:
+@frozen
+class Asker:
+    """Who has operations carried out: by the API (`service` "http") one with a token, whose id is the name; by the
+    console ("console") an account. Role and scope are as tokens have them."""
+
+    service: str
+    name: str
+    role: str
+    scope: str = ""
+    peer: str = "local"
+    session: str = ""           # the id of the connection, in the log
+
+    @property
+    def id(self) -> str:
+        """As the log names it."""
+        return f"{'token' if self.service == 'http' else 'account'} {self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.role} {self.scope})"
+
+
+def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
     """Raises Refused where the role may not do that, whoever it is about."""
-    if token.role == ADMINISTRATOR:
+    if asker.role == ADMINISTRATOR:
         return
-    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN}.get(token.role, _OWN)
-    if operation.name not in table:
-        raise Refused(403, f"the role {token.role} may not do that")
-    arguments = table[operation.name]
+    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN}.get(asker.role, _OWN)
+    if operation not in table:
+        raise Refused(403, f"the role {asker.role} may not do that")
+    arguments = table[operation]
     if arguments is not None and (more := sorted(given.keys() - arguments)):
-        raise Refused(403, f"the role {token.role} may not give {more[0][:100]}")
+        raise Refused(403, f"the role {asker.role} may not give {more[0][:100]}")
 
 
-def within_scope(store: Store, token: Token, given: Mapping[str, Any], superiors: Collection[str] = ()
+def within_scope(store: Store, asker: Asker, given: Mapping[str, Any], superiors: Collection[str] = ()
                  ) -> dict[str, Any]:
     """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
     users (and groups, as ACLs name them) who may act as others, or set quotas, or have a role in the console: a
     helpdesk that could set their passwords would have these rights.
 
-    Raises Refused for users that are none of the token's: nobody learns whether there are such.
+    Raises Refused for users that are none of the asker's: nobody learns whether there are such.
     """
-    if token.role in (ADMINISTRATOR, AUDITOR):
+    if asker.role in (ADMINISTRATOR, AUDITOR):
         return dict(given)
-    asked = given.get("user", token.scope if token.role != HELPDESK else None)
+    asked = given.get("user", asker.scope if asker.role != HELPDESK else None)
     if not isinstance(asked, str):
         raise Refused(400, "user must be a string")
     for name in _MAILBOXES:
         values = given.get(name, [])
         for each in values if isinstance(values, list) else [values]:
             if str(each).partition("/")[0].strip().lower() in _OTHERS:
-                raise Refused(403, f"the role {token.role} may not do that in mailboxes of others")
+                raise Refused(403, f"the role {asker.role} may not do that in mailboxes of others")
     try:
         found = account(store, asked)
         user, names = found.user, identifiers(found.user, found.groups)
     except (StoreError, ValueError):
         user, names = "", []
-    if not user or token.scope.lower() != (_domain(store, user) if token.role == HELPDESK else user).lower():
+    if not user or asker.scope.lower() != (_domain(store, user) if asker.role == HELPDESK else user).lower():
         raise Refused(403, "that is none of the users of this token")
-    if token.role == HELPDESK and any(name in superiors for name in names):
+    if asker.role == HELPDESK and any(name in superiors for name in names):
         raise Refused(403, "that user has rights over others: only an administrator may do that")
     return {**given, "user": user}
 

@@ -4,85 +4,113 @@ import json
 import logging
 import os
 import secrets
-import signal
-import subprocess
-import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
 
 from tools.cli.options import Config, option
-from tools.commandaudit import TOKEN
+from tools.commandaudit import ASKER
+from tools.http.api.operationprocess import OUTPUT, Forking, NotBegun, OperationProcess
+from tools.http.settings import Settings
 
 log = logging.getLogger(__name__)
 
 KEPT = 200                  # operations of which it is known what became of them,
-KEPT_LETTERS = 64 << 20     # and letters of what those have printed
-OUTPUT = 8 << 20            # octets of output that are kept
-TRACEBACK = "Traceback (most recent call last)"     # nobody elsewhere is shown one
-KILL_TIME = 60.0            # seconds that one may take to end when it is asked to
+KEPT_OCTETS = 64 << 20      # and octets of what those have printed
+PARSED = 64 << 10           # octets of output that are looked at whole for whether they are JSON
+QUOTED_AT_ONCE = 256 << 10  # characters that are written as JSON at a time: others get the interpreter in between
+TRACEBACK = b"Traceback (most recent call last)"    # nobody elsewhere is shown one
+_DROPPED = f"the output is longer than {OUTPUT >> 20} MiB: the rest of it is lost\n"
 
 
 @define(eq=False)
 class Run:
-    """One operation: under way, or ended (`exit` is not None). `owner`: the token's id."""
+    """One operation: under way, or ended (`exit` is not None). `owner`: who asked for it."""
 
     id: str
     operation: str
     owner: str
     as_json: bool
     exit: int | None = None
-    output: str = ""
+    output: bytes = b""
     errors: str = ""
     done: threading.Event = field(factory=threading.Event)
 
     @property
-    def letters(self) -> int:
+    def octets(self) -> int:
         """How much it has printed."""
         return len(self.output) + len(self.errors)
 
-    def outcome(self) -> dict[str, Any]:
-        """For the client."""
-        if self.exit is None:
-            return {"operation": self.operation, "state": "running"}
-        found: dict[str, Any] = {"operation": self.operation, "state": "ended", "exit": self.exit,
-                                 "errors": self.errors}
+    def value(self) -> Any:
+        """The JSON that it has printed, or the text. Of much, it takes long: for a thread."""
         try:
-            return {**found, "result": json.loads(self.output)} if self.as_json and self.output else {
-                **found, "output": self.output}
+            return json.loads(self.output) if self.as_json and self.output else self.output.decode(errors="replace")
         except ValueError:
-            return {**found, "output": self.output}
+            return self.output.decode(errors="replace")
+
+    def members(self) -> bytes:
+        """For the client: the members of a JSON object, without its brackets. The JSON that the program has printed is
+        taken as it is. For a thread."""
+        if self.exit is None:
+            return _members(operation=self.operation, state="running")
+        about = _members(operation=self.operation, state="ended", exit=self.exit, errors=self.errors)
+        if self.as_json and is_document(self.output):
+            return about + b', "result": ' + self.output.strip()
+        return about + b', "output": ' + quoted(self.output.decode(errors="replace"))
+
+
+def is_document(octets: bytes) -> bool:
+    """Whether that is one JSON document as the program prints it (`tools.cli.output.print_json`). A long one is not
+    parsed, which would take the interpreter for long, but must have the shape: only the first and the last line do not
+    begin with a space, and both are brackets."""
+    if len(octets) <= PARSED:
+        try:
+            json.loads(octets)
+        except ValueError:
+            return False
+        return True
+    ends = octets[:2], octets[-3:]
+    return ends in ((b"[\n", b"\n]\n"), (b"{\n", b"\n}\n")) and octets.count(b"\n") == octets.count(b"\n ") + 2
+
+
+def quoted(text: str) -> bytes:
+    """A string of JSON."""
+    return b'"%b"' % b"".join(json.dumps(text[begin:begin + QUOTED_AT_ONCE])[1:-1].encode()
+                              for begin in range(0, len(text), QUOTED_AT_ONCE))
+
+
+def _members(**values: Any) -> bytes:
+    return b", ".join(b"%b: %b" % (quoted(name), quoted(value) if isinstance(value, str) else
+                                   json.dumps(value).encode()) for name, value in values.items())
 
 
 @define(eq=False)
 class Runs:
-    """Those of this process. `most` at a time, each for `seconds` at most."""
+    """Those of this process. `config`: the configuration as it is now."""
 
-    _config: Config
-    most: int
-    seconds: float
+    _config: Callable[[], Config]
+    _forking: Forking = field(factory=Forking)
     _runs: "OrderedDict[str, Run]" = field(factory=OrderedDict, init=False)
-    _children: "set[subprocess.Popen[bytes]]" = field(factory=set, init=False)
+    _processes: "set[OperationProcess]" = field(factory=set, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
-    stopping: bool = field(default=False, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     @property
-    def running(self) -> int:
-        """How many are under way."""
-        return sum(each.exit is None for each in self._runs.values())
+    def full(self) -> bool:
+        """Whether as many are under way as may be."""
+        return sum(each.exit is None for each in self._runs.values()) >= self._settings.operations
 
     def new(self, operation: str, owner: str, *, as_json: bool) -> Run:
         """One that begins now."""
         made = Run(secrets.token_urlsafe(16), operation, owner, as_json)
         ended = deque(each for each in self._runs.values() if each.exit is not None)
-        letters = sum(each.letters for each in ended)
-        while ended and (len(self._runs) >= KEPT or letters > KEPT_LETTERS):
+        octets = sum(each.octets for each in ended)
+        while ended and (len(self._runs) >= KEPT or octets > KEPT_OCTETS):
             oldest = ended.popleft()
-            letters -= oldest.letters
+            octets -= oldest.octets
             self.forget(oldest)
         self._runs[made.id] = made
         return made
@@ -92,18 +120,19 @@ class Runs:
         self._runs.pop(run.id, None)
 
     def find(self, id: str, owner: str) -> Run | None:
-        """One of that token's."""
+        """One that this owner asked for."""
         found = self._runs.get(id)
         return found if found is not None and found.owner == owner else None
 
-    def carry_out(self, run: Run, words: Sequence[str], stdin: str, asker: str) -> None:
+    def carry_out(self, run: Run, words: Sequence[str], stdin: bytes, asker: str) -> None:
         """Until it has ended; the audit trail says that `asker` had it done. For a thread."""
         try:
-            run.output, errors, status = self._communicate(words, stdin.encode(), asker)
+            run.output, errors, status = self._communicate(words, stdin, asker)
             if TRACEBACK in errors:
-                log.error("%s has failed: %s", run.operation, errors)
-                errors = "it has failed; the log of the server has more"
-            run.errors, run.exit = errors, status       # last: who asks meanwhile sees no traceback
+                log.error("%s has failed: %s", run.operation, errors.decode(errors="replace"))
+                errors = b"it has failed; the log of the server has more"
+            run.errors = errors.decode(errors="replace") + (_DROPPED if len(run.output) >= OUTPUT else "")
+            run.exit = status                   # last: who asks meanwhile sees no traceback
         except Exception:
             log.exception("%s could not be carried out", run.operation)
             run.errors, run.exit = "it could not be carried out; the log of the server has more", 1
@@ -111,73 +140,45 @@ class Runs:
             run.exit = 1 if run.exit is None else run.exit
             run.done.set()
 
-    def _communicate(self, words: Sequence[str], stdin: bytes, asker: str) -> tuple[str, str, int]:
-        with self._lock:
-            if self.stopping:
-                return "", "the server is stopping", 1
-            child = subprocess.Popen([sys.executable, "-P", "-m", "tools.cli.program", *words], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", start_new_session=True,
-                                     env={**self._environment(), TOKEN: asker})
-            self._children.add(child)
-        timers = [threading.Timer(self.seconds, child.send_signal, [signal.SIGINT]),
-                  threading.Timer(self.seconds + KILL_TIME, _kill, [child])]
+    def _communicate(self, words: Sequence[str], stdin: bytes, asker: str) -> tuple[bytes, bytes, int]:
+        if self._is_stopping():
+            return b"", b"the server is stopping", 1
         try:
-            for timer in timers:
-                timer.daemon = True
-                timer.start()
-            return _conversation(child, stdin)
+            process = self._forking.begin(words, {**self._environment(), ASKER: asker}, self._settings.operation_time)
+        except NotBegun as error:
+            log.error("an operation could not be begun: %s", error)
+            return b"", b"it could not be begun: nothing was done", 1
+        with self._lock:
+            self._processes.add(process)
+        if self._is_stopping():                 # since then
+            process.end()
+        try:
+            output, errors, status = process.converse(stdin)
         finally:
-            for timer in timers:
-                timer.cancel()
             with self._lock:
-                self._children.discard(child)
+                self._processes.discard(process)
+        return output, errors if status is not None else errors + b"it was cut off\n", 1 if status is None else status
 
     def stop(self) -> None:
         """Have those that are under way end: what is cut off is finished or undone, as that of any command."""
         with self._lock:
-            self.stopping = True
-            for child in self._children:
-                child.send_signal(signal.SIGINT)
+            self._stopping = True
+            for process in self._processes:
+                process.end()
+        self._forking.close()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def _settings(self) -> Settings:
+        return self._config().settings("http", Settings)
 
     def _environment(self) -> Mapping[str, str]:
         """The configuration of this server, whatever files say meanwhile."""
-        file, known = self._config.file, [(option(name), value) for name, value in self._config.values.items()]
+        config = self._config()
+        file, known = config.file, [(option(name), value) for name, value in config.values.items()]
         return {**{name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))},
                 **({"ONECOPY_CONFIG": str(file.absolute())} if file is not None and os.access(file, os.R_OK) else {}),
                 **{found.variable: found.show(value) for found, value in known
                    if found is not None and value != found.default}}
-
-
-def _kill(child: "subprocess.Popen[bytes]") -> None:
-    """With all that it has started, which may hold its output open when it has ended."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)            # its session is its own
-
-
-def _conversation(child: "subprocess.Popen[bytes]", stdin: bytes) -> tuple[str, str, int]:
-    """What it prints, and its exit status; of what is too much the end is dropped."""
-    found: dict[str, bytes] = {}
-
-    def read(name: str, stream: Any) -> None:
-        kept = bytearray()
-        while data := stream.read1(1 << 16):
-            kept += data[:max(0, OUTPUT - len(kept))]
-        found[name] = bytes(kept)
-
-    readers = [threading.Thread(target=read, args=each, daemon=True) for each in (
-        ("output", child.stdout), ("errors", child.stderr))]
-    for reader in readers:
-        reader.start()
-    try:
-        assert child.stdin is not None
-        child.stdin.write(stdin)
-        child.stdin.close()
-    except BrokenPipeError:
-        pass                                    # it reads nothing
-    for reader in readers:
-        reader.join()
-    status = child.wait()
-    for stream in (child.stdout, child.stderr):
-        assert stream is not None
-        stream.close()
-    return found["output"].decode(errors="replace"), found["errors"].decode(errors="replace"), status

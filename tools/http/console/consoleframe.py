@@ -12,14 +12,15 @@ from store.errors import StoreError
 from store.net.linestates import ConnectionLost, Stopping
 from store.store import Store
 from store.values import Secret
-from tools.http.api.apipages import Api
-from tools.http.apitokens import ROLES, Token
+from tools.http.api.operationcalls import OperationCalls
+from tools.http.api.permissions import Asker
+from tools.http.apitokens import ROLES
 from tools.http.console.consolelogin import Doorway, cookie_field, is_secure, shown_cookie
 from tools.http.console.consolesessions import SECOND, Session, Sessions
 from tools.http.console.forms import Form, require_own
 from tools.http.console.progresspage import PROGRESS
 from tools.http.console.rendering import BASE, HTML, OF_PAGES, rendered, static_answer, url
-from tools.http.console.visit import ID, Section, View, Visit
+from tools.http.console.visit import Section, View, Visit
 from tools.http.settings import Settings
 from tools.http.userroles import role_of
 from tools.http.webpages import Answer, Asked, Pages, Refused
@@ -55,7 +56,7 @@ class Console:
     """The console of a store, with these sections. `current` gives the settings as they are now."""
 
     store: Store
-    api: Api
+    calls: OperationCalls
     sections: Sequence[Section]
     current: Callable[[], Settings]
     _doorway: Doorway = field(init=False)
@@ -128,7 +129,7 @@ class Console:
         """The path of the first page of that role."""
         return next(each.path for each in self.sections if each.title and role in each.roles)
 
-    async def _session(self, asked: Asked) -> tuple[Session, Secret, Token] | None:
+    async def _session(self, asked: Asked) -> tuple[Session, Secret, Asker] | None:
         """Who that is, and what they may do. Raises StoreError UNAVAILABLE."""
         cookie, settings = shown_cookie(self.store, asked), self.settings
         if cookie is None:
@@ -143,7 +144,7 @@ class Console:
             log.info("%s is logged in to the console no more: the account has changed", found.user)
             return None
         role, scope = role_of(settings, account.user, account.groups)
-        return found, cookie, Token(f"{ID}{account.user}", role, scope, found.created, found.until, "")
+        return found, cookie, Asker("console", account.user, role, scope, asked.peer, asked.session)
 
     async def _problem(self, status: int, public: str, fields: Sequence[tuple[str, str]] = ()) -> Answer:
         phrase = HTTPStatus(status).phrase

@@ -7,7 +7,7 @@ from tools.http.webpages import Answer, Refused
 
 async def _show(visit: Visit) -> Answer:
     """GET /console/progress?id=..&back=..: `form=json` for the script."""
-    run = visit.console.api.runs.find(visit.query["id"], visit.token.id)
+    run = visit.console.calls.find(visit.query["id"], visit.token)
     if run is None:
         raise Refused(404, "It has ended long ago, or another process of the server carries it out: the audit trail "
                            "and the page from which it was begun say what became of it.")

@@ -11,11 +11,10 @@ from twisted.internet.defer import FirstError, ensureDeferred, gatherResults
 from store import offload
 from store.store import Store
 from store.values import Secret
-from tools.http.api.apipages import Api
-from tools.http.api.operationlist import operations
-from tools.http.api.permissions import allowed
+from tools.http.api.operationcalls import OperationCalls
+from tools.http.api.permissions import Asker
 from tools.http.api.running import Run
-from tools.http.apitokens import ROLES, USER, Token
+from tools.http.apitokens import ROLES, USER
 from tools.http.console.consolesessions import WHOLE, Session, Sessions, form_token
 from tools.http.console.forms import TOKEN, Form
 from tools.http.console.rendering import HTML, OF_PAGES, rendered, url
@@ -25,7 +24,6 @@ from tools.http.webpages import Answer, Asked, Refused
 LOOK_TIME = 60.0            # seconds for which a page waits for what it shows
 TURN = 0.1                  # seconds between two looks whether an operation more may begin
 PROGRESS_AFTER = 2.0        # seconds after which a form that was sent leads to a page that shows its progress
-ID = "console:"             # begins the id of whoever acts in the console, where a token has its own
 
 #: What a page says after an action: a fixed sentence for a word, so that no address can have a page say anything else.
 DONE = {
@@ -70,7 +68,7 @@ class Serving(Protocol):
         """Served."""
 
     @property
-    def api(self) -> Api:
+    def calls(self) -> OperationCalls:
         """Of the store."""
 
     @property
@@ -84,12 +82,13 @@ class Serving(Protocol):
 
 @define(eq=False)
 class Visit:
-    """One request. `token` says role and scope, as those of the API do; `cookie` is the secret of the browser."""
+    """One request. `token` says who that is, with role and scope, as one of the API does; `cookie` is the secret of the
+    browser."""
 
     console: Serving
     asked: Asked
     session: Session
-    token: Token
+    token: Asker
     cookie: Secret
     path: str                               # below /console/
     form: Form = field(factory=lambda: Form(()))
@@ -111,7 +110,7 @@ class Visit:
         return Query(self.asked.query)
 
     @property
-    def own(self) -> Token:
+    def own(self) -> Asker:
         """With the rights that users have on what is theirs."""
         return evolve(self.token, role=USER, scope=self.user)
 
@@ -126,13 +125,7 @@ class Visit:
 
     def may(self, name: str, *, own: bool = False, **given: object) -> bool:
         """Whether the role may do that, as far as it does not depend on whom it is about."""
-        operation = operations().get(name.replace(" ", "/"))
-        try:
-            if operation is not None:
-                allowed(self.own if own else self.token, operation, given)
-            return operation is not None
-        except Refused:
-            return False
+        return self.console.calls.may(self.own if own else self.token, name, given)
 
     async def ask(self, name: str, *, own: bool = False, **given: Any) -> Any:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
@@ -155,8 +148,7 @@ class Visit:
         run = await self._begin(name, given, stdin, LOOK_TIME, own=own)
         if run.exit is None:
             raise Refused(503, "That takes too long at present. Try again later.", [("Retry-After", "10")])
-        told = run.outcome()
-        return Outcome(run.exit, told.get("result", told.get("output")), run.errors)
+        return Outcome(run.exit, await offload.run(self.console.store, "pages", run.value), run.errors)
 
     async def act(self, name: str, given: Mapping[str, Any], stdin: str = "", *, back: str, done: str = "done",
                   own: bool = False) -> Answer:
@@ -172,12 +164,10 @@ class Visit:
         return self.redirect(back)
 
     async def _begin(self, name: str, given: Mapping[str, Any], stdin: str, wait: float, *, own: bool) -> Run:
-        api, patience = self.console.api, time.monotonic() + LOOK_TIME
-        while api.runs.running >= api.runs.most and time.monotonic() < patience:
+        calls, patience = self.console.calls, time.monotonic() + LOOK_TIME
+        while calls.runs.full and time.monotonic() < patience:
             await offload.threads_of(self.console.store).pause(TURN)
-        operation = await api.operation(name.replace(" ", "/"))
-        return await api.carry_out(self.own if own else self.token, operation, dict(given), stdin, self.asked,
-                                   wait=wait)
+        return await calls.carry_out_as(self.own if own else self.token, name, given, stdin=stdin.encode(), wait=wait)
 
     # Answers
 

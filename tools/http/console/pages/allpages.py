@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from store.store import Store
-from tools.http.api.apipages import Api
+from tools.http.api.operationcalls import OperationCalls
 from tools.http.console.consoleframe import Console
 from tools.http.console.pages import (
     auditpages,
@@ -26,6 +26,6 @@ SECTIONS = (
     auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION)
 
 
-def add_console(pages: Pages, store: Store, api: Api, settings: Callable[[], Settings]) -> None:
+def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings]) -> None:
     """Have the console."""
-    Console(store, api, SECTIONS, settings).add_pages(pages)
+    Console(store, calls, SECTIONS, settings).add_pages(pages)

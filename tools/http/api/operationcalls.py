@@ -1,0 +1,97 @@
+"""An operation that is asked for within this process: by the pages of the API, and by those of the console. Whoever
+asks, the role's rights are looked at here, and the audit trail has the asker's name.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, field
+
+from store import offload
+from store.accounts import refusallines
+from store.net.authentication import Authenticator
+from store.store import Store
+from tools.cli import registry
+from tools.cli.options import Config
+from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
+from tools.http.api.permissions import Asker, allowed, within_scope
+from tools.http.api.running import Run, Runs
+from tools.http.settings import Settings
+from tools.http.userroles import superiors
+from tools.http.webpages import Refused
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 10.0              # seconds for which a caller waits, before it hears where to ask
+
+
+@define(eq=False)
+class OperationCalls:
+    """The operations of a store, for who has a role. `config`: the configuration as it is now."""
+
+    _store: Store
+    _config: Callable[[], Config]
+    runs: Runs = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.runs = Runs(self._config)
+
+    async def known(self) -> Mapping[str, Operation]:
+        """All operations by their paths."""
+        return await offload.run(self._store, "pages", operations)
+
+    async def carry_out_as(self, asker: Asker, operation: str, arguments: Mapping[str, Any], *, stdin: bytes = b"",
+                           as_json: bool = True, wait: float = AT_ONCE) -> Run:
+        """Have an operation carried out ("user show"), with arguments as the API has them. What is still under way
+        after `wait` seconds (`exit` is None) can be asked for by `find`.
+
+        Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 429.
+        """
+        known = (await self.known()).get(operation.replace(" ", "/"))
+        if known is None:
+            raise Refused(404, "there is no such operation")
+        if stdin and not known.reads_stdin:
+            raise Refused(400, f"{known.name} reads no stdin")
+        known.words(arguments)
+        try:
+            allowed(asker, known.name, arguments)
+            given = await offload.run(self._store, "pages", within_scope, self._store, asker, arguments,
+                                      self._superiors())
+        except Refused as refused:
+            if refused.status == 403:
+                refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
+                                     f"{known.name}: {refused.public}", session=asker.session)
+            raise
+        if self.runs.full:
+            raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
+        run = self.runs.new(known.name, asker.id, as_json=as_json and "--json" in known.flags)
+        log.info("%s by %s from %s: begins", known.name, asker, asker.peer)
+        words = known.words(given, as_json=as_json)
+        offload.start(self._store, "operations", lambda: self._work(run, words, stdin, asker))
+        await offload.run(self._store, "waiting", run.done.wait, wait)
+        if run.exit is not None:
+            self.runs.forget(run)               # it is answered here
+        return run
+
+    def may(self, asker: Asker, operation: str, arguments: Mapping[str, Any] | None = None) -> bool:
+        """Whether the role may do that at all, whoever it is about; cheap."""
+        try:
+            allowed(asker, operation, arguments or {})
+        except Refused:
+            return False
+        return operation in registry.BY_NAME and operation not in NOT_OFFERED
+
+    def find(self, id: str, asker: Asker) -> Run | None:
+        """What has become of an operation that this asker has asked for."""
+        return self.runs.find(id, asker.id)
+
+    def _superiors(self) -> frozenset[str]:
+        """Users, and groups of them, who may do more than users may."""
+        logins, config = Authenticator.of(self._store).settings, self._config()
+        return frozenset((*logins.administrators, *logins.proxies, *superiors(config.settings("http", Settings)), *str(
+            config.values["imap.admins"]).replace(",", " ").split()))
+
+    def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
+        self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())
+        log.info("%s by %s: exit status %s", run.operation, asker, run.exit)
