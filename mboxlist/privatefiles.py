@@ -74,6 +74,21 @@ def _narrow(handle: int, mode: int) -> None:
         os.fchmod(handle, mode)
 
 
+def make_empty(paths: Iterable[AnyPath]) -> Iterator[AnyPath]:
+    """Make empty files, and tell each that is there. One call of the system makes one, where to open and close it takes
+    three; only the first is looked at, whether the umask has left it its mode. Raises OSError."""
+    whole = True
+    for number, path in enumerate(paths):
+        if whole:
+            os.mknod(path, stat.S_IFREG | FILE_MODE)
+            if not number and stat.S_IMODE(os.lstat(path).st_mode) != FILE_MODE:
+                os.unlink(path)
+                whole = False
+        if not whole:
+            os.close(open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        yield path
+
+
 def open_nameless(folder: AnyPath) -> int:
     """A descriptor of a new file in that folder, for writing; it has no name (`give_name`), and is gone when nobody has
     it open. Raises OSError, also where the file system cannot do that."""

@@ -1,4 +1,4 @@
-"""What all tests share: where their files lie."""
+"""What all tests share: where their files lie, and a store."""
 
 import gc
 import os
@@ -13,11 +13,14 @@ from attrs import define
 from hypothesis import HealthCheck, settings
 
 from mboxlist.engine.troubles import TROUBLES
+from store.check.wholecheck import check
+from store.store import Store
 from tests.support.faults.planted import Faults
 from tests.support.processes import quick, scheduling
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
 from tests.support.stores.folders import disk_folder, remove_empty_folders
+from tests.support.stores.stores import make_store
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
@@ -101,8 +104,17 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A fresh store with the users alice and bob; nothing may be wrong with it in the end."""
+    store = make_store(tmp_path / "store")
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+@pytest.fixture
 def disk_path() -> Iterator[Path]:
-    """The same on a disk."""
+    """The same as `tmp_path`, on a disk."""
     with disk_folder() as folder:
         yield folder
 

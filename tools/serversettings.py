@@ -170,6 +170,9 @@ class Log:
     slow: float = setting(1.0, "commands and work in threads that take longer are told with where the time went; "
                           "0: none", type="duration")
     file: Path | None = setting(None, "file to write to; default: standard error")
+    transcripts: int = setting(64 << 20, "octets of all transcripts of sessions (onecopy transcript) together; none is "
+                               "longer than 4 MiB", type="size", validator=ge(0))
+    transcript_time: int = setting(7 * 86400, "how long transcripts are kept", type="duration", validator=ge(0))
 
 
 def tls_folder(root: Path) -> Path:

@@ -59,9 +59,11 @@ STORE = {
     "mboxlist": _rules((_ENVIRONMENT, FILE)),
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
-    "run": _rules((r"inside|news|control|sessions", FOLDER), (r"(news|control)/[^/]+", SOCKET),
-                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new)?|[a-z0-9][a-z0-9._-]*", FILE)),
+    "run": _rules((r"inside|news|control|sessions|operations", FOLDER), (r"(news|control)/[^/]+", SOCKET),
+                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new)?|operations/[0-9a-f]{32}(\.new)?|"
+                   r"[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
+    "transcripts": _rules((r"\d{8}T\d{6}Z-[a-z0-9]+-[0-9a-f]+-[0-9a-f]+-\d+\.txt", FILE)),
     "access": _rules((r"lock|[0-9a-f]{32}(\.new)?", FILE)),              # `store/accounts/apppasswords/accessfiles.py`
     "audit": _rules((r"\d{6}-\d{4}-\d{2}\.jsonl|head|lock", FILE)),      # `store/audit/auditline.py`
 }

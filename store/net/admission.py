@@ -60,14 +60,16 @@ def descriptors_for_connections() -> float:
 class AdmissionControl:
     """Counts what is there. `early_octets`: what a client may send before it has logged in, 0: anything;
     `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `familiar`: whether
-    somebody has logged in from an address before, or may deliver from there. `refused`: connections that are being sent
-    away."""
+    somebody has logged in from an address before, or may deliver from there. `watch`: is to be called with a connection
+    that is new, or another user's or address's from now on (`tools/server/transcripts`). `refused`: connections that
+    are being sent away."""
 
     limits: ConnectionLimits
     early_octets: int = 0
     command_rate: float = math.inf
     draining: bool = False
     familiar: Callable[[str], bool] = lambda peer: False
+    watch: "Callable[..., None] | None" = None
     refused: set[object] = field(factory=set, init=False)
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
     busiest: Busiest = field(factory=Busiest, init=False)               # its users

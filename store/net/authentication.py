@@ -139,6 +139,16 @@ class Authenticator:
             account = await attempt.answer(CheckPassword(user, password))
             return await attempt.admit(Proved(account), "")
 
+    async def second_factor(self, caller: Caller, user: str, check: Callable[[], bool]) -> None:
+        """What a user shows beside the password, which has been right; `check`, in a thread, says whether it is. Wrong
+        ones are slowed down, and told to the log, as wrong passwords are.
+
+        Raises StoreError BAD_LOGIN, LIMIT, and what `check` raises; ConnectionLost, Stopping.
+        """
+        attempt = _Attempt(self, caller)
+        with attempt:
+            await attempt.second(user, check)
+
     async def authenticate(self, caller: Caller, mechanism: str, initial: Secret | None, talk: Talk) -> Admitted:
         """A SASL exchange, from the initial response if there is one.
 
@@ -426,18 +436,31 @@ class _Attempt:
             raise StoreError(Problem.BAD_LOGIN)
         return account
 
+    async def second(self, user: str, check: Callable[[], bool]) -> None:
+        """A second factor is shown. Who knows the password cannot make its failures forgotten by logging in again: they
+        count under a name of their own."""
+        self._user = user
+        await self._take_turn(f"{user} (second factor)")
+        self._looked_at = True
+        if not await offload.run(self._authenticator.store, "directory", check):
+            raise StoreError(Problem.BAD_LOGIN, detail="second factor")
+        if self._turn is not None:
+            self._authenticator.slow.succeeded(self._turn, self._turn.user)
+
     async def _wait(self, name: str) -> None:
         """For as long as earlier failures want, and for a turn."""
+        self._user = self._authenticator.store.directory.user_id(name) if name else ""
+        if self._place.address or self._user:       # else a token, by way of an address that does not count
+            await self._take_turn(self._user)
+
+    async def _take_turn(self, counted: str) -> None:
         authenticator, stream = self._authenticator, self._caller.stream
-        self._user = authenticator.store.directory.user_id(name) if name else ""
-        if not self._place.address and not self._user:      # a token, by way of an address that does not count
-            return
-        self._turn = turn = authenticator.slow.take(self._place, self._user)
+        self._turn = turn = authenticator.slow.take(self._place, counted)
         if turn.wait > 0:
             log.debug("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, turn.wait)
             authenticator.turned.waits(self._caller.service, self._caller.peer, self._user, turn.wait)
             await self._pause(turn)
-        key = authenticator.slow.line(self._place, self._user)
+        key = authenticator.slow.line(self._place, counted)
         self._key = key
         await authenticator.line(key).enter(stream)
         if stream.lost:

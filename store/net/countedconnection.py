@@ -2,6 +2,7 @@
 
 import logging
 import os
+import typing
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,6 +17,19 @@ TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
 ACTS = ("read", "deleted", "expunged", "removed")       # of a user, which the line of the session's end has
 MOST_REFUSED = 200          # connections of a server that hear why they are refused, at a time
 TOO_FAST = "Too many commands in a minute"
+
+
+class Tap(typing.Protocol):
+    """Is told of all that is said on a connection."""
+
+    def received(self, data: bytes) -> None:
+        """The peer has said this."""
+
+    def sent(self, data: bytes) -> None:
+        """The session has; it may never arrive."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
 
 
 class Counted(Protocol):
@@ -35,6 +49,7 @@ class Counted(Protocol):
         self.operations = 0                             # commands that were answered
         self._told = (0, 0)                             # operations and octets that `Busiest` has been told of
         self.acts: Counter[str] = Counter()             # what its user has done: see `tell_end`
+        self.tap: Tap | None = None                     # is told of all that is said
         self.waited: dict[str, float] = {}              # within the command: see `Running`
         self._before = (0, 0)                           # octets of the users before
         self.number, self.id = number, f"{os.getpid():x}-{number:x}"
@@ -97,6 +112,8 @@ class Counted(Protocol):
         self._admission.limits.release(self.peer)
         self.proxy, self.peer = self.peer, peer
         self._count()
+        if self._admission.watch is not None:
+            self._admission.watch(self)
 
     def enter(self, user: str) -> None:
         """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
@@ -107,6 +124,8 @@ class Counted(Protocol):
         self.no_longer_early()
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._admission.counted["logins"] += 1
+        if self._admission.watch is not None:
+            self._admission.watch(self, answers=1)
 
     def tell_end(self, service: str, user: str, reason: str, figures: Mapping[str, int] | None = None,
                  level: int = logging.INFO) -> None:
@@ -138,6 +157,8 @@ class Counted(Protocol):
         if user is not None:
             self._admission.limits.release_user(user)
             self._early = self._admission.early_octets
+            if self._admission.watch is not None:
+                self._admission.watch(self)
             if self._admission.draining:
                 self.stop()
 

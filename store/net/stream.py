@@ -232,6 +232,16 @@ class Stream(Channel):
         """Whether octets have arrived that the session has not read yet."""
         return bool(self._input)
 
+    @property
+    def unread_octets(self) -> bytes:
+        """What has arrived that the session has not read yet."""
+        return bytes(self._input)
+
+    @property
+    def between_commands(self) -> bool:
+        """Whether the session waits for a command, or for what it tells a client meanwhile."""
+        return self._idle
+
     async def wait(self, timeout: float) -> bool:
         """Until input waits (True), or `wake` was called (False). Raises ConnectionLost, TimedOut, Stopping."""
         if not self._input and not self._woken:
@@ -316,6 +326,8 @@ class Stream(Channel):
             self.write(self._factory.full)
             self.close()
             return
+        if self._admission.watch is not None:
+            self._admission.watch(self)
         try:
             self._session = self._factory.start(self)
         except Exception as error:
@@ -326,6 +338,8 @@ class Stream(Channel):
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
+        if self.tap is not None:
+            self.tap.received(data)
         self.heard = now = self._clock.seconds()
         if self._early:
             self._early = self._early - len(data) or -1     # below 0: `_more` tells, when what is whole has been read
@@ -349,6 +363,8 @@ class Stream(Channel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self.lost = True
+        if self.tap is not None:
+            self.tap.lost()
         self._depart()
         if self._handshaking and not isinstance(reason.value, (ConnectionDone, TwistedConnectionLost)):
             log.info("%s: no TLS with %s: %s", self.id, self.peer, reason.getErrorMessage())
@@ -429,6 +445,8 @@ class Stream(Channel):
             data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
             self._output.clear()
             self.sent += len(data)
+            if self.tap is not None:
+                self.tap.sent(data)
             if self.lost or self._closing:
                 return
             transport = self._transport

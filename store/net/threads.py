@@ -23,14 +23,14 @@ T = TypeVar("T")
 #: does the flush of a log.
 POOLS = {"sync": 10, "search": 2, "directory": 2, "remote": 8, "doubtful": 1, "tokens": 4, "hosts": 4, "files": 4,
          "placing": 4, "changes": 2, "views": 8, "snapshots": 2, "names": 1, "held": 4,
-         "locked": lockedmailboxes.THREADS, "housekeeping": 4, "pages": 4, "outbox": 2, "operations": 8,
-         "waiting": 8, "audit": 1}
+         "locked": lockedmailboxes.THREADS, "housekeeping": 4, "pages": 4, "scope": 4, "outbox": 2, "operations": 8,
+         "waiting": 8, "audit": 1, "transcripts": 1}
 #: What a session waits for whose work is done there: for the thread, and for the work; it is WORK of all others.
 WAITS_FOR = {"held": LOCK, "locked": LOCK, "sync": DISK, "files": DISK, "placing": DISK, "audit": DISK,
              "directory": DIRECTORY, "remote": DIRECTORY, "doubtful": DIRECTORY, "tokens": DIRECTORY,
-             "hosts": DIRECTORY}
+             "hosts": DIRECTORY, "scope": DIRECTORY}
 #: Those whose work only answers a client: at a stop, what has not been begun is left undone.
-ANSWERING = frozenset({"directory", "remote", "doubtful", "tokens", "hosts", "pages"})
+ANSWERING = frozenset({"directory", "remote", "doubtful", "tokens", "hosts", "pages", "scope"})
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
 
 

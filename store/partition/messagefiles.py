@@ -95,10 +95,9 @@ class MessageFiles(ReadableFiles):
 
     def make_ready(self, serials: Iterable[int]) -> None:
         """Make files for messages to come. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        made = []
+        made, wanted = list[int](), list(serials)
         try:
-            for serial in serials:
-                os.close(privatefiles.open_handle(self.staged_path(serial), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            for serial, _ in zip(wanted, privatefiles.make_empty(map(self.staged_path, wanted)), strict=True):
                 made.append(serial)
             self.sync_names()
         except (OSError, StoreError) as error:

@@ -129,6 +129,10 @@ BESIDE = f"""
 1 access revoke bob none
 1 access reset bob
 0 logins
+0 log level imap debug
+0 log levels
+0 transcript bob
+0 transcript
 0 audit show
 0 audit verify
 0 audit head

@@ -12,6 +12,7 @@ from tests.store.accounts.ldap.ldap_support import OPTIONS
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.servers.slapd import BASE, Slapd, person
 
@@ -95,6 +96,39 @@ def test_changes_by_commands_reach_all_workers(server: Server) -> None:
     others.close()
     ended = "dave, 127.0.0.1, is logged in no more: The account is not there any more"
     assert server.log.read_text().count(ended) == 4 * MANY
+
+
+def test_all_workers_record_a_user_and_log_more_for_a_while(server: Server) -> None:
+    """`onecopy transcript` and `onecopy log level`, of sessions that are open and that begin."""
+    clients = [Imap(server.imap, "bob", timeout=TIME)]
+    while len({row["process"] for row in json.loads(server.command("connections", "--user", "bob", "--json"))}) < 2:
+        assert len(clients) < 40
+        clients.append(Imap(server.imap, "bob", timeout=TIME))
+    server.command("transcript", "nobody", status=1)
+    assert "imap-1" in server.command("log", "level", "imap", "debug")
+    server.command("log", "level", "imapp", "debug", status=2)
+    rows = {row["part"]: row for row in json.loads(server.command("log", "levels", "--json"))}
+    assert rows["imap"]["level"] == "debug" and rows["imap"]["configured"] is None and 0 < rows["imap"]["left"] <= 600
+    assert json.loads(server.command("transcript", "bob", "--for", "5m", "--json"))["connections"] == len(clients)
+    clients.append(Imap(server.imap, "bob", timeout=TIME))
+    for client in clients:
+        client.ok("NOOP")
+    assert {row["who"] for row in json.loads(server.command("transcript", "--json"))["orders"]} == {"bob"}
+    server.command("transcript", "bob", "--end")
+    server.command("transcript", "bob", "--end", status=1)
+    folder = server.root / "transcripts"
+    paths = wait.until(lambda: len(found := sorted(folder.glob("*.txt"))) == len(clients) and all(
+        "-- the time is over" in path.read_text() for path in found) and found, "they are written", pid=server.pid,
+        limit=TIME)
+    assert all("C: " in text and " OK NOOP completed" in text and PASSWORD not in text
+               for text in (path.read_text() for path in paths))
+    server.command("log", "level", "imap", "configured")
+    assert [row["part"] for row in json.loads(server.command("log", "levels", "--json"))] == ["all"]
+    noted = json.loads(server.command("audit", "show", "--kind", "read", "--json"))
+    assert {line["what"] for line in noted} == {"transcript"} and any("bob" in str(line) for line in noted)
+    assert json.loads(server.command("transcript", "--json"))["orders"] == []
+    for client in clients:
+        client.close()
 
 
 def test_a_reload_ends_what_it_denies(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "handle": lambda path: os.close(privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)),
     "write": lambda path: privatefiles.write(path, "x"),
     "touch": privatefiles.touch,
+    "empty": lambda path: list(privatefiles.make_empty([path])),
+    "second empty": lambda path: list(privatefiles.make_empty([path.with_name("first"), path])),
     "copy": lambda path: privatefiles.copy(__file__, path),
     "replacing": lambda path: _replace(path),
     "folder": lambda path: Folder.at(path.parent).replace(path.name, b"x"),
@@ -207,3 +209,11 @@ def test_what_is_named_may_be_a_link_or_standard_input(tmp_path: Path) -> None:
         os.dup2(kept, 0)
         for handle in (kept, read):
             os.close(handle)
+
+
+def test_what_was_made_before_one_could_not_be_is_told(tmp_path: Path) -> None:
+    made = []
+    (tmp_path / "taken").touch()
+    with pytest.raises(FileExistsError):
+        made.extend(privatefiles.make_empty([tmp_path / "new", tmp_path / "taken"]))
+    assert [path.name for path in made] == ["new"]

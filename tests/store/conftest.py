@@ -1,4 +1,4 @@
-"""A store for each test, checked when the test has ended."""
+"""Two back ends for a test, checked when it has ended. (One store: tests/conftest.py.)"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,16 +8,6 @@ import pytest
 from store.check.wholecheck import check
 from store.store import Store
 from tests.support.stores.movepair import two_back_ends
-from tests.support.stores.stores import make_store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """A fresh store with the users alice and bob; nothing may be wrong with it in the end."""
-    store = make_store(tmp_path / "store")
-    yield store
-    assert check(store) == []
-    store.close()
 
 
 @pytest.fixture

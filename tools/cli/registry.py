@@ -163,6 +163,12 @@ COMMANDS = (
     *(Registered(f"outbox {name}", "observing.outbox") for name in ("list", "show")),
     Registered("outbox retry", "observing.outbox", audit="repair"),
     Registered("outbox discard", "observing.outbox", audit="delete"),
+    Registered("log level", "observing.loglevel", audit="configuration"),
+    Registered("log levels", "observing.loglevel"),
+    Registered("transcript", "observing.transcript",
+               "record what a user or an address says to the running server and hears from it, without passwords and "
+               "mail, in files below transcripts/ in the store; without USER or ADDRESS: list what is recorded; exit "
+               "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
@@ -193,7 +199,7 @@ GROUPS = {
     "access": "app passwords of users, and the second factor that they show to the console",
     "outbox": "see what waits for receivers of events, and what they refused; send that again, or forget it",
     "config": "show, check and compare the configuration, and have a running server take it over",
-    "log": "the server's log: its newest lines",
+    "log": "the server's log: its newest lines, and from which levels on it tells what happens",
     "token": "make, list and revoke tokens of the API over HTTP",
     "audit": "who did what: show the audit trail, and find out whether somebody has changed it",
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",

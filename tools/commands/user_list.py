@@ -11,6 +11,7 @@ def add(parser: Parsers) -> None:
     made = parser("user list", list_users, "list the users")
     made.add_argument("--removed", action="store_true",
                       help="those who were removed and can be restored, and until when (onecopy user undelete)")
+    made.add_argument("--domain", metavar="DOMAIN", help="only those of that domain")
     made.add_argument("--json", action="store_true")
 
 
@@ -22,7 +23,7 @@ def list_users(invocation: Invocation) -> int:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
-                for user in store.directory.all()]
+                for user in store.directory.all() if _is_of(store, user.user, invocation.arguments.domain)]
     if invocation.arguments.json:
         print_json(rows)
     else:
@@ -41,11 +42,18 @@ def _list_removed(invocation: Invocation) -> int:
         rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
                   "kept_until": when(record.when + store.settings.purge_delay)}
                  for record in kept.values() if store.directory.user(record.user) is None]
+        rows = [row for row in rows if _is_of(store, str(row["user"]), invocation.arguments.domain)]
     if invocation.arguments.json:
         print_json(rows)
     else:
         print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
     return 0
+
+
+def _is_of(store: Overview, user: str, domain: str | None) -> bool:
+    """Whether that is a user of the domain, if there is one; a name without any is one of store.default_domain."""
+    return domain is None or domain.lower() == (
+        user.rpartition("@")[2] if "@" in user else store.settings.default_domain).lower()
 
 
 def removal(store: Overview, user: Account) -> dict[str, object]:

@@ -6,14 +6,15 @@ again that has been revoked.
 import hashlib
 import hmac
 import json
+import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
@@ -88,14 +89,6 @@ class Tokens:
                 self._write([each for each in before if each.id not in gone])
         return gone
 
-    def find(self, shown: Secret, now: float) -> Token | None:
-        """Whose it is; None for one that does not hold. How long it takes tells nothing of the secret."""
-        begin, _, rest = shown.reveal().decode("ascii", "replace").partition("_")
-        id, _, secret = rest.partition("_")
-        found = next((each for each in self.all() if hmac.compare_digest(each.id.encode(), id.encode())), None)
-        same = hmac.compare_digest(found.digest if found else _NOBODY, _digest(secret))
-        return found if found is not None and same and begin == _BEGIN and found.holds(now) else None
-
     @contextmanager
     def _changing(self) -> Iterator[tuple[Token, ...]]:
         with filelock.in_turn(self.root / f"{FILE}.lock"):
@@ -106,6 +99,38 @@ class Tokens:
             replace_file(self.root / FILE, json.dumps([asdict(each) for each in tokens]).encode() + b"\n")
         except OSError as error:
             raise Failure(f"{self.root / FILE}: {error.strerror}", 1) from None
+
+
+@define(eq=False)
+class TokenCache:
+    """Tokens as they are looked for: the file is read again when another has taken its place, as with each change. For
+    threads."""
+
+    tokens: Tokens
+    _seen: tuple[int, int, int] | None = field(default=None, init=False)
+    _by_id: Mapping[str, Token] = field(factory=dict, init=False)
+
+    def find(self, shown: Secret, now: float) -> Token | None:
+        """Whose it is; None for one that does not hold. How long it takes tells nothing of the secret: an id is none.
+        Raises Failure."""
+        begin, _, rest = shown.reveal().decode("ascii", "replace").partition("_")
+        id, _, secret = rest.partition("_")
+        found = self._current().get(id)
+        same = hmac.compare_digest(found.digest if found else _NOBODY, _digest(secret))
+        return found if found is not None and same and begin == _BEGIN and found.holds(now) else None
+
+    def _current(self) -> Mapping[str, Token]:
+        try:
+            status = os.stat(self.tokens.root / FILE)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Failure(f"{self.tokens.root / FILE}: {error.strerror}", 1) from None
+        seen = status.st_ino, status.st_mtime_ns, status.st_size
+        if seen != self._seen:          # who reads a newer one than that reads it again
+            self._by_id = {each.id: each for each in self.tokens.all()}
+            self._seen = seen
+        return self._by_id
 
 
 def _digest(secret: str) -> str:

@@ -1,14 +1,31 @@
 """What an administrator can choose about HTTP: metrics, health, the API, the console."""
 
+import re
 from pathlib import Path
 
 from attrs import frozen
-from attrs.validators import ge
+from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
 from tools.http.userroles import helpdesks_of, named_of
+
+OPTIONAL, ADMINISTRATORS, ALL = "optional", "administrators", "all"     # of `second_factor`
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def submission_of(text: str) -> tuple[str, int] | None:
+    """Host and port; None for an empty text. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if text and not (_NAME.fullmatch(host) and port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f"{text} is no host:port, such as smtp.example.org:465")
+    return (host, int(port)) if text else None
+
+
+def _name_or_none(text: str) -> None:
+    if text and not _NAME.fullmatch(text):
+        raise ValueError(f"{text} is no name of a host")
 
 
 @frozen
@@ -37,8 +54,17 @@ class Settings(AdmissionSettings):
                                               "those of a group of the directory", check=named_of)
     helpdesk: tuple[str, ...] = setting((), "who is the helpdesk of a domain in the console: user=domain",
                                         check=helpdesks_of)
+    helpdesk_quota: int = setting(0, "octets up to which a helpdesk may set the limits of its domain's users; 0: none",
+                                  type="size", validator=ge(0))
     auditors: tuple[str, ...] = setting((), "who may look at everything in the console, and change nothing: user ids, "
                                         "and group:NAME", check=named_of)
+    second_factor: str = setting(OPTIONAL, "who must show a second factor to the console besides the password: "
+        "optional (who has set one up), administrators (whoever has another role than user), all; who has none sets "
+        "one up at the next login", validator=in_((OPTIONAL, ADMINISTRATORS, ALL)))
     session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",
                                 type="duration", validator=ge(60))
     session_time: int = setting(43200, "time after which everybody must", type="duration", validator=ge(60))
+    mail_name: str = setting("", "name by which mail programs reach IMAP and POP3: then they are told so where they "
+                             "ask (autoconfig, Autodiscover); empty: they are not", check=_name_or_none)
+    submission: str = setting("", "host:port where mail programs send mail, for the same; port 465 is TLS, another one "
+                              "STARTTLS", check=submission_of)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from store import offload
 from store.store import Store
 from tools.cli.later import Later
+from tools.http.clientconfig import ClientConfig, services
 from tools.http.gathering import Gathering
 from tools.http.settings import Settings
 from tools.http.webpages import Answer, Asked
@@ -13,6 +14,7 @@ from tools.server.metrics.figures import gather
 from tools.server.process.listeners import Server
 from tools.server.process.sockets import HTTP
 from tools.server.process.workerconfig import WorkerConfig
+from tools.serversettings import ImapListen, Pop3Listen
 
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _Api = Later("tools.http.api.apipages:Api")                     # it loads the program
@@ -24,6 +26,15 @@ _exposition = Later("tools.server.metrics.exposition:text")     # it loads prome
 def metrics_text(store: Store) -> bytes:
     """What `onecopy stats --prometheus` prints. For a thread."""
     return bytes(_exposition(gather(store)))
+
+
+def client_config(server: Server, store: Store) -> ClientConfig:
+    """What mail programs are told about this server, as the configuration is at the start."""
+    config = server.config
+    found, imap, pop3 = (config.settings(HTTP, Settings), config.settings("imap", ImapListen),
+                         config.settings("pop3", Pop3Listen))
+    told = services(found.mail_name, (imap.port, imap.tls_port), (pop3.port, pop3.tls_port), found.submission)
+    return ClientConfig(told if found.mail_name else (), store.settings.default_domain)
 
 
 def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Callable[[], None]:
@@ -63,6 +74,7 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
 
     _Api(store, calls).add_pages(pages)
     _console(pages, store, calls, settings)
+    client_config(server, store).add_pages(pages)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
@@ -54,11 +55,14 @@ from tools.server.process.sockets import EXCHANGE, HTTP
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.serversettings import Tls, Workers, tls_folder
+from tools.server.transcripts.transcriptfile import FOLDER as TRANSCRIPTS
+from tools.server.transcripts.transcriptfile import files as transcripts
+from tools.serversettings import Log, Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
+FORGET_INTERVAL = 600       # seconds between two looks at transcripts that are too old
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
 SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
@@ -137,7 +141,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         opened.at_close(logins.note_uses)
     repeated = Repeated(worker_config.config.root)
     if worker_config.keeper:
-        more = [*more, _saving(former)]
+        more = [*more, _saving(former), _forgetting(worker_config.config.settings("log", Log).transcript_time)]
     if worker_config.keeper and not opened.read_only:
         more = [*more, finishing(worker_config.config, repeated).task()]
     dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
@@ -206,6 +210,13 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     opened.refusals.close()
     if failed:
         raise failed[0]
+
+
+def _forgetting(seconds: int) -> Task:
+    """Remove transcripts that are so old."""
+    return Task("transcripts", FORGET_INTERVAL, lambda store: [
+        path for path, _, when in transcripts(store.root / TRANSCRIPTS) if when < time.time() - seconds],
+        lambda store, path: int(path.unlink(missing_ok=True) is None))
 
 
 def _saving(former: FormerLogins) -> Task:

@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 
-import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -12,20 +11,10 @@ from lmtp import protocol as lmtp
 from lmtp.settings import Settings as LmtpSettings
 from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
-from store.check.wholecheck import check
 from store.metrics.processcounters import SECONDS, Counters
 from store.net import sharedsyncs
 from store.net.authentication import Authenticator
 from tests.support.conversations.wire import Wire
-from tests.support.stores.stores import make_store
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = make_store(tmp_path / "store", ("alice", "bob"))
-    yield made
-    assert check(made) == []
-    made.close()
 
 
 class Servers:

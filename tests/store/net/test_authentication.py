@@ -42,6 +42,7 @@ def whole_store():
 
 @pytest.fixture
 def place(whole_store, monkeypatch):
+    gc.freeze()                 # what there is by now need not be searched in the end
     made = Place(whole_store, monkeypatch)
     yield made
     made.authenticator = None

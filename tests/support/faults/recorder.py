@@ -147,6 +147,12 @@ class Recorder:
         elif flags & os.O_TRUNC:
             self.events.append(Event("truncate", path, self._nodes[number]))
 
+    def made(self, path: str) -> None:
+        """An empty file was made without being opened."""
+        self._nodes[os.lstat(f"{self.root}/{path}").st_ino] = self._next
+        self.events.append(Event("create", path, self._next))
+        self._next += 1
+
     def named(self, kind: str, path: str, to: str = "", node: int = 0) -> None:
         """A name came, went, or changed; `path` is what it was before, or `node` the file that had none."""
         self.events.append(Event(kind, path, node, to=to))
@@ -168,7 +174,7 @@ class Recorder:
 
 
 _open, _write, _pwrite, _fsync, _lseek = os.open, os.write, os.pwrite, os.fsync, os.lseek
-_rename, _unlink, _ftruncate, _io_open = os.rename, os.unlink, os.ftruncate, io.open
+_rename, _unlink, _ftruncate, _io_open, _mknod = os.rename, os.unlink, os.ftruncate, io.open, os.mknod
 
 
 def _on_python(seen: Recorder) -> None:
@@ -181,6 +187,13 @@ def _on_python(seen: Recorder) -> None:
         if place is not None:
             seen.opened("" if nameless else place, fileno, existed, flags)
         return fileno
+
+    def mknod(path: Any, mode: int = 0o600) -> None:
+        place = seen.place(path)
+        seen.about("open", place)
+        _mknod(path, mode)
+        if place is not None:
+            seen.made(place)
 
     def write(fileno: int, data: Any) -> int:
         place = seen.place_of(fileno)
@@ -213,8 +226,8 @@ def _on_python(seen: Recorder) -> None:
         if place is not None:
             seen.synced(fileno, place)
 
-    for name, replacement in {"open": open_, "write": write, "pwrite": pwrite, "ftruncate": ftruncate, "fsync": sync,
-                              "fdatasync": sync}.items():
+    for name, replacement in {"open": open_, "mknod": mknod, "write": write, "pwrite": pwrite, "ftruncate": ftruncate,
+                              "fsync": sync, "fdatasync": sync}.items():
         seen.replace(os, name, replacement)
     for name in ("link", "rename", "replace", "unlink", "remove", "mkdir", "rmdir"):
         seen.replace(os, name, _naming(seen, name, getattr(os, name)))

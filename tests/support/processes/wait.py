@@ -81,12 +81,21 @@ def kill(pids: Iterable[int], what: str, *, limit: float) -> None:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all that descend from it and have not ended: what a shell began before it became this process is
+    waited for by nobody."""
     found = [pid]
     for each in found:
         for children in Path(f"/proc/{each}/task").glob("*/children"):
             try:
-                found += [int(child) for child in children.read_text().split()]
+                found += [int(child) for child in children.read_text().split() if not _has_ended(int(child))]
             except (FileNotFoundError, ProcessLookupError):
                 continue
     return found
+
+
+def _has_ended(pid: int) -> bool:
+    """Also one that nobody has waited for: a zombie (proc(5))."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -22,6 +22,7 @@ OWNER = Owner(4321, 8765)
 # What each command needs in order to be understood.
 WORDS = {
     "audit remove": ["--before", "2020-01"], "token create": ["--role", "auditor"], "token revoke": ["x"],
+    "log level": ["imap", "debug"], "transcript": ["192.0.2.1"],
     "access create": ["alice", "--name", "x"], "access revoke": ["alice", "x"], "access reset": ["alice"],
     "outbox show": ["x"], "outbox retry": ["x"], "outbox discard": ["x", "--yes"],
     "user add": ["--password-stdin", "alice"], "user show": ["alice"], "user set": ["alice", "--status", "active"],

@@ -53,6 +53,7 @@ CALLS = {
     "connections": None, "status": "",
     "audit show": None, "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "token create": "--role auditor", "token list": "",
+    "log level": None, "log levels": None, "transcript": "",
     "access list": "", "access create": "alice --name phone",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
     "log show": None,

@@ -1,6 +1,7 @@
 """tools/http/api: what may be asked for, by whom, and that what is asked for is what is typed."""
 
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -18,11 +19,12 @@ from tools.cli import output, program, registry
 from tools.cli.elsewhere import remote
 from tools.cli.options import load
 from tools.exits import Failure
-from tools.http.api import running
+from tools.http.api import keptoutcomes, running
+from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
 from tools.http.api.permissions import READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
-from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, Tokens
+from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
 from tools.http.webpages import Refused
 
 HOSTILE = ("--root=/etc", "-h", "--", "'; rm -rf / #", "<script>alert(1)</script>", "a\r\nSet-Cookie: x=y", "../../etc",
@@ -55,16 +57,41 @@ def test_no_operation_takes_a_program() -> None:
     assert names and not names & {"freeze", "tunnel", "doveadm", "bin", "spark", "master", "config"}
 
 
-def test_roles() -> None:
-    assert all(may(ADMINISTRATOR, each.name) for each in operations().values())
-    assert may(AUDITOR, "user list") and may(AUDITOR, "connections", user="x") and may(AUDITOR, "token list")
-    assert may(AUDITOR, "audit show", user="x") and may(AUDITOR, "audit verify") and not may(AUDITOR, "audit remove")
-    assert not may(AUDITOR, "connections", end=True) and not may(AUDITOR, "logins", clear=True)
-    assert not any(may(AUDITOR, name) for name in (
-        "user add", "user set", "user remove", "purge", "quota set", "undelete", "token revoke", "snapshot create"))
-    assert may(HELPDESK, "user set", user="x", password_stdin=True) and may(HELPDESK, "mailbox undelete")
-    assert not may(HELPDESK, "user set", user="x", groups=["staff"]) and not may(HELPDESK, "user list")
-    assert may(USER, "undelete") and not may(USER, "user set") and not may(USER, "explain login")
+#: Whatever else there is only an administrator may do: a command that is new, too.
+MAY = {
+    AUDITOR: {
+        "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
+        "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
+        "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
+        "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
+        "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl",
+        "access list"},
+    HELPDESK: {
+        "user list", "user show", "user set", "mailbox list", "mailbox info", "mailbox create", "mailbox rename",
+        "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections",
+        "access list", "access revoke", "access reset"},
+    USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections",
+           "access list", "access revoke"}}
+
+
+@pytest.mark.parametrize("role", [ADMINISTRATOR, AUDITOR, HELPDESK, USER])
+def test_roles(role: str) -> None:
+    """Of each command of the registry."""
+    offered = set(registry.BY_NAME) - NOT_OFFERED
+    assert {name for name in registry.BY_NAME if name in offered and may(role, name)} == (
+        offered if role == ADMINISTRATOR else MAY[role])
+    assert may(role, "user teleport") == (role == ADMINISTRATOR)        # which then is no operation
+
+
+def test_roles_may_not_give_every_argument() -> None:
+    assert may(AUDITOR, "audit show", user="x") and not may(AUDITOR, "connections", end=True)
+    assert not may(AUDITOR, "logins", clear=True)
+    assert not may(AUDITOR, "mailbox acl", user="x", mailbox="y", remove=["z"])
+    assert may(HELPDESK, "user set", user="x", password_stdin=True, status="active")
+    assert not may(HELPDESK, "user set", user="x", groups=["staff"])
+    assert not may(HELPDESK, "quota set", root="x", messages="5") and not may(HELPDESK, "quota set", composite="x")
+    assert may(USER, "connections", end=True) and not may(USER, "connections", address="192.0.2.1", end=True)
+    assert not may(HELPDESK, "connections", all=True, end=True)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -108,15 +135,17 @@ def test_two_arguments_of_one_name_are_told_apart() -> None:
 
 def test_tokens(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path)
+    find = TokenCache(tokens).find
+    assert find(Secret(b"oc_a_b"), 0) is None
     made, shown = tokens.create(HELPDESK, "example.net", until=100)
     other, _ = tokens.create(AUDITOR)
     text = (tmp_path / FILE).read_text()
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600 and shown.rpartition("_")[2] not in text
-    assert tokens.find(Secret(shown.encode()), 99) == made
+    assert find(Secret(shown.encode()), 99) == made
     for wrong, now in ((shown, 100.0), (shown[:-1], 99), (shown + "x", 99), ("", 99), ("oc_" + made.id, 99),
                        (shown.replace(made.id, other.id), 99), ("\xff", 99), (shown.replace("oc_", "oz_"), 99)):
-        assert tokens.find(Secret(wrong.encode()), now) is None
-    assert tokens.revoke([made.id, "none"]) == [made.id] and tokens.find(Secret(shown.encode()), 99) is None
+        assert find(Secret(wrong.encode()), now) is None
+    assert tokens.revoke([made.id, "none"]) == [made.id] and find(Secret(shown.encode()), 99) is None
     assert [each.id for each in tokens.all()] == [other.id]
     for role, scope in ((ADMINISTRATOR, "x"), (HELPDESK, ""), (USER, ""), ("root", "")):
         with pytest.raises(Failure):
@@ -134,7 +163,10 @@ def test_the_description_refers_to_what_is_there() -> None:
 
 
 class Directory:
-    """Of the store: whoever is asked for."""
+    """Of the store: whoever is asked for, or these users."""
+
+    def __init__(self, users: "set[str] | None" = None) -> None:
+        self._users = users
 
     remote = False
     directory = property(lambda self: self)
@@ -142,20 +174,68 @@ class Directory:
     default_domain = "example.net"
     groups = ()
 
-    def look_up(self, name: str) -> "Directory":
+    def look_up(self, name: str) -> "Directory | None":
         self.user = name
-        return self
+        return self if self._users is None or name in self._users else None
 
 
 def test_a_helpdesk_does_nothing_for_those_who_have_rights_over_others() -> None:
     """With a new password for an administrator of mail it would act as any user."""
     store = cast(Store, Directory())
     helpdesk = token(HELPDESK, "example.net")
-    assert within_scope(store, helpdesk, {"user": "bob"}, {"root"}) == {"user": "bob"}
+    assert within_scope(store, helpdesk, "user set", {"user": "bob"}, superiors={"root"}) == {"user": "bob"}
     with pytest.raises(Refused, match="rights over others"):
-        within_scope(store, helpdesk, {"user": "root"}, {"root"})
+        within_scope(store, helpdesk, "user set", {"user": "root"}, superiors={"root"})
     with pytest.raises(Refused, match="none of the users"):         # nor is it told who has them elsewhere
-        within_scope(store, helpdesk, {"user": "root@example.org"}, {"root@example.org"})
+        within_scope(store, helpdesk, "user set", {"user": "root@example.org"}, superiors={"root@example.org"})
+
+
+def test_a_helpdesk_sets_limits_of_its_users_up_to_that_of_the_administrator() -> None:
+    store, helpdesk = cast(Store, Directory()), token(HELPDESK, "example.net")
+    for octets in ("2G", "1024", "0", "default"):
+        asked = {"root": "bob@example.net", "octets": octets}
+        assert within_scope(store, helpdesk, "quota set", asked, most_octets=2 << 30) == asked
+    for root, octets, status in (
+            ("bob", "3G", 403), ("bob", "none", 403), ("bob", "-1", 403), ("bob", 5, 403), ("bob", ["1G"], 403),
+            ("bob", "1e3", 403), ("bob", "", 403), ("bob@example.org", "1G", 403), (["bob"], "1G", 400)):
+        with pytest.raises(Refused) as refused:
+            within_scope(store, helpdesk, "quota set", {"root": root, "octets": octets}, most_octets=2 << 30)
+        assert refused.value.status == status
+    with pytest.raises(Refused):                                    # unless it says something there is none
+        within_scope(store, helpdesk, "quota set", {"root": "bob", "octets": "1"})
+    with pytest.raises(Refused):
+        within_scope(store, helpdesk, "quota set", {"octets": "1"}, most_octets=2 << 30)
+
+
+@pytest.mark.parametrize("root", ["@example.net", "public/", "public/x", "bob@example.net/Archive", "user/bob"])
+def test_a_helpdesk_sets_limits_of_users_alone(root: str) -> None:
+    """Not of a domain, of public mailboxes, or of mailboxes."""
+    store = cast(Store, Directory({"bob@example.net"}))
+    with pytest.raises(Refused) as refused:
+        within_scope(store, token(HELPDESK, "example.net"), "quota set", {"root": root, "octets": "1"}, most_octets=9)
+    assert refused.value.status == 403
+
+
+def test_a_helpdesk_sees_the_users_of_its_domain() -> None:
+    store, helpdesk = cast(Store, Directory()), token(HELPDESK, "example.net")
+    for asked in ({}, {"domain": "Example.Net"}, {"removed": True}):
+        assert within_scope(store, helpdesk, "user list", asked) == {**asked, "domain": "example.net"}
+    for domain in ("example.org", "", ["example.net"], None):
+        with pytest.raises(Refused):
+            within_scope(store, helpdesk, "user list", {"domain": domain})
+
+
+def test_the_file_of_tokens_is_read_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, read = Tokens(tmp_path), list[int]()
+    cache, every = TokenCache(tokens), Tokens.all
+    monkeypatch.setattr(Tokens, "all", lambda self: read.append(1) or every(self))
+    made, shown = tokens.create(AUDITOR)
+    read.clear()
+    for _ in range(5):
+        assert cache.find(Secret(shown.encode()), 0) == made
+    assert len(read) == 1
+    tokens.revoke([made.id])
+    assert cache.find(Secret(shown.encode()), 0) is None
 
 
 @pytest.mark.parametrize("url", ["http://mail.example.org:8025", "http://192.0.2.1", "http://localhost.example.org",
@@ -243,7 +323,8 @@ class Asking:
 
 def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
     port = free_port()
-    with Server(tmp_path, ["alice", "bob@example.net"], {"http.port": str(port)}) as server:
+    chosen = {"http.port": str(port), "http.helpdesk_quota": "1M"}
+    with Server(tmp_path, ["alice", "bob@example.net"], chosen) as server:
         administrator = server.command("token", "create", "--role", "administrator").strip()
         helpdesk = server.command("token", "create", "--role", "helpdesk", "--domain", "example.net").strip()
         ask, theirs = Asking(port, administrator), Asking(port, helpdesk)
@@ -257,7 +338,7 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         status, told = theirs("user/show", user="bob@example.net")
         assert status == 200 and told["result"]["user"] == "bob@example.net"            # type: ignore[index]
         assert theirs("mailbox/info", user="bob@example.net", mailbox="user/alice/INBOX")[0] == 403
-        assert theirs("user/list")[0] == 403
+        assert theirs("quota/set", root="bob@example.net", octets="1M")[0] == 200
         assert Asking(port, administrator[:-1])("user/list")[0] == 401
         for text in HOSTILE[:2]:
             status, told = ask("user/show", user=text)
@@ -269,7 +350,53 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         server.command(*words, "user", "remove", "carol", status=2)                     # it must not ask
         server.command(*words, "user", "remove", "carol", "--yes")
         assert "carol" in server.command("user", "list", "--removed")
+        server.command(*words, "deliver", "alice", octets=b"Subject: caf\xe9\r\n\r\n\xff\xfe\r\n")       # no UTF-8
+        shown = server.command(*words, "token", "create", "--role", "auditor", "--for", "1h").strip()
+        assert Asking(port, shown)("user/list")[0] == 200 and theirs("token/create", role="auditor")[0] == 403
+        lines = server.command("audit", "show", "--json")
+        assert f"the id is {shown.split('_')[1]}" in lines and shown.split("_", 2)[2] not in lines
+        assert [each["user"] for each in theirs("user/list")[1]["result"]] == ["bob@example.net"]   # type: ignore
+        assert theirs("quota/set", root="bob@example.net", octets="2M")[0] == 403
         said = server.log.read_text()
+        assert shown not in said
         assert "user remove by token" in said and administrator not in said and "Traceback" not in said
         assert server.stop() == 0
         server.check()
+
+
+def test_what_became_of_an_operation_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them are two objects here: what they share is in the folder. Nothing there is for anybody else."""
+    here, there, owner = KeptOutcomes(tmp_path), KeptOutcomes(tmp_path), "token x"
+    first, second = (Run(digit * 32, "user list", owner, True) for digit in "ab")
+    for run in (first, second):
+        here.begin(run)
+        found = there.find(run.id, owner)
+        assert found is not None and found.exit is None
+    first.exit, first.output, first.errors = 0, b'["\xc3\xa9\\n"]\n', "one\ntwo"
+    assert here.end(first) and not here.end(first)
+    found = there.find(first.id, owner)
+    assert found is not None and (found.exit, found.value(), found.errors) == (0, ["\u00e9\n"], "one\ntwo")
+    for id, other in ((first.id, "token y"), ("c" * 32, owner), ("../" + first.id, owner), ("", owner)):
+        assert there.find(id, other) is None
+    os.close(here._held.pop(second.id))             # its process is killed
+    found = there.find(second.id, owner)
+    assert found is not None and found.exit == 1 and "cut off" in found.errors
+    folder = tmp_path / "run" / "operations"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()} == {0o600}
+    (folder / ("d" * 32)).write_bytes(b'{"operation": "us')
+    assert there.find("d" * 32, owner) is None
+    monkeypatch.setattr(keptoutcomes, "KEPT", 3)
+    running = Run("e" * 32, "check", owner, False)
+    here.begin(running)
+    for number in range(5):
+        run = Run(f"{number:032x}", "check", owner, False)
+        there.begin(run)
+        run.exit = 0
+        there.end(run)
+    left = {each.name for each in folder.iterdir()}
+    assert len(left) <= 4 and {running.id, f"{4:032x}"} <= left and first.id not in left
+    made = Run("f" * 32, "token create", owner, False)
+    here.begin(made)
+    made.exit, made.output = 0, b"oc_x_y\n"
+    assert not here.end(made) and there.find(made.id, owner) is None

@@ -1,28 +1,52 @@
 """tools/http/api/forkserver, operationprocess: processes of the program, forked from one that has loaded it."""
 
 import os
+import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from store.opening import make_empty_store
+from tools.http.api import forkserver
+from tools.http.api.forkserver import ForkServer
 from tools.http.api.operationprocess import Forking, OperationProcess
 
 LIMIT = 60.0
+SECRET = "correct-horse"
 
 
 @pytest.fixture(scope="module")
 def forking() -> Iterator[Forking]:
-    """One server for all: to load the program takes longest."""
+    """One server for all, as loading the program takes long; of a process that has secrets in its environment and a
+    file that others could inherit."""
+    os.environ["ONECOPY_DIRECTORY_BIND_PASSWORD"] = SECRET
+    handle = os.open("/dev/zero", os.O_RDONLY)
+    os.set_inheritable(handle, True)
     made = Forking()
+    try:
+        made.begin(["--version"], {}, LIMIT).converse(b"")
+    finally:
+        del os.environ["ONECOPY_DIRECTORY_BIND_PASSWORD"]
+        os.close(handle)
     yield made
     server = made._server
+    assert server is not None
     made.close()
-    assert server is None or server[0].wait(LIMIT) == 0
+    assert server[0].wait(LIMIT) == 0
 
 
-def until(true: Callable[[], bool]) -> None:
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store."""
+    made = tmp_path_factory.mktemp("forked") / "store"
+    make_empty_store(made)
+    return made
+
+
+def until(true: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT
     while not true():
         assert time.monotonic() < deadline
@@ -34,23 +58,95 @@ def server_of(forking: Forking) -> int:
     return forking._server[0].pid
 
 
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def children(pid: int) -> set[int]:
+    return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
 
 
-def waiting(forking: Forking, tmp_path: Path, seconds: float = LIMIT) -> tuple[OperationProcess, int]:
+def open_files(pid: int) -> list[str]:
+    return [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+def waiting(forking: Forking, root: Path, seconds: float = LIMIT) -> tuple[OperationProcess, int]:
     """One that waits for its standard input, and its number."""
-    before = set(children(server_of(forking)))
-    process = forking.begin(["user", "scram", "alice", "--password-stdin"], {"ONECOPY_ROOT": str(tmp_path)}, seconds)
-    pid, = set(children(server_of(forking))) - before
-    until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"])       # read(2) of it
+    before = children(server_of(forking))
+    process = forking.begin(["user", "add", "alice", "--password-stdin"], {"ONECOPY_ROOT": str(root)}, seconds)
+    pid, = children(server_of(forking)) - before
     return process, pid
 
 
-def test_a_command_is_carried_out(forking: Forking, tmp_path: Path) -> None:
+def test_a_command_is_carried_out(forking: Forking, root: Path, tmp_path: Path) -> None:
+    """Each with the configuration that it is given."""
     output, errors, status = forking.begin(["--version"], {}, LIMIT).converse(b"")
     assert output.startswith(b"onecopy ") and (errors, status) == (b"", 0)
     _, errors, status = forking.begin(["user", "list"], {"ONECOPY_ROOT": str(tmp_path)}, LIMIT).converse(b"")
-    assert status == 2 and b"There is no store" in errors
-    _, errors, status = forking.begin(["nothing"], {}, LIMIT).converse(b"")
+    assert status == 2 and b"no store" in errors, errors
+    assert forking.begin(["user", "list", "--json"], {"ONECOPY_ROOT": str(root)}, LIMIT).converse(b"")[0] == b"[]\n"
+    _, errors, status = forking.begin(["nothing"], {}, LIMIT).converse(b"x" * (1 << 20))    # which it does not read
     assert status == 2 and b"there is no command" in errors
+
+
+def test_nothing_of_who_asks_is_in_the_server_or_its_processes(forking: Forking, root: Path) -> None:
+    """And a process is one of its own: no signal of a terminal, or for the group, reaches another."""
+    server = server_of(forking)
+    process, pid = waiting(forking, root)
+    until(lambda: os.getsid(pid) == pid)
+    until(lambda: "anon_inode:[eventpoll]" not in open_files(pid))
+    assert os.getpgid(pid) == pid and os.getsid(server) == server != os.getsid(0)
+    until(lambda: os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, server) + forkserver._NICE)
+    for each in (server, pid):
+        assert "/dev/zero" not in open_files(each)
+        assert SECRET.encode() not in Path(f"/proc/{each}/environ").read_bytes()
+    assert not any("socket:" in each for each in open_files(pid))
+    assert len(os.listdir(f"/proc/{server}/task")) == 1                      # a fork of threads may hang
+    assert not [line for line in Path(f"/proc/{server}/maps").read_text().split("\n") if "__db" in line]
+    process.end()
+    assert process.converse(None)[2] == -signal.SIGINT
+
+
+def test_its_time_is_bounded(forking: Forking, root: Path) -> None:
+    process, _ = waiting(forking, root, 0.01)
+    assert process.converse(None)[2] == -signal.SIGINT
+
+
+def test_it_ends_with_who_has_asked(forking: Forking, root: Path) -> None:
+    """The kernel closes what a killed process has open."""
+    process, pid = waiting(forking, root)
+    process._channel.close()
+    until(lambda: pid not in children(server_of(forking)))
+    for stream in (process._stdin, process._stdout, process._stderr):
+        stream.close()
+
+
+def test_it_ends_with_the_server_and_the_next_has_another(root: Path) -> None:
+    forking = Forking()
+    forking.begin(["--version"], {}, LIMIT).converse(b"")
+    process, pid = waiting(forking, root)
+    assert forking._server is not None
+    forking._server[0].kill()
+    assert process.converse(None)[2] is None
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert forking.begin(["--version"], {}, LIMIT).converse(b"")[2] == 0
+    server = forking._server[0]
+    forking.close()
+    assert server.wait(LIMIT) == 0
+
+
+def test_what_it_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would hold the place of an operation for as long as it has the output open."""
+    monkeypatch.setattr(forkserver, "KILL_TIME", 0.1)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = os.fork()
+    if server == 0:
+        ours.close()
+        handles = ForkServer(theirs).serve()
+        if handles is not None:
+            os.setsid()
+            for number, handle in enumerate(handles[2:]):
+                os.dup2(handle, number)
+            os.execvp("sh", ["sh", "-c", "(sleep 60; echo late) & exit 3"])
+        os._exit(0)
+    theirs.close()
+    output, _, status = Forking()._begin(ours, b"{}", 0.1).converse(b"")
+    assert (output, status) == (b"", 3)
+    ours.close()
+    assert os.waitpid(server, 0)[1] == 0

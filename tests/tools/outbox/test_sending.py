@@ -2,9 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,14 +61,6 @@ class Place:
     @property
     def uids(self) -> list[str]:
         return [body["uidset"] for body in self.has if "uidset" in body]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = make_store(tmp_path / "store")
-    yield store
-    assert check(store) == []
-    store.close()
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ import sys
 from collections import deque
 
 import pytest
+from twisted.internet.task import Clock
 
 from store.accounts import refusallines
 from store.observing import loglines
 from store.observing.loglines import tell_slow_command
 from tests.support import ROOT
 from tools.server.process import logs, newestlines
+from tools.server.process.loglevels import Levels
 from tools.server.process.logs import JsonLine, Line
 from tools.serversettings import Log
 
@@ -124,6 +126,43 @@ def test_a_part_has_a_level_of_its_own_until_it_has_none(written: list[dict[str,
     assert said() == [("imap.session", "debug"), ("imap.session", "info"), ("store.net.stream", "info")]
     logs.follow(Log(format="json", level="info"))
     assert said() == [("imap.session", "info"), ("store.net.stream", "info"), ("pop3.session", "info")]
+
+
+def levels_of(*names: str) -> list[str]:
+    return [logging.getLevelName(logging.getLogger(name).getEffectiveLevel()) for name in names]
+
+
+def test_a_level_is_changed_for_a_while_and_ends_by_itself(written: list[dict[str, object]]) -> None:
+    """Whatever a reload of the configuration says meanwhile: that is what holds afterwards."""
+    clock = Clock()
+    levels = Levels(Log(levels=("store.net=error",)), clock)
+    for part, wanted, seconds in (("imap", "debug", 60), ("store.net", "debug", 600), ("all", "warning", 30)):
+        assert levels.change({"part": part, "level": wanted, "seconds": seconds})
+    assert levels_of("imap.session", "store.net.stream", "pop3.session") == ["DEBUG", "DEBUG", "WARNING"]
+    assert levels.tell({}) == [{"part": "all", "level": "warning", "configured": "info", "left": 30},
+                               {"part": "imap", "level": "debug", "configured": None, "left": 60},
+                               {"part": "store.net", "level": "debug", "configured": "error", "left": 600}]
+    clock.advance(30)
+    assert levels_of("imap.session", "pop3.session") == ["DEBUG", "INFO"]
+    levels.follow(Log(level="error", levels=("store.net=info",)))
+    assert levels_of("imap.session", "store.net.stream", "pop3.session") == ["DEBUG", "DEBUG", "ERROR"]
+    clock.advance(30)
+    assert levels_of("imap.session", "store.net.stream") == ["ERROR", "DEBUG"]
+    assert levels.change({"part": "store.net", "level": "configured", "seconds": 1})
+    assert levels_of("store.net.stream") == ["INFO"] and not clock.getDelayedCalls()
+
+
+@pytest.mark.parametrize("part", ["imapp", "", "imap.", "no.such", "IMAP", "a" * 100000])
+def test_a_part_that_nothing_is_logged_by_is_none(written: list[dict[str, object]], part: str) -> None:
+    assert not Levels(Log(), Clock()).change({"part": part, "level": "debug", "seconds": 60})
+    assert part not in logging.root.manager.loggerDict
+
+
+@pytest.mark.parametrize("request_", [("imap", "loud", 60), ("imap", "debug", 0), ("imap", "debug", 1e9),
+                                      ("imap", "debug", float("nan"))])
+def test_what_is_no_change_of_a_level_is_refused(request_: tuple[str, str, float]) -> None:
+    with pytest.raises(ValueError, match="level"):
+        Levels(Log(), Clock()).change(dict(zip(("part", "level", "seconds"), request_, strict=True)))
 
 
 @pytest.mark.parametrize("value", ["imap", "imap=loud", "=debug", "imap="])

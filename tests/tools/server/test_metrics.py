@@ -3,26 +3,14 @@
 import os
 import subprocess
 
-import pytest
-
-from store.check.wholecheck import check
 from store.recovery.environments import REPORTS
 from store.snapshots import retention
 from tests.support import ROOT
-from tests.support.stores.stores import make_store
 from tests.tools.server.test_administration import values
 from tests.tools.server.test_alerts import PROMTOOL
 from tools.server.metrics.exposition import text
 from tools.server.metrics.figures import gather
 from tools.server.metrics.metriclist import METRICS, markdown
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = make_store(tmp_path / "store")
-    yield made
-    assert check(made) == []
-    made.close()
 
 
 def told(store):

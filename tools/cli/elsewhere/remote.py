@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     if getattr(arguments, "yes", True) is False:
         raise Failure("nothing was changed: nobody is there to be asked; use --yes")
     if any(key.endswith("_stdin") for key in given) or name == "deliver":
-        given["stdin"] = sys.stdin.buffer.read().decode()
+        given["stdin_base64"] = b64encode(sys.stdin.buffer.read()).decode()
     as_json = getattr(arguments, "json", False)
     place = f"/api/v1/{name.replace(' ', '/')}" + ("" if as_json else "?form=text")
     try:

@@ -2,6 +2,8 @@
 
 import time
 
+from store.audit.auditsettings import Settings
+from tools import commandaudit
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
@@ -30,7 +32,10 @@ def create(invocation: Invocation) -> int:
     if arguments.domain and arguments.role != HELPDESK or arguments.user and arguments.role != USER:
         raise Failure("--domain is for the role helpdesk, --user for the role user")
     until = None if arguments.time is None else int(time.time() + arguments.time)
-    made, shown = Tokens(invocation.config.root).create(arguments.role, arguments.domain or arguments.user, until)
+    root = invocation.config.root
+    made, shown = Tokens(root).create(arguments.role, arguments.domain or arguments.user, until)
+    commandaudit.note(root, invocation.config.settings("audit", Settings).kinds, "configuration", "token create",
+                      commandaudit.running(), [], result=f"the id is {made.id}")
     if arguments.json:
         print_json({**made.shown(), "token": shown})
     else:

@@ -2,8 +2,10 @@
 
 import math
 import time
+from base64 import b64decode
+from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from store import VERSION, offload
 from store.accounts import refusallines
@@ -13,10 +15,10 @@ from store.net.limits import is_this_host
 from store.store import Store
 from store.values import Secret
 from tools.http.api.operationcalls import OperationCalls
-from tools.http.api.operationlist import STDIN, description
+from tools.http.api.operationlist import SECRET, STDIN, STDIN_BASE64, description
 from tools.http.api.permissions import READING, Asker
 from tools.http.api.running import Run
-from tools.http.apitokens import Tokens
+from tools.http.apitokens import TokenCache, Tokens
 from tools.http.webpages import JSON, Answer, Asked, Pages, Refused, words_of
 
 BASE = "/api/v1/"
@@ -28,6 +30,10 @@ class Api:
 
     _store: Store
     calls: OperationCalls
+    _tokens: TokenCache = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._tokens = TokenCache(Tokens(self._store.root))
 
     def add_pages(self, pages: Pages) -> None:
         """Have its pages."""
@@ -46,24 +52,22 @@ class Api:
         given = asked.json()
         if not isinstance(given, dict):
             raise Refused(400, "the body must be an object")
-        stdin = given.pop(STDIN, "")
-        if not isinstance(stdin, str) or stdin and not operation.reads_stdin:
+        octets = _standard_input(given)
+        if octets and not operation.reads_stdin:
             raise Refused(400, f"{operation.name} reads no {STDIN}")
         if (form := asked.query.get("form", "json")) not in ("json", "text"):
             raise Refused(400, "form must be json or text")
-        try:
-            octets = stdin.encode()
-        except UnicodeEncodeError:
-            raise Refused(400, f"{STDIN} must be a string") from None
         return await self._outcome(await self.calls.carry_out_as(asker, operation.name, given, stdin=octets,
                                                                  as_json=form == "json"))
 
     async def _progress(self, asked: Asked) -> Answer:
         asker = await self.authenticate(asked)
         words = words_of(asked.path.removeprefix(BASE))
-        run = self.calls.find(words[1], asker) if len(words) == 2 else None
+        run = await self.calls.find(words[1], asker) if len(words) == 2 else None
         if run is None:
             raise Refused(404, "there is no such operation, or not any more")
+        if run.exit is not None and run.operation in SECRET:
+            self.calls.runs.forget(run)
         return await self._outcome(run)
 
     async def _outcome(self, run: Run) -> Answer:
@@ -98,7 +102,7 @@ class Api:
                           [("Retry-After", str(math.ceil(turn.wait)))])
         secret = Secret(shown.strip().encode("utf-8", "replace"))
         try:
-            token = await offload.run(self._store, "pages", Tokens(self._store.root).find, secret, time.time())
+            token = await offload.run(self._store, "pages", self._tokens.find, secret, time.time())
         except BaseException:                   # nobody has looked at it: it is no failed login
             authenticator.slow.release(turn)
             raise
@@ -110,3 +114,14 @@ class Api:
             raise Refused(401, "the token does not hold", [("WWW-Authenticate", 'Bearer error="invalid_token"')])
         authenticator.slow.release(turn)
         return Asker("http", token.id, token.role, token.scope, asked.peer, asked.session)
+
+
+def _standard_input(given: dict[str, Any]) -> bytes:
+    """What there is to read; it is taken out of the arguments. Raises Refused."""
+    text, octets = given.pop(STDIN, ""), given.pop(STDIN_BASE64, "")
+    if text and octets:
+        raise Refused(400, f"either {STDIN} or {STDIN_BASE64} can be given")
+    try:
+        return b64decode(octets, validate=True) or text.encode()
+    except (AttributeError, TypeError, ValueError):         # no strings, no octets, or no base64
+        raise Refused(400, f"{STDIN} must be a string, {STDIN_BASE64} one in base64") from None

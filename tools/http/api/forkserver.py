@@ -165,6 +165,7 @@ class ForkServer:
 
 def main() -> int:
     """Serve what comes over standard input, a socket; in a forked process, the exit status of its operation."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)        # until an operation begins
     privatefiles.only_ours()
     program.every_parser()
     for place in _LATE:
@@ -201,6 +202,7 @@ def _carry_out(parent: int, channel: int, pipe: int, *streams: int) -> int:
     sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
                               for number in (1, 2))
     sys.argv = ["onecopy", *asked["words"]]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return program.main(asked["words"])
 
 

@@ -14,6 +14,7 @@ from store.net.authentication import Authenticator
 from store.store import Store
 from tools.cli import registry
 from tools.cli.options import Config
+from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
 from tools.http.api.permissions import Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
@@ -33,9 +34,11 @@ class OperationCalls:
     _store: Store
     _config: Callable[[], Config]
     runs: Runs = field(init=False)
+    _kept: KeptOutcomes = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.runs = Runs(self._config)
+        self._kept = KeptOutcomes(self._store.root)
 
     async def known(self) -> Mapping[str, Operation]:
         """All operations by their paths."""
@@ -56,8 +59,8 @@ class OperationCalls:
         known.words(arguments)
         try:
             allowed(asker, known.name, arguments)
-            given = await offload.run(self._store, "pages", within_scope, self._store, asker, arguments,
-                                      self._superiors())
+            given = await offload.run(self._store, "scope", self._within_scope, asker, known.name, arguments,
+                                      user=asker.id)
         except Refused as refused:
             if refused.status == 403:
                 refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
@@ -70,6 +73,8 @@ class OperationCalls:
         words = known.words(given, as_json=as_json)
         offload.start(self._store, "operations", lambda: self._work(run, words, stdin, asker))
         await offload.run(self._store, "waiting", run.done.wait, wait)
+        if run.exit is None:
+            await offload.run(self._store, "pages", self._kept.begin, run)
         if run.exit is not None:
             self.runs.forget(run)               # it is answered here
         return run
@@ -82,16 +87,21 @@ class OperationCalls:
             return False
         return operation in registry.BY_NAME and operation not in NOT_OFFERED
 
-    def find(self, id: str, asker: Asker) -> Run | None:
-        """What has become of an operation that this asker has asked for."""
-        return self.runs.find(id, asker.id)
+    async def find(self, id: str, asker: Asker) -> Run | None:
+        """What has become of an operation that this asker has asked for, whichever process carries it out."""
+        return self.runs.find(id, asker.id) or await offload.run(self._store, "pages", self._kept.find, id, asker.id)
 
-    def _superiors(self) -> frozenset[str]:
-        """Users, and groups of them, who may do more than users may."""
+    def _within_scope(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """`permissions.within_scope`; superior are users, and groups of them, who may do more than users may."""
         logins, config = Authenticator.of(self._store).settings, self._config()
-        return frozenset((*logins.administrators, *logins.proxies, *superiors(config.settings("http", Settings)), *str(
+        settings = config.settings("http", Settings)
+        above = frozenset((*logins.administrators, *logins.proxies, *superiors(settings), *str(
             config.values["imap.admins"]).replace(",", " ").split()))
+        return within_scope(self._store, asker, operation, arguments, superiors=above,
+                            most_octets=settings.helpdesk_quota)
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())
+        if self._kept.end(run):
+            self.runs.forget(run)
         log.info("%s by %s: exit status %s", run.operation, asker, run.exit)

@@ -14,15 +14,16 @@ from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
 #: can run any program (SELECT TRANSFORM ... USING) and write any file.
-NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
-                         "token create"})
+NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate"})
+#: What is said once: nothing keeps what they print.
+SECRET = frozenset({"token create"})
 _HERE = frozenset({"watch", "prometheus", "csv", "help", "bytes", "yes", "json"})       # set here, or of no use here
 # What names programs, or files that do: a token is no shell.
 _PROGRAMS = frozenset({"freeze", "freeze_time", "tunnel", "doveadm", "dovecot_config", "imapd_conf", "bin", "spark",
                        "master", "engine"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
-STDIN = "stdin"
+STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets
 
 
 @frozen
@@ -148,6 +149,8 @@ def openapi(known: Mapping[str, Operation], version: str) -> dict[str, Any]:
         properties = {each.name: schema(each) for each in operation.arguments.values()}
         if operation.reads_stdin:
             properties[STDIN] = {"type": "string", "description": "what the command reads from its standard input"}
+            properties[STDIN_BASE64] = {"type": "string", "format": "byte",
+                                        "description": f"any octets in the place of {STDIN}, in base64 (RFC 4648 §4)"}
         return {"type": "object", "properties": properties, "additionalProperties": False}
 
     outcome = {"$ref": "#/components/schemas/Outcome"}

@@ -43,14 +43,15 @@ class OperationProcess:
         with suppress(OSError):             # it has ended
             self._channel.shutdown(socket.SHUT_WR)
 
-    def converse(self, stdin: bytes) -> tuple[bytes, bytes, int | None]:
+    def converse(self, stdin: bytes | None) -> tuple[bytes, bytes, int | None]:
         """What it prints, its errors, and its exit status (None: nobody knows); of what is too much the end is dropped.
-        It is over when nobody has its output open any more."""
-        left, status, until = memoryview(stdin), None, None
+        It is over when nobody has its output open any more. `stdin`: None for one that does not end."""
+        left, status, until = memoryview(stdin or b""), None, None
         kept = {self._stdout: bytearray(), self._stderr: bytearray()}
         with selectors.DefaultSelector() as selector:
             os.set_blocking(self._stdin.fileno(), False)
-            selector.register(self._stdin, selectors.EVENT_WRITE)
+            if stdin is not None:
+                selector.register(self._stdin, selectors.EVENT_WRITE)
             awaited: set[Any] = {self._stdout, self._stderr, self._channel}
             for each in awaited:
                 selector.register(each, selectors.EVENT_READ)

@@ -9,6 +9,7 @@ from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
 from tools.cli.lookup import account
+from tools.cli.options import size
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
 from tools.http.webpages import Refused
 
@@ -26,12 +27,18 @@ READING: dict[str, frozenset[str] | None] = {
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
 # A token of a user reads no mail; so it makes no app password, which would.
-_OWN: dict[str, frozenset[str] | None] = dict.fromkeys((
-    "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
-    "access revoke"), _ALL)
+_OWN: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys((
+        "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
+        "access revoke"), _ALL),
+    "connections": frozenset({"user", "ids", "end"})}
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
-    **_OWN, "user set": frozenset({"user", "status", "password_stdin"}), "explain login": _ALL,
-    "access reset": _ALL, **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL)}
+    **_OWN, "user list": frozenset({"domain", "removed"}), "user set": frozenset({"user", "status", "password_stdin"}),
+    "explain login": _ALL, "access reset": _ALL,
+    **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL),
+    "quota set": frozenset({"root", "octets"})}
+_WHOM = {"quota set": "root"}           # the argument that says whom it is about: elsewhere "user"
+_OF_ALL = "user list"                   # about nobody alone: it has the domain
 _MAILBOXES = ("mailbox", "mailboxes", "name", "as")
 _OTHERS = ("user", "public")            # with which the names of other users' mailboxes begin
 
@@ -69,19 +76,25 @@ def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
         raise Refused(403, f"the role {asker.role} may not give {more[0][:100]}")
 
 
-def within_scope(store: Store, asker: Asker, given: Mapping[str, Any], superiors: Collection[str] = ()
-                 ) -> dict[str, Any]:
+def within_scope(store: Store, asker: Asker, operation: str, given: Mapping[str, Any], *,
+                 superiors: Collection[str] = (), most_octets: int = 0) -> dict[str, Any]:
     """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
     users (and groups, as ACLs name them) who may act as others, or set quotas, or have a role in the console: a
-    helpdesk that could set their passwords would have these rights.
+    helpdesk that could set their passwords would have these rights. `most_octets`: the largest limit that a helpdesk
+    may set.
 
     Raises Refused for users that are none of the asker's: nobody learns whether there are such.
     """
     if asker.role in (ADMINISTRATOR, AUDITOR):
         return dict(given)
-    asked = given.get("user", asker.scope if asker.role != HELPDESK else None)
+    if operation == _OF_ALL:
+        if str(given.get("domain", asker.scope)).lower() != asker.scope.lower():
+            raise Refused(403, "that is not the domain of this token")
+        return {**given, "domain": asker.scope}
+    whom = _WHOM.get(operation, "user")
+    asked = given.get(whom, asker.scope if asker.role != HELPDESK else None)
     if not isinstance(asked, str):
-        raise Refused(400, "user must be a string")
+        raise Refused(400, f"{whom} must be a string")
     for name in _MAILBOXES:
         values = given.get(name, [])
         for each in values if isinstance(values, list) else [values]:
@@ -96,7 +109,17 @@ def within_scope(store: Store, asker: Asker, given: Mapping[str, Any], superiors
         raise Refused(403, "that is none of the users of this token")
     if asker.role == HELPDESK and any(name in superiors for name in names):
         raise Refused(403, "that user has rights over others: only an administrator may do that")
-    return {**given, "user": user}
+    if "octets" in given and not _is_within(given["octets"], most_octets):
+        raise Refused(403, "a helpdesk sets limits up to http.helpdesk_quota, or the one that is the default")
+    return {**given, whom: user}
+
+
+def _is_within(limit: object, most: int) -> bool:
+    """Whether a limit is the default one, or a size up to so many octets."""
+    try:
+        return limit == "default" or isinstance(limit, str) and size(limit) <= most
+    except ValueError:
+        return False
 
 
 def _domain(store: Store, user: str) -> str:

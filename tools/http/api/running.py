@@ -22,6 +22,7 @@ KEPT = 200                  # operations of which it is known what became of the
 KEPT_OCTETS = 64 << 20      # and octets of what those have printed
 PARSED = 64 << 10           # octets of output that are looked at whole for whether they are JSON
 QUOTED_AT_ONCE = 256 << 10  # characters that are written as JSON at a time: others get the interpreter in between
+CUT_OFF = b"it was cut off: onecopy status says what has become of it\n"
 TRACEBACK = b"Traceback (most recent call last)"    # nobody elsewhere is shown one
 _DROPPED = f"the output is longer than {OUTPUT >> 20} MiB: the rest of it is lost\n"
 
@@ -105,7 +106,7 @@ class Runs:
 
     def new(self, operation: str, owner: str, *, as_json: bool) -> Run:
         """One that begins now."""
-        made = Run(secrets.token_urlsafe(16), operation, owner, as_json)
+        made = Run(secrets.token_hex(16), operation, owner, as_json)
         ended = deque(each for each in self._runs.values() if each.exit is not None)
         octets = sum(each.octets for each in ended)
         while ended and (len(self._runs) >= KEPT or octets > KEPT_OCTETS):
@@ -157,7 +158,7 @@ class Runs:
         finally:
             with self._lock:
                 self._processes.discard(process)
-        return output, errors if status is not None else errors + b"it was cut off\n", 1 if status is None else status
+        return output, errors if status is not None else errors + CUT_OFF, 1 if status is None else status
 
     def stop(self) -> None:
         """Have those that are under way end: what is cut off is finished or undone, as that of any command."""

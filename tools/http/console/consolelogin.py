@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from attrs import define
 
 from store import offload
+from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
 from store.net.callers import IN_THE_CLEAR, Caller
 from store.store import Store
 from store.values import Secret
+from tools.http.apitokens import USER
 from tools.http.console.consolesessions import SECOND, WHOLE, Session, Sessions, TooMany, form_token
 from tools.http.console.forms import TOKEN, Form, require_own
 from tools.http.console.rendering import BASE, HTML, OF_PAGES, rendered, url
-from tools.http.settings import Settings
+from tools.http.settings import ADMINISTRATORS, ALL, Settings
+from tools.http.userroles import role_of
 from tools.http.webpages import Answer, Asked, Refused
 
 log = logging.getLogger(__name__)
@@ -30,10 +33,14 @@ _CLEAR = ("Passwords are taken only over TLS, or on the server itself. Use https
           "http.tls_port names.")
 
 
-async def needs_second(store: Store, account: Account) -> bool:
-    """Whether a second factor must be shown besides the password: then the session is in the state SECOND until the
-    page at /console/second has seen it."""
-    return False
+async def needs_second(store: Store, settings: Settings, account: Account) -> bool:
+    """Whether a second factor must be shown besides the password, or set up: then the session is in the state SECOND
+    until the page at /console/second has seen it. Raises StoreError."""
+    role, _ = role_of(settings, account.user, account.groups)
+    if settings.second_factor == ALL or settings.second_factor == ADMINISTRATORS and role != USER:
+        return True
+    access = await offload.run(store, "pages", AccessFiles(store.root).of, account.user)
+    return access.has_second_factor
 
 
 @define(eq=False)
@@ -62,9 +69,9 @@ class Doorway:
         require_own(asked, form, cookie)
         try:
             account = await self._account(asked, name, password)
+            state = SECOND if await needs_second(self.store, settings, account) else WHOLE
         except StoreError as error:
             return await self._refusal(asked, cookie, error, name)
-        state = SECOND if await needs_second(self.store, account) else WHOLE
         try:
             session, secret = await offload.run(self.store, "pages", self.begin, asked, settings, account, state)
         except TooMany:

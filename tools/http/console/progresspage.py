@@ -7,10 +7,10 @@ from tools.http.webpages import Answer, Refused
 
 async def _show(visit: Visit) -> Answer:
     """GET /console/progress?id=..&back=..: `form=json` for the script."""
-    run = visit.console.calls.find(visit.query["id"], visit.token)
+    run = await visit.console.calls.find(visit.query["id"], visit.token)
     if run is None:
-        raise Refused(404, "It has ended long ago, or another process of the server carries it out: the audit trail "
-                           "and the page from which it was begun say what became of it.")
+        raise Refused(404, "It has ended long ago: the audit trail and the page from which it was begun say what "
+                           "became of it.")
     back = visit.query.get("back", BASE)
     if not back.startswith(BASE):
         raise Refused(400, "The address of this page is not complete.")

@@ -24,9 +24,12 @@ from tools.server.process import newestlines
 from tools.server.process.accepting import listen_unix
 from tools.server.process.housekeeper import Housekeeping
 from tools.server.process.listeners import Server
+from tools.server.process.loglevels import Levels
 from tools.server.process.reload import Reloading
 from tools.server.process.workerconfig import WorkerConfig
 from tools.server.tls.contexts import Certificates
+from tools.server.transcripts.wantedsessions import WantedSessions
+from tools.serversettings import Log
 
 LOG_INTERVAL = 1.0      # seconds between two writes of what became of messages
 
@@ -45,13 +48,18 @@ class ControlServer:
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
+    _wanted: WantedSessions = field(init=False)
     _writing: Any = field(default=None, init=False)
     _started: float = field(factory=time.time, init=False)
 
     def __attrs_post_init__(self) -> None:
         store, name = self._store, self._worker_config.name
         self._connections = Connections(self._server, name, self._reactor)
-        self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads)
+        log = self._worker_config.config.settings("log", Log)
+        levels = Levels(log, self._reactor)
+        self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads,
+                                    levels)
+        self._wanted = WantedSessions(store.root, self._server, self._reactor, self._threads, log.transcripts)
         store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
             store.settings.journal_size, store.settings.journal_time))
         store.refusals = FileDeliveryLog(store.root, f"{name}-logins", lambda: (
@@ -60,7 +68,9 @@ class ControlServer:
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
             "alive": lambda _request: True, "stats": self._stats, "busiest": self._busiest, "slow": self._slow,
-            "logins": self._logins, "outbox": lambda _request: self._outbox(), "log": newestlines.tell})
+            "logins": self._logins, "outbox": lambda _request: self._outbox(),
+            "level": levels.change, "levels": levels.tell, "transcript": self._wanted.order,
+            "transcripts": self._wanted.tell, "log": newestlines.tell})
 
     @property
     def _store(self) -> Store:
@@ -74,6 +84,7 @@ class ControlServer:
     def stop(self) -> None:
         """Listen no more."""
         self._port.stop()
+        self._wanted.stop()
         if self._writing is not None and self._writing.active():
             self._writing.cancel()
 

@@ -8,6 +8,7 @@ import math
 import re
 import sys
 import time
+from collections.abc import Mapping
 from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
@@ -77,16 +78,22 @@ def _value(text: str) -> str | int | float:
 def follow(settings: Log) -> None:
     """Log what is of the level of its part or above, in that form, from now on."""
     root = logging.getLogger()
-    root.setLevel(settings.level.upper())
-    for name in _parts:
-        logging.getLogger(name).setLevel(logging.NOTSET)
-    logging.getLogger("twisted").setLevel(max(logging.WARNING, root.level))
-    _parts[:] = levels_of_parts(settings.levels)
-    for name, level in levels_of_parts(settings.levels).items():
-        logging.getLogger(name).setLevel(level.upper())
+    set_levels(settings.level, levels_of_parts(settings.levels))
     LIMIT.seconds = settings.slow or math.inf
     for handler in root.handlers:
         handler.setFormatter(JsonLine() if settings.format == "json" else Line())
+
+
+def set_levels(level: str, parts: Mapping[str, str]) -> None:
+    """Log what is of that level or above, of parts that have a level of their own what is of that."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for name in _parts:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.getLogger("twisted").setLevel(max(logging.WARNING, root.level))
+    _parts[:] = parts
+    for name, own in parts.items():
+        logging.getLogger(name).setLevel(own.upper())
 
 
 def configure(settings: Log) -> None:

@@ -21,6 +21,7 @@ from tools.commandaudit import hidden
 from tools.exits import Failure
 from tools.server.process import logs
 from tools.server.process.listeners import Server
+from tools.server.process.loglevels import Levels
 from tools.server.process.reloadable import differing, is_reloaded, joined
 from tools.server.tls.contexts import Certificates
 from tools.serversettings import Log, Tls
@@ -37,6 +38,7 @@ class Reloading:
     _server: Server
     _certificates: Mapping[str, Certificates]
     _threads: Threads
+    _levels: Levels
     rounds: int = field(default=0, init=False)
     applied: list[str] = field(factory=list, init=False)        # by the last round,
     waiting: list[str] = field(factory=list, init=False)        # and what a restart is needed for
@@ -76,6 +78,7 @@ class Reloading:
     def _take(self, sections: set[str], config: Config) -> None:
         if "log" in sections:
             logs.follow(config.settings("log", Log))
+            self._levels.follow(config.settings("log", Log))
         trail = self._store.owned.find(Trail)
         if "audit" in sections and trail is not None:
             trail.kinds = config.settings("audit", store.audit.auditsettings.Settings).kinds

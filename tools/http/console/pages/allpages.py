@@ -6,6 +6,7 @@ from store.store import Store
 from tools.http.api.operationcalls import OperationCalls
 from tools.http.console.consoleframe import Console
 from tools.http.console.pages import (
+    accesspages,
     auditpages,
     configpages,
     livepages,
@@ -23,7 +24,8 @@ from tools.http.webpages import Pages
 SECTIONS = (
     overviewpages.SECTION, mailboxpages.SECTION, whypages.SECTION, storagepages.PARTITIONS, storagepages.QUOTAS,
     livepages.CONNECTIONS, livepages.LOGINS, livepages.LOG, recoverypages.RECOVERY, recoverypages.HOUSEKEEPING,
-    auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION)
+    auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION,
+    accesspages.SECTION)
 
 
 def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings]) -> None:
