@@ -186,7 +186,7 @@ def test_each_page_has_its_roles_named() -> None:
 
 def _is_own(name: str) -> bool:
     """What is one's own, everybody has."""
-    return name.removeprefix("POST ").split("/")[0] in ("own", "second")
+    return name.removeprefix("POST ").split("/")[0] in ("own", "second", "access")
 
 
 @pytest.mark.parametrize("user", WHO)
