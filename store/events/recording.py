@@ -21,6 +21,7 @@ from store.events import receivers
 from store.events.eventvalues import (
     APPEND,
     CLEAR,
+    EVENT,
     EXPIRE,
     EXPUNGE,
     GAP,
@@ -33,7 +34,7 @@ from store.events.eventvalues import (
     mailbox_url,
     named_flags,
 )
-from store.events.outboxtable import EVENT, OutboxTable
+from store.events.outboxtable import OutboxTable
 from store.events.receivers import Receiver, Receivers
 from store.tables.index import Rows, chunk_key, join
 from store.tables.state import DELETED, SEEN, MailboxState, is_here, state_key
@@ -87,7 +88,7 @@ class Recorder:
     def write_gap(self, outbox: OutboxTable, why: str, txn: Txn, names: Iterable[str] | None = None) -> None:
         """Events may be missing from here on back, for those receivers or all: they had better look at what there is.
         """
-        wanted = [each.name for each in self.receivers.all] if names is None else list(names)
+        wanted = [each.name for each in self.receivers.all if each.wanted] if names is None else list(names)
         if wanted:
             outbox.add(wanted, EVENT, Event(GAP, "", None, {"vnd.onecopy.reason": why}).body(self.server), 0, txn)
 

@@ -13,8 +13,11 @@ from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
+from tools.http.console.consolesessions import Sessions
+from tools.http.settings import Settings as HttpSettings
 
-PROTOCOLS = ("imap", "pop3", "lmtp", "front", "http", "verification")
+CONSOLE = "console"             # who has logged in to it: no connection, and ended likewise
+PROTOCOLS = ("imap", "pop3", "lmtp", "front", "http", "verification", CONSOLE)
 IDS_AT_A_TIME = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")
@@ -72,7 +75,8 @@ def connections(invocation: Invocation) -> int:
         raise Failure("--dry-run is for --end")
     require_server(root)
     domain = str(invocation.config.values["store.default_domain"])
-    rows = [row for row in ask_pages(root, "connections") if _matches(row, arguments, domain)]
+    rows = [row for row in (*ask_pages(root, "connections"), *_of_console(invocation)) if _matches(
+        row, arguments, domain)]
     rows.sort(key=lambda row: row["since"])
     rows = rows if arguments.most is None else rows[:arguments.most]
     if not arguments.end or arguments.dry_run:
@@ -105,11 +109,22 @@ def _end(invocation: Invocation, rows: Sequence[dict[str, Any]]) -> list[str]:
     for row in rows:
         by_process[row["process"]].append(row["id"])
     ended: list[str] = []
+    sessions = Sessions(invocation.config.root)
+    ended += [id for id in by_process.pop(CONSOLE, ()) if sessions.end_shown(id)]
     for process, ids in by_process.items():
         for at in range(0, len(ids), IDS_AT_A_TIME):
             answer = ask_one(invocation.config.root, process, "end", ids=ids[at:at + IDS_AT_A_TIME])
             ended += answer["ended"] if answer else []
     return ended
+
+
+def _of_console(invocation: Invocation) -> list[dict[str, Any]]:
+    """Who has logged in to the console, as rows beside the connections."""
+    now, idle = time.time(), invocation.config.settings("http", HttpSettings).session_idle
+    return [{"id": each.shown_id, "process": CONSOLE, "protocol": CONSOLE, "user": each.user, "address": each.address,
+             "proxy": "", "tls": each.secure, "client": each.browser, "state": each.state, "mailbox": "",
+             "since": each.created, "logged_in": each.created, "idle": max(0.0, now - each.seen), "received": 0,
+             "sent": 0} for each in Sessions(invocation.config.root).all(now, idle)]
 
 
 def _print(rows: list[dict[str, Any]], *, json: bool) -> None:

@@ -1,8 +1,12 @@
 """onecopy user list"""
 
+from functools import partial
+from itertools import islice
+from typing import Any
+
 from store.accounts.base import Account, Status
 from store.quota.overview import Overview
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.output import print_json, print_table, when
 
 
@@ -12,18 +16,24 @@ def add(parser: Parsers) -> None:
     made.add_argument("--removed", action="store_true",
                       help="those who were removed and can be restored, and until when (onecopy user undelete)")
     made.add_argument("--domain", metavar="DOMAIN", help="only those of that domain")
+    made.add_argument("--match", metavar="TEXT", default="", help="only those who have that in their user id or an "
+                                                                  "alias, in small letters or capitals")
+    made.add_argument("--most", type=typed(number), metavar="N", help="only the first N, in the order of user ids")
+    made.add_argument("--after", metavar="USER", default="", help="only those behind that user id")
     made.add_argument("--json", action="store_true")
 
 
 def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
-    if invocation.arguments.removed:
+    arguments = invocation.arguments
+    if arguments.removed:
         return _list_removed(invocation)
     with invocation.overview() as store:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
-                for user in store.directory.all() if _is_of(store, user.user, invocation.arguments.domain)]
+                for user in islice(filter(partial(_is_wanted, store, arguments), store.directory.all()),
+                                   arguments.most)]
     if invocation.arguments.json:
         print_json(rows)
     else:
@@ -48,6 +58,11 @@ def _list_removed(invocation: Invocation) -> int:
     else:
         print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
     return 0
+
+
+def _is_wanted(store: Overview, wanted: Any, user: Account) -> bool:
+    return (user.user > wanted.after and _is_of(store, user.user, wanted.domain) and (
+        not wanted.match or any(wanted.match.lower() in name.lower() for name in (user.user, *user.aliases))))
 
 
 def _is_of(store: Overview, user: str, domain: str | None) -> bool:

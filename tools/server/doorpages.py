@@ -1,6 +1,7 @@
 """The pages of the HTTP door that the server itself has. They are gathered in threads: nothing holds the event loop."""
 
 from collections.abc import Callable
+from typing import Any
 
 from store import offload
 from store.store import Store
@@ -72,8 +73,11 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
         found = await parts.get()
         return Answer.json(as_json(found), 503 if overall(found) == FAILING else 200)
 
+    async def health_now() -> dict[str, Any]:
+        return as_json(await parts.get())
+
     _Api(store, calls).add_pages(pages)
-    _console(pages, store, calls, settings)
+    _console(pages, store, calls, settings, health_now)
     client_config(server, store).add_pages(pages)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)

@@ -2,6 +2,7 @@
 gives, and every page is looked at for what no page may have."""
 
 import http.client
+import json
 import re
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -114,13 +115,22 @@ class Person:
             link.close()
 
     def get(self, path: str) -> Answer:
-        """A page, past redirections."""
-        for _ in range(5):
+        """A page, past redirections, and past that of progress."""
+        for _ in range(6):
             answer = self.ask("GET", path)
-            if answer.status != 303:
+            under_way = [each for each in _every(answer.page) if "data-progress" in each.attributes]
+            if under_way:
+                self._wait(under_way[0].attributes["data-progress"])
+            elif answer.status == 303:
+                path = answer.fields["Location"]
+            else:
                 return answer
-            path = answer.fields["Location"]
         raise AssertionError(f"{path}: too many redirections")
+
+    def _wait(self, address: str) -> None:
+        """As the script does: until what is under way has ended."""
+        while json.loads(self.ask("GET", address).body)["running"]:
+            pass                                # the answer has waited
 
     def post(self, path: str, values: Mapping[str, str], *, follow: bool = True) -> Answer:
         """Send a form as it is typed."""

@@ -47,7 +47,7 @@ def bash(scripts: Path, *words: str, names: str = "") -> list[str]:
     (["user", "re"], ["rename", "remove"]),
     (["user", "show", "--j"], ["--json"]),
     (["user", "set", "--status", "in"], ["inactive"]),
-    (["connections", "--protocol", ""], ["imap", "pop3", "lmtp", "front", "http", "verification"]),
+    (["connections", "--protocol", ""], ["imap", "pop3", "lmtp", "front", "http", "verification", "console"]),
     (["config", "reload", "--dry"], ["--dry-run"]),
     (["user", "set", "--password-file", "ba"], ["bash"]),
     (["check", "--root", "zs"], ["zsh"]),

@@ -22,7 +22,7 @@ from tools.exits import Failure
 from tools.http.api import keptoutcomes, running
 from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
-from tools.http.api.permissions import READING, Asker, allowed, within_scope
+from tools.http.api.permissions import OWNER, READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
 from tools.http.webpages import Refused
@@ -69,7 +69,7 @@ MAY = {
     HELPDESK: {
         "user list", "user show", "user set", "mailbox list", "mailbox info", "mailbox create", "mailbox rename",
         "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections",
-        "access list", "access revoke", "access reset"},
+        "mailbox acl", "access list", "access revoke", "access reset"},
     USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections",
            "access list", "access revoke"}}
 
@@ -92,6 +92,16 @@ def test_roles_may_not_give_every_argument() -> None:
     assert not may(HELPDESK, "quota set", root="x", messages="5") and not may(HELPDESK, "quota set", composite="x")
     assert may(USER, "connections", end=True) and not may(USER, "connections", address="192.0.2.1", end=True)
     assert not may(HELPDESK, "connections", all=True, end=True)
+    assert may(USER, "mailbox acl", user="x", mailbox="y", remove="z")
+    assert not may(USER, "mailbox acl", user="x", mailbox="y", subscribe=True)
+
+
+def test_only_who_has_shown_the_password_sets_another_one() -> None:
+    """In the console: the role is that of no token."""
+    assert may(OWNER, "user set", user="x", password_stdin=True) and not may(USER, "user set", user="x")
+    assert not may(OWNER, "user set", user="x", status="active") and not may(OWNER, "user list")
+    with pytest.raises(Failure):
+        Tokens(Path("/nowhere")).create(OWNER, "x")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -172,7 +182,7 @@ class Directory:
     directory = property(lambda self: self)
     settings = property(lambda self: self)
     default_domain = "example.net"
-    groups = ()
+    groups = ("postmasters",)
 
     def look_up(self, name: str) -> "Directory | None":
         self.user = name
@@ -186,6 +196,8 @@ def test_a_helpdesk_does_nothing_for_those_who_have_rights_over_others() -> None
     assert within_scope(store, helpdesk, "user set", {"user": "bob"}, superiors={"root"}) == {"user": "bob"}
     with pytest.raises(Refused, match="rights over others"):
         within_scope(store, helpdesk, "user set", {"user": "root"}, superiors={"root"})
+    with pytest.raises(Refused, match="rights over others"):        # nor for those of a group that has a role
+        within_scope(store, helpdesk, "user set", {"user": "bob"}, superiors={"group:postmasters"})
     with pytest.raises(Refused, match="none of the users"):         # nor is it told who has them elsewhere
         within_scope(store, helpdesk, "user set", {"user": "root@example.org"}, superiors={"root@example.org"})
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.clients.consoleclient import Person
 from tests.support.processes.ports import free_port
-from tests.support.servers.server import Server
+from tests.support.servers.server import PROGRAM, Server
 
 USERS = ("admin", "help", "auditor", "alice", "bob")
 
@@ -150,7 +150,7 @@ def test_an_imap_worker_does_not_load_what_pages_need(tmp_path: Path) -> None:
     """And a session is known to each of two processes that serve HTTP."""
     port = free_port()
     with Server(tmp_path, ["alice"], {"http.port": str(port), "workers.imap": "1", "workers.http": "2"},
-                installed=True) as server:
+                program=PROGRAM) as server:
         person = Person(port)
         person.log_in("alice")
         for _ in range(6):                      # whichever of the two answers

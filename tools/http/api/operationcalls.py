@@ -3,6 +3,7 @@ asks, the role's rights are looked at here, and the audit trail has the asker's 
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from tools.http.webpages import Refused
 log = logging.getLogger(__name__)
 
 AT_ONCE = 10.0              # seconds for which a caller waits, before it hears where to ask
+TURN = 0.1                  # seconds between two looks whether an operation more may begin
 
 
 @define(eq=False)
@@ -45,9 +47,10 @@ class OperationCalls:
         return await offload.run(self._store, "pages", operations)
 
     async def carry_out_as(self, asker: Asker, operation: str, arguments: Mapping[str, Any], *, stdin: bytes = b"",
-                           as_json: bool = True, wait: float = AT_ONCE) -> Run:
+                           as_json: bool = True, wait: float = AT_ONCE, patience: float = 0.0) -> Run:
         """Have an operation carried out ("user show"), with arguments as the API has them. What is still under way
-        after `wait` seconds (`exit` is None) can be asked for by `find`.
+        after `wait` seconds (`exit` is None) can be asked for by `find`. Where too many are under way, it waits for its
+        turn for `patience` seconds.
 
         Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 429.
         """
@@ -66,6 +69,9 @@ class OperationCalls:
                 refusallines.refused(refusallines.RIGHT, asker.peer, asker.id, "http",
                                      f"{known.name}: {refused.public}", session=asker.session)
             raise
+        deadline = time.monotonic() + patience
+        while self.runs.full and time.monotonic() < deadline:
+            await offload.threads_of(self._store).pause(TURN)
         if self.runs.full:
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
         run = self.runs.new(known.name, asker.id, as_json=as_json and "--json" in known.flags)

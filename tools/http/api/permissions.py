@@ -15,6 +15,8 @@ from tools.http.webpages import Refused
 
 _ALL: frozenset[str] | None = None      # every argument
 
+OWNER = "owner"         # a user who has shown the password a moment ago, in the console: no token has this role
+
 # What changes nothing, and with which arguments.
 READING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
@@ -31,12 +33,15 @@ _OWN: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
         "user show", "mailbox list", "mailbox info", "undelete", "mailbox undelete", "explain quota", "access list",
         "access revoke"), _ALL),
-    "connections": frozenset({"user", "ids", "end"})}
+    "connections": frozenset({"user", "ids", "end"}),
+    "mailbox acl": frozenset({"user", "mailbox", "entries", "remove"})}
 _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
-    **_OWN, "user list": frozenset({"domain", "removed"}), "user set": frozenset({"user", "status", "password_stdin"}),
+    **_OWN, "user list": frozenset({"domain", "removed", "match", "most", "after"}),
+    "user set": frozenset({"user", "status", "password_stdin"}),
     "explain login": _ALL, "access reset": _ALL,
     **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL),
     "quota set": frozenset({"root", "octets"})}
+_OF_AN_OWNER: dict[str, frozenset[str] | None] = {**_OWN, "user set": frozenset({"user", "password_stdin"})}
 _WHOM = {"quota set": "root"}           # the argument that says whom it is about: elsewhere "user"
 _OF_ALL = "user list"                   # about nobody alone: it has the domain
 _MAILBOXES = ("mailbox", "mailboxes", "name", "as")
@@ -68,7 +73,7 @@ def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
     """Raises Refused where the role may not do that, whoever it is about."""
     if asker.role == ADMINISTRATOR:
         return
-    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN}.get(asker.role, _OWN)
+    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN, OWNER: _OF_AN_OWNER}.get(asker.role, _OWN)
     if operation not in table:
         raise Refused(403, f"the role {asker.role} may not do that")
     arguments = table[operation]

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from attrs import define, field
 
@@ -59,6 +60,7 @@ class Console:
     calls: OperationCalls
     sections: Sequence[Section]
     current: Callable[[], Settings]
+    health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]       # how each part is, as /health has it
     _doorway: Doorway = field(init=False)
     _views: dict[tuple[str, bool], tuple[Section, View]] = field(factory=dict, init=False)
 
@@ -119,7 +121,7 @@ class Console:
             return Answer(303, fields=[("Location", url(self._first(token.role))), *OF_PAGES])
         if token.role not in section.roles or token.role not in view.roles:
             raise Refused(403, f"This page is not for your role, {token.role}.")
-        visit = Visit(self, asked, session, token, cookie, path)
+        visit = Visit(self, asked, session, token, cookie, section.path)
         if post:
             visit.form = Form.of(asked)
             require_own(asked, visit.form, cookie)

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SERVICE = "http"            # its name in access rules and in the log
 _SECURE, _PLAIN = "__Host-onecopy", "onecopy"       # RFC 6265bis §4.1.3.2: a browser takes the first over TLS alone
 LONGEST = 1024              # characters of a name or password
+#: What the page says to who has just had a session.
+NOTICES = {"logged-out": "You have logged out.", "password": "The password has been changed. Log in with the new one."}
 WRONG = "The user name or the password is wrong."
 _CLEAR = ("Passwords are taken only over TLS, or on the server itself. Use https:// and the port that "
           "http.tls_port names.")
@@ -111,7 +113,7 @@ class Doorway:
         values: Mapping[str, object] = {
             "title": "Log in", "wrong": wrong, "name": name, "token_field": TOKEN, "token": form_token(cookie),
             "next": _inside(asked.query.get("next", "")) if asked.method != "POST" else BASE,
-            "done": asked.query.get("done", "")}
+            "notice": NOTICES.get(asked.query.get("done", ""), "")}
         page = await offload.run(self.store, "pages", rendered, "login.html", values)
         return Answer(status, page, HTML, [*OF_PAGES, *(("Set-Cookie", each) for each in cookies)])
 

@@ -52,6 +52,11 @@ class Session:
     browser: str
     seen: float = field(default=0.0, eq=False)
 
+    @property
+    def shown_id(self) -> str:
+        """Its name for people, who can end it by that; nobody logs in with it."""
+        return f"console-{self.id[_KEY + 1:][:16]}"
+
     def is_of(self, account: Account) -> bool:
         """Whether the account is as it was at the login, as far as the session rests on it."""
         return account.user == self.user and account.status.may_log_in and hmac.compare_digest(
@@ -117,6 +122,11 @@ class Sessions:
     def end(self, id: str) -> bool:
         """End one; whether it was there."""
         return _is_name(id) and self._remove(id)
+
+    def end_shown(self, shown_id: str) -> bool:
+        """End the one that people know by that; whether it was there."""
+        return any([self._remove(name) for name in list(self._names())
+                    if f"console-{name[_KEY + 1:][:16]}" == shown_id])
 
     def end_of(self, user: str, but: str = "") -> int:
         """End all of a user but one; how many those were."""

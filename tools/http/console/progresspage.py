@@ -1,8 +1,11 @@
 """What takes longer: a page that says how it goes, and leads on at its end."""
 
+from store import offload
 from tools.http.console.rendering import BASE
 from tools.http.console.visit import FINDING, View, Visit
 from tools.http.webpages import Answer, Refused
+
+WAIT = 2.0                  # seconds for which the script's question waits for the end
 
 
 async def _show(visit: Visit) -> Answer:
@@ -15,6 +18,7 @@ async def _show(visit: Visit) -> Answer:
     if not back.startswith(BASE):
         raise Refused(400, "The address of this page is not complete.")
     if visit.query.get("form") == "json":
+        await offload.run(visit.console.store, "waiting", run.done.wait, WAIT)
         return Answer.json({"running": run.exit is None, "output": run.errors[-4000:]})
     if run.exit == 0 or run.exit == 1 and run.operation in FINDING:
         return visit.redirect(back)

@@ -1,7 +1,7 @@
 """A request to the console by somebody who has logged in, and the values that say which pages there are."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from attrs import define, evolve, field, frozen
@@ -22,7 +22,6 @@ from tools.http.settings import Settings
 from tools.http.webpages import Answer, Asked, Refused
 
 LOOK_TIME = 60.0            # seconds for which a page waits for what it shows
-TURN = 0.1                  # seconds between two looks whether an operation more may begin
 PROGRESS_AFTER = 2.0        # seconds after which a form that was sent leads to a page that shows its progress
 
 #: What a page says after an action: a fixed sentence for a word, so that no address can have a page say anything else.
@@ -36,8 +35,7 @@ DONE = {
     "moved": "It has been moved.",
     "removed": "It has been removed.",
     "restored": "It has been brought back.",
-    "password": "The password has been changed. All other sessions of this user end.",
-    "logged-out": "You have logged out."}
+    "password": "The password has been changed. All sessions of this user end."}
 
 #: Operations whose exit status 1 says that they have found something, and not that they have failed.
 FINDING = frozenset({"check"})
@@ -76,6 +74,10 @@ class Serving(Protocol):
         """As they are now."""
 
     @property
+    def health(self) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
+        """How each part of the server is."""
+
+    @property
     def sections(self) -> "Sequence[Section]":
         """Of the navigation."""
 
@@ -90,7 +92,7 @@ class Visit:
     session: Session
     token: Asker
     cookie: Secret
-    path: str                               # below /console/
+    section: str                            # the path of its section
     form: Form = field(factory=lambda: Form(()))
     cookies: list[str] = field(factory=list, init=False)        # to be set
 
@@ -131,14 +133,17 @@ class Visit:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
         found = await self.attempt(name, own=own, **given)
         if found.exit and (found.exit == 2 or found.result in (None, "")):
-            raise Refused(409, found.errors.strip() or "It could not be found out.")
+            raise Refused(409, _for_people(found.errors) or "It could not be found out.")
         return found.result
 
     async def ask_all(self, *names: str, **given: Any) -> list[Any]:
         """What several operations give, which run side by side; the arguments are those of each. Raises Refused."""
+        return await self.together(*(self.ask(name, **given) for name in names))
+
+    async def together(self, *looks: Coroutine[Any, Any, Any]) -> list[Any]:
+        """What several give that run side by side. Raises what the first of them raises."""
         try:
-            return list(await gatherResults([ensureDeferred(self.ask(name, **given)) for name in names],
-                                            consumeErrors=True))
+            return list(await gatherResults([ensureDeferred(each) for each in looks], consumeErrors=True))
         except FirstError as error:
             raise cast(Exception, error.subFailure.value) from None
 
@@ -160,14 +165,12 @@ class Visit:
         if run.exit is None:
             return self.redirect(url("progress", id=run.id, back=back))
         if run.exit and not (run.exit == 1 and name in FINDING):
-            raise Refused(409, run.errors.strip() or "It was refused.")
+            raise Refused(409, _for_people(run.errors) or "It was refused.")
         return self.redirect(back)
 
     async def _begin(self, name: str, given: Mapping[str, Any], stdin: str, wait: float, *, own: bool) -> Run:
-        calls, patience = self.console.calls, time.monotonic() + LOOK_TIME
-        while calls.runs.full and time.monotonic() < patience:
-            await offload.threads_of(self.console.store).pause(TURN)
-        return await calls.carry_out_as(self.own if own else self.token, name, given, stdin=stdin.encode(), wait=wait)
+        return await self.console.calls.carry_out_as(self.own if own else self.token, name, given, wait=wait,
+                                                     stdin=stdin.encode(), patience=LOOK_TIME)
 
     # Answers
 
@@ -191,7 +194,7 @@ class Visit:
         except Refused:
             done = ""
         page = rendered(template, {
-            "title": title, "path": self.path, "user": self.user, "role": self.role, "scope": self.token.scope,
+            "title": title, "current": self.section, "user": self.user, "role": self.role, "scope": self.token.scope,
             "sections": [each for each in self.console.sections if self.role in each.roles],
             "whole": self.session.state == WHOLE, "csrf": csrf, "may": self.may, "notice": DONE.get(done, ""),
             "now": time.time(), **values})
@@ -199,6 +202,11 @@ class Visit:
 
     def _cookie_fields(self) -> list[tuple[str, str]]:
         return [("Set-Cookie", each) for each in self.cookies]
+
+
+def _for_people(errors: str) -> str:
+    """What a command complains of, without its name before each line."""
+    return "\n".join(line.removeprefix("onecopy: ") for line in errors.strip().splitlines())
 
 
 @frozen

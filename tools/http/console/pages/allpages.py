@@ -1,6 +1,7 @@
 """All pages, in the order in which the navigation has them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from store.store import Store
 from tools.http.api.operationcalls import OperationCalls
@@ -16,18 +17,21 @@ from tools.http.console.pages import (
     ownpages,
     recoverypages,
     storagepages,
+    userpages,
     whypages,
 )
 from tools.http.settings import Settings
 from tools.http.webpages import Pages
 
 SECTIONS = (
-    overviewpages.SECTION, mailboxpages.SECTION, whypages.SECTION, storagepages.PARTITIONS, storagepages.QUOTAS,
+    overviewpages.SECTION, userpages.SECTION, mailboxpages.SECTION, whypages.SECTION,
+    storagepages.PARTITIONS, storagepages.QUOTAS,
     livepages.CONNECTIONS, livepages.LOGINS, livepages.LOG, recoverypages.RECOVERY, recoverypages.HOUSEKEEPING,
     auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION,
-    accesspages.SECTION)
+    ownpages.MAILBOXES, accesspages.SECTION)
 
 
-def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings]) -> None:
-    """Have the console."""
-    Console(store, calls, SECTIONS, settings).add_pages(pages)
+def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings],
+                health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> None:
+    """Have the console. `settings` and `health` give those of now."""
+    Console(store, calls, SECTIONS, settings, health).add_pages(pages)

@@ -1,5 +1,7 @@
-"""The first page: whether all is well, and how full the volumes are."""
+"""The first page: how each part of the server is, what it has done since its start, and what is getting full."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
@@ -8,32 +10,53 @@ from tools.http.webpages import Answer
 from tools.spark.report.charts import Bar, bars
 
 _SERVERS = ("imap", "pop3", "lmtp", "front", "http")
+_NEARLY, _FULL = 85, 95     # per cent
+_MOST = 10                  # users of the chart of those who are fullest
 
 
 async def _show(visit: Visit) -> Answer:
-    stats, status = await visit.ask_all("stats", "status")
-    return await visit.show("overview.html", "Overview", stats=stats, status=status, open=_open(stats),
-                            volumes=_volumes(stats["partitions"]))
+    stats, status, fullest, health = await visit.together(
+        visit.ask("stats"), visit.ask("status"), visit.ask("quota show", most=str(_MOST)), visit.console.health())
+    servers = [_server(stats["processes"], name) for name in _SERVERS]
+    limited = [row for row in fullest if row["per_cent"] is not None]
+    return await visit.show(
+        "overview.html", "Overview", stats=stats, status=status, health=health,
+        servers=[row for row in servers if row["connections"] or row["open"]],
+        failed=sum(each["failed_logins"] for each in stats["processes"]), mail=sorted(stats["mail"].items()),
+        deliveries=_counts("Deliveries since the start", stats["mail"]),
+        logins=_counts("Logins since the start", {row["server"]: row["logins"] for row in servers if row["logins"]}),
+        since=min((each["started"] for each in stats["processes"]), default=None),
+        volumes=_parts("Volumes of partitions", {name: each["per_cent"] for name, each in sorted(
+            stats["partitions"].items())}),
+        users=_parts("The fullest quotas", {row["root"]: row["per_cent"] for row in limited}),
+        limited=limited, full=sum(row["per_cent"] >= 100 for row in limited))
 
 
-def _open(stats: dict[str, Any]) -> dict[str, int]:
-    """Connections of each server, of all processes together."""
-    found = dict.fromkeys(_SERVERS, 0)
-    for process in stats["processes"]:
-        for server, counted in process["servers"].items():
-            if server in found:
-                found[server] += int(counted.get("open", 0))
-    return found
+def _server(processes: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """What a server counts, in all processes together."""
+    found: Counter[str] = Counter()
+    for process in processes:
+        found.update(process["servers"].get(name, {}))
+    return {"server": name, "open": found["open"], "connections": found["connections"], "logins": found["logins"],
+            "turned_away": found["connections turned away"]}
 
 
-def _volumes(partitions: dict[str, Any]) -> Any:
-    """A chart of how full the volume of each partition is."""
-    rows = [Bar(name, f"{volume['per_cent']} %", (
-        ("bad" if (volume["per_cent"] or 0) >= 95 else "warn" if (volume["per_cent"] or 0) >= 85 else "fair",
-         int(10 * (volume["per_cent"] or 0))),), " full") for name, volume in sorted(partitions.items())]
-    fullest = max(partitions.items(), key=lambda item: item[1]["per_cent"] or 0, default=None)
-    sentence = f"{fullest[0]} is the fullest, {fullest[1]['per_cent']} %." if fullest else "There is none."
-    return bars("Volumes of partitions", sentence, rows, whole=1000)
+def _counts(name: str, counts: Mapping[str, int]) -> Any:
+    """A chart of what was counted; None where there is nothing."""
+    rows = [Bar(label, f"{count:,}", (("bad" if "refused" in label else "fair", count),))
+            for label, count in sorted(counts.items())]
+    return bars(name, "; ".join(f"{row.label}: {row.text}" for row in rows), rows) if rows else None
+
+
+def _parts(name: str, parts: Mapping[str, float | None]) -> Any:
+    """A chart of how full things are, in per cent; None where there is nothing."""
+    rows = [Bar(label, f"{part or 0} %", ((_kind(part or 0), min(1000, int(10 * (part or 0)))),))
+            for label, part in parts.items()]
+    return bars(name, "; ".join(f"{row.label}: {row.text}" for row in rows), rows, whole=1000) if rows else None
+
+
+def _kind(part: float) -> str:
+    return "bad" if part >= _FULL else "warn" if part >= _NEARLY else "fair"
 
 
 SECTION = Section("", "Overview", (ADMINISTRATOR, AUDITOR), (View("", _show),))

@@ -1,7 +1,7 @@
 // The console works without this file: it only saves a person from loading pages again, and asks before what cannot be undone.
 "use strict";
 
-// What is under way: ask every second, and show the page again when it has ended.
+// What is under way: ask whether it has ended (the answer waits for it a little), and show the page again then.
 for (const place of document.querySelectorAll("[data-progress]")) {
   const ask = async () => {
     try {
@@ -9,7 +9,7 @@ for (const place of document.querySelectorAll("[data-progress]")) {
       const ended = !answer.ok || !(await answer.json()).running;
       if (ended) { location.reload(); return; }
     } catch { /* the server may be restarting */ }
-    setTimeout(ask, 1000);
+    setTimeout(ask, 500);
   };
   setTimeout(ask, 500);
 }
