@@ -23,6 +23,7 @@ SUBSCRIBE, UNSUBSCRIBE = "MailboxSubscribe", "MailboxUnSubscribe"
 # of our own, named as §6 wants it
 GAP = "vnd.onecopy.EventsLost"
 
+EVENT, MAIL = "event", "mail"           # kinds of rows in the outbox
 OF_RECORDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)
 OF_QUOTA = (QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE)
 OF_THE_LIST = (CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE)

@@ -1,9 +1,9 @@
 """The outbox: what is to leave the store, a row for each receiver, until it has left.
 
 `outbox.db`: b"w", the receiver's name, a zero octet, when, which -> what is waiting, in order; b"d" alike -> dead
-letters, which the receiver does not take, or that became too old; b"c" -> the clock. A row is JSON: its `kind` (event),
-when it was written (`at`, Unix time), `mailbox` (an id, or 0), `tries`, `said` (what the receiver said last) and the
-`body`, which is what is sent. Other kinds will leave by it, too.
+letters, which the receiver does not take, or that became too old; b"l" alike -> what is put off, `when` is until then;
+b"c" -> the clock. A row is JSON: its `kind` (event, mail), when it was written (`at`, Unix time), `mailbox` (an id, or
+0), `tries`, `said` (what the receiver said last) and the `body`, which is what is sent.
 
 When is the clock of the machine, which never goes back, and which the first process to open the environment sets beyond
 all that is waiting. A transaction writes its rows last, when it has its mailboxes locked, so those of a mailbox are in
@@ -21,19 +21,20 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, cast
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
-from store.events.eventvalues import GAP
+from store.events.eventvalues import EVENT, GAP
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
 _PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
-WAITING, DEAD = b"w", b"d"
-EVENT = "event"
+WAITING, DEAD, LATER = b"w", b"d", b"l"
+STATES = (WAITING, LATER, DEAD)
 READ = 200                  # rows that are in memory when all are read
+_ROWS = 0xFFFFFFFF
 TAKEN = 1000                # rows that one transaction takes from another outbox
 
 
@@ -109,7 +110,7 @@ class OutboxTable:
 
     def new_place(self) -> bytes:
         """Behind all that has a place; for what several receivers get it is one."""
-        return _PLACE.pack(self.now, self._process, next(self._rows) & 0xFFFFFFFF)
+        return _PLACE.pack(self.now, self._process, next(self._rows) & _ROWS)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -119,20 +120,23 @@ class OutboxTable:
             self.table.put(key, Parcel(key, name, False, kind, at, mailbox, 0, "", body).to_bytes(), txn)
         return keys
 
-    def some(self, name: str, most: int, *, dead: bool = False, after: bytes = b"") -> list[Parcel]:
-        """The first that wait for a receiver, behind that key; with `dead`, its dead letters. Nothing stays locked."""
-        prefix = _prefix(DEAD if dead else WAITING, name)
+    def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"") -> list[Parcel]:
+        """The first of a receiver in that state, behind that key. Nothing stays locked."""
+        prefix = _prefix(state, name)
         scan = self.table.scan(after + b"\0" if after else prefix, prefix[:-1] + b"\1")
         with closing(cast("Any", scan)) as rows:
             return [_parcel(key, data) for key, data in islice(rows, most)]
 
     def every(self, name: str) -> Iterator[Parcel]:
-        """All that wait for a receiver, or are dead; some of them are in memory at a time."""
-        for dead in (False, True):
-            after = b""
-            while some := self.some(name, READ, dead=dead, after=after):
-                yield from some
-                after = some[-1].key
+        """All of a receiver; some of them are in memory at a time."""
+        return (parcel for state in STATES for parcel in self.each(name, state, READ))
+
+    def each(self, name: str, state: bytes, at_a_time: int) -> Iterator[Parcel]:
+        """All of a receiver in that state; so many of them are in memory at a time."""
+        after = b""
+        while some := self.some(name, at_a_time, state, after=after):
+            yield from some
+            after = some[-1].key
 
     def find(self, key: bytes, txn: Txn) -> Parcel | None:
         """The row of that key, if it is there; locked."""
@@ -157,8 +161,7 @@ class OutboxTable:
         if now is not None and not now.dead:
             self.table.delete(parcel.key, txn)
             key = DEAD + parcel.key[1:]
-            self.table.put(key, Parcel(key, now.receiver, True, now.kind, now.at, now.mailbox, tries, said, now.body
-                                       ).to_bytes(), txn)
+            self.table.put(key, evolve(now, tries=max(tries, now.tries + 1), said=said).to_bytes(), txn)
 
     def revive(self, parcel: Parcel, txn: Txn) -> bool:
         """A dead letter is sent once more, behind all that waits; whether it was there."""
@@ -167,18 +170,35 @@ class OutboxTable:
             return False
         self.table.delete(parcel.key, txn)
         key = _prefix(WAITING, now.receiver) + self.new_place()
-        body = {**now.body, "vnd.onecopy.again": now.id}
-        self.table.put(key, Parcel(key, now.receiver, False, now.kind, time.time(), now.mailbox, 0, "", body
-                                   ).to_bytes(), txn)
+        body = {**now.body, "vnd.onecopy.again": now.id} if now.kind == EVENT else now.body
+        self.table.put(key, evolve(now, at=time.time(), tries=0, said="", body=body).to_bytes(), txn)
         return True
 
-    def receivers(self) -> list[str]:
-        """Those for whom there is anything, waiting or dead."""
-        return sorted({_name(key) for state in (WAITING, DEAD) for key in self._last(state)})
+    def put_off(self, parcel: Parcel, until: float, said: str, txn: Txn) -> None:
+        """It is sent after that Unix time, if it is still waiting; what waits behind it goes on."""
+        now = self.find(parcel.key, txn)
+        if now is not None and not now.dead:
+            self.table.delete(parcel.key, txn)
+            key = _prefix(LATER, now.receiver) + _PLACE.pack(int(until * 1e9), self._process, next(self._rows) & _ROWS)
+            self.table.put(key, evolve(now, tries=now.tries + 1, said=said).to_bytes(), txn)
 
-    def counted(self, name: str, most: int, *, dead: bool = False) -> int:
-        """How many wait for a receiver, or are dead: counted up to `most`."""
-        prefix = _prefix(DEAD if dead else WAITING, name)
+    def due(self, name: str, most: int) -> list[Parcel]:
+        """What was put off until now."""
+        return [parcel for parcel in self.some(name, most, LATER) if parcel.order <= time.time_ns()]
+
+    def wake(self, parcels: Iterable[Parcel], txn: Txn) -> None:
+        """What was put off waits again, behind all that does."""
+        for parcel in parcels:
+            if self.table.delete(parcel.key, txn):
+                self.table.put(_prefix(WAITING, parcel.receiver) + self.new_place(), parcel.to_bytes(), txn)
+
+    def receivers(self) -> list[str]:
+        """Those for whom there is anything."""
+        return sorted({_name(key) for state in STATES for key in self._last(state)})
+
+    def counted(self, name: str, most: int, state: bytes = WAITING) -> int:
+        """How many of a receiver are in that state: counted up to `most`."""
+        prefix = _prefix(state, name)
         with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
             return sum(1 for _ in islice(rows, most))
 

@@ -16,7 +16,7 @@ from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
-from store.events.eventvalues import GAP, OF_QUOTA, OF_RECORDS, OF_THE_LIST, TYPES, Event
+from store.events.eventvalues import EVENT, GAP, MAIL, OF_QUOTA, OF_RECORDS, OF_THE_LIST, TYPES, Event
 from store.filelock import in_turn
 
 FILE = "receivers"
@@ -37,7 +37,7 @@ class Receiver:
     """A receiver's filter. Each is a list of words, in which * and ? stand for others; empty: everything. `types` are
     names of events, `users` user ids, `domains` those of users as they are written in them ("": the default one),
     `mailboxes` names like user/alice/INBOX. `full`: so much waits for it that no more is written. `missed`: why it is
-    still to be told that events are missing."""
+    still to be told that events are missing. `kind`: what it gets, events or mail."""
 
     name: str
     types: tuple[str, ...] = field(default=(), converter=_words)
@@ -46,10 +46,13 @@ class Receiver:
     mailboxes: tuple[str, ...] = field(default=(), converter=_words)
     full: bool = False
     missed: str = ""
+    kind: str = EVENT
 
     @cached_property
     def wanted(self) -> frozenset[str]:
         """The types of events that it gets."""
+        if self.kind != EVENT:
+            return frozenset()
         pattern = _pattern(self.types)
         return frozenset(each for each in TYPES if pattern.fullmatch(each)) | {GAP}
 
@@ -79,13 +82,16 @@ class Receivers:
     of_records: tuple[Receiver, ...] = ()
     of_the_list: tuple[Receiver, ...] = ()
     of_quota: tuple[Receiver, ...] = ()
+    relay: Receiver | None = None           # which takes mail
 
     @classmethod
     def of(cls, receivers: Iterable[Receiver]) -> "Receivers":
         """From each one's filter."""
         every = tuple(receivers)
-        return cls(every, *(tuple(each for each in every if each.wanted.intersection(types))
-                            for types in (OF_RECORDS, OF_THE_LIST, OF_QUOTA)))
+        of_records, of_the_list, of_quota = (tuple(each for each in every if each.wanted.intersection(types))
+                                             for types in (OF_RECORDS, OF_THE_LIST, OF_QUOTA))
+        relay = next((each for each in every if each.kind == MAIL), None)
+        return cls(every, of_records, of_the_list, of_quota, relay)
 
 
 def seen(root: Path) -> tuple[int, ...]:

@@ -1,7 +1,10 @@
 """Notices: a message to a user whose quota root is nearly full, one in each interval (setting `quota_notice_interval`).
 
-A notice is delivered at most once: that it goes out is on disk first, and if the process ends before the message is,
-the next one goes out an interval later.
+Where a relay is configured ([outbox.NAME], smtp), a notice leaves by the outbox: the transaction that notes that the
+user was warned writes it, so it is sent whenever the process ends. A root in which it would not fit any more gets it as
+it does without a relay, which could only be refused: into its user's INBOX, past the quota. That way it is delivered at
+most once: that it goes out is on disk first, and if the process ends before the message is, the next one goes out an
+interval later.
 
 A template (setting `quota_notice`) is a message: fields, an empty line, a text; in UTF-8. In both, names in brackets
 stand for what is different from user to user: [USER] [ADDRESS] [DOMAIN] [MAILBOX] [PERCENT] [OCTETS] [OCTET_LIMIT]
@@ -24,6 +27,7 @@ from mboxlist.names import PUBLIC, SEPARATOR
 from store.accounts.base import Account
 from store.delivery.commit import Target, commit
 from store.errors import Problem, StoreError
+from store.events import outgoingmail
 from store.mailboxes import firstuse
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -85,7 +89,7 @@ def _account(store: Store, root: str) -> Account | None:
 
 
 def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
-    """Deliver the notice for a root of a partition into its user's INBOX, if it is due still; how many.
+    """Send the notice for a root of a partition, or deliver it into its user's INBOX, if it is due still; how many.
 
     Quota does not keep it out. For a thread. Raises StoreError.
     """
@@ -98,19 +102,30 @@ def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
         return 0
     octets = compose(root, use, store.settings, when, template(store.settings))
     entry = firstuse.inbox(store, account)
+    leaves = outgoingmail.may_leave(store.recorder) and use.has_room(len(octets), 1, store.settings)
 
     def claim(txn: WriteTxn) -> bool:
         is_due = _is_due(partition.quotas.find(root, txn.handle), when, store.settings)
         if is_due:
             partition.quotas.set_warned(root, when, txn.handle)
+            if leaves:
+                outgoingmail.add(store.recorder, partition.outbox, "", [_address(root, store.settings)], octets,
+                                 txn.handle)
         return is_due
 
     if not partition.transact(claim):
         return 0
     partition.flush()
-    deliver(store.partition_of(entry), Target(entry, ignore_quota=True), octets, when)
+    if not leaves:
+        deliver(store.partition_of(entry), Target(entry, ignore_quota=True), octets, when)
     log.info("%s was told that its quota is %s", root, use.describe(store.settings))
     return 1
+
+
+def _address(root: str, settings: Settings) -> str:
+    """Of the user whose root it is."""
+    user = root.partition(SEPARATOR)[0]
+    return user if "@" in user else f"{user}@{settings.default_domain}"
 
 
 def deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:

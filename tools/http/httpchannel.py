@@ -84,6 +84,7 @@ class Channel(http.HTTPChannel):
         super().__init__()      # type: ignore[no-untyped-call]
         self.body_limit = body_limit
         self.asked: Request | None = None
+        self.headed: Request | None = None      # one whose body has not come yet
         self.answered = 0       # requests
         self._head = 0          # lines of it that have come
         self._first = True      # no request has come yet
@@ -130,10 +131,13 @@ class Channel(http.HTTPChannel):
         if (length or 0) > self.body_limit or length is None and not self.body_limit:
             raise Refused(413, "the body is too long")
         super().allHeadersReceived()                # type: ignore[no-untyped-call]
+        if self.asked is None:
+            self.headed = self.requests[-1]
+            self.headed.method, self.headed.uri = self._command, self._path
 
     def allContentReceived(self) -> None:
         """The request is whole."""
-        self._head, self._first = 0, False
+        self._head, self._first, self.headed = 0, False, None
         super().allContentReceived()                # type: ignore[no-untyped-call]
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:

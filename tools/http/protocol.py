@@ -13,7 +13,8 @@ def factory(pages: Pages, settings: Settings, clock: Clock, admission: Admission
             implicit_tls: bool = False) -> StreamFactory:
     """A factory whose connections answer with these pages."""
     site = Site("http", Networks.parse(settings.networks), pages.answer, request_time=settings.request_time,
-                idle_time=settings.idle_time, answer_time=settings.answer_time, body_limit=settings.body_limit)
+                idle_time=settings.idle_time, answer_time=settings.answer_time, body_limit=settings.body_limit,
+                early=pages.early)
     full = closing(Answer.problem(Refused(503, "Too many connections")))
     return StreamFactory(lambda stream: Session(stream, site), clock, implicit_tls=implicit_tls, admission=admission,
                          full=full)

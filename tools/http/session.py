@@ -35,6 +35,7 @@ class Site:
     networks: Networks
     answer: Callable[[Asked], Awaitable[Answer]]
     refusal: Callable[[Refused], Answer | None] = Answer.problem
+    early: Callable[[Asked], Awaitable[object]] | None = None   # raises Refused before the body is read
     request_time: float = 20.0
     idle_time: float = 60.0
     answer_time: float = 60.0
@@ -111,8 +112,7 @@ class Session:
         request = await self._request(channel)
         channel.asked = None
         stream = self._stream
-        asked = Asked.of(request.method, request.uri, dict(request.requestHeaders.getAllRawHeaders()),
-                         request.whole.getvalue(), peer=stream.peer, secure=stream.secure, stream=stream)
+        asked = self._asked(request)
         self._changes |= asked.method not in LOOKING or self._site.once
         began = stream.clock.seconds()
         answer = await self._answer(asked)
@@ -123,8 +123,13 @@ class Session:
                 stream.id, asked.method, asked.target.partition("?")[0], stream.peer, answer.status,
                 stream.clock.seconds() - began)
 
+    def _asked(self, request: Request) -> Asked:
+        stream = self._stream
+        return Asked.of(request.method, request.uri, dict(request.requestHeaders.getAllRawHeaders()),
+                        request.whole.getvalue(), peer=stream.peer, secure=stream.secure, stream=stream)
+
     async def _request(self, channel: Channel) -> Request:
-        stream, site = self._stream, self._site
+        stream, site, seen = self._stream, self._site, False
         if channel.asked is None and not channel.begun:
             await stream.wait(site.idle_time if channel.answered else site.request_time)
         deadline = stream.clock.seconds() + site.request_time
@@ -134,6 +139,9 @@ class Session:
             except TimedOut:
                 raise Refused(408, "the request did not come in time") from None
             channel.take(data)
+            if channel.headed is not None and not seen and site.early is not None:
+                seen = True
+                await site.early(self._asked(channel.headed))
         return channel.asked
 
     async def _answer(self, asked: Asked) -> Answer:

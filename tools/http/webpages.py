@@ -135,6 +135,7 @@ Page = Callable[[Asked], Awaitable[Answer]]
 class _Entry:
     page: Page
     methods: tuple[str, ...]
+    early: Callable[[Asked], Awaitable[object]] | None
 
 
 @define(eq=False)
@@ -143,10 +144,12 @@ class Pages:
 
     _entries: dict[str, _Entry] = field(factory=dict, init=False)
 
-    def add(self, path: str, page: Page, *methods: str) -> None:
-        """Have `page` answer these methods (GET, if none is named) at that path."""
+    def add(self, path: str, page: Page, *methods: str, early: Callable[[Asked], Awaitable[object]] | None = None
+            ) -> None:
+        """Have `page` answer these methods (GET, if none is named) at that path. `early` raises Refused for a request
+        whose body is not even read; it is called where that takes time."""
         assert path.startswith("/") and path not in self._entries, path
-        self._entries[path] = _Entry(page, methods or ("GET",))
+        self._entries[path] = _Entry(page, methods or ("GET",), early)
 
     async def answer(self, asked: Asked) -> Answer:
         """The answer to a request. Raises Refused."""
@@ -159,6 +162,13 @@ class Pages:
             allowed = ", ".join([*entry.methods, *(["HEAD"] if "GET" in entry.methods else [])])
             raise Refused(405, f"allowed here: {allowed}", [("Allow", allowed)])
         return await entry.page(asked)
+
+    async def early(self, asked: Asked) -> None:
+        """Look at a request without its body. Raises Refused."""
+        asked.check()
+        entry = self._find(asked.path)
+        if entry is not None and entry.early is not None:
+            await entry.early(asked)
 
     def _find(self, path: str) -> _Entry | None:
         if path in self._entries:

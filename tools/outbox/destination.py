@@ -13,14 +13,22 @@ class Down(Exception):
 
 
 class Refused(Exception):
-    """The receiver has answered that it does not take this."""
+    """The receiver has answered that it does not take this. `final`: nor will it, so it is not asked again."""
+
+    def __init__(self, said: str, *, final: bool = False) -> None:
+        super().__init__(said)
+        self.final = final
+
+
+class NotNow(Exception):
+    """The receiver has answered that it does not take this now; what waits behind it may go on."""
 
 
 class Destination(Protocol):
     """Where batches go."""
 
     async def send(self, batch: Sequence[Parcel]) -> None:
-        """Return when the receiver has all of it. Raises Down, Refused."""
+        """Return when the receiver has all of it. Raises Down, Refused; NotNow, of a batch of one."""
 
     def close(self) -> None:
         """No more is sent."""

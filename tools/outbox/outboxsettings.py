@@ -7,11 +7,12 @@ from pathlib import Path
 from attrs import frozen
 from attrs.validators import gt
 
-from store.events.eventvalues import TYPES
+from store.events.eventvalues import EVENT, MAIL, TYPES
 from store.events.receivers import Receiver
 from store.values import setting
 
-KINDS = ("file", "unix", "https", "http", "amqp", "amqps")
+KINDS = ("file", "unix", "https", "http", "amqp", "amqps", "smtp", "smtps")
+RELAYS = ("smtp", "smtps")          # which take mail, and no events
 DEFAULT_DOMAIN = "."        # as which the default domain is written, whose users go without one
 
 
@@ -36,8 +37,9 @@ def _at_least_one(value: int) -> None:
 class Settings:
     """A receiver, and how much it gets at a time."""
 
-    to: str = setting("", "where events go: file:/path, unix:/path, https://host/path, amqps://user@host/vhost; empty: "
-                      "nowhere, the receiver is off", check=_destination)
+    to: str = setting("", "where events go: file:/path, unix:/path, https://host/path, amqps://user@host/vhost; "
+                      "smtp://host:port is a relay, which gets mail instead; empty: nowhere, the receiver is off",
+                      check=_destination)
     types: tuple[str, ...] = setting((), "events that it gets, by their names in RFC 5423: MessageNew, Mailbox*; "
                                      "empty: all", check=_types)
     users: tuple[str, ...] = setting((), "users whose events it gets: alice, *@example.org; empty: all")
@@ -70,6 +72,11 @@ class Settings:
         return self.to.partition(":")[0]
 
     @property
+    def is_relay(self) -> bool:
+        """Whether it gets mail."""
+        return self.kind in RELAYS
+
+    @property
     def path(self) -> Path:
         """The file or the socket."""
         return Path(re.sub("^[a-z]+:(//)?", "", self.to))
@@ -77,4 +84,4 @@ class Settings:
     def receiver(self, name: str) -> Receiver:
         """What is written down for those who record."""
         return Receiver(name, self.types, self.users, ["" if each == DEFAULT_DOMAIN else each for each in self.domains],
-                        self.mailboxes)
+                        self.mailboxes, kind=MAIL if self.is_relay else EVENT)

@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events import receivers
+from store.events.eventvalues import MAIL
 from store.events.outboxtable import OutboxTable
 from store.events.receivers import Receiver
 from store.housekeeping.tasks import Task
@@ -33,13 +34,15 @@ BACKLOG_INTERVAL = 5.0      # seconds between two looks whether a receiver is fu
 _MADE: Mapping[str, Callable[..., Destination]] = {
     "file": Later("tools.outbox.jsonfile:of_settings"), "unix": Later("tools.outbox.unixsocket:of_settings"),
     "https": Later("tools.outbox.webhook:of_settings"), "http": Later("tools.outbox.webhook:of_settings"),
-    "amqp": Later("tools.outbox.broker:of_settings"), "amqps": Later("tools.outbox.broker:of_settings")}
+    "amqp": Later("tools.outbox.broker:of_settings"), "amqps": Later("tools.outbox.broker:of_settings"),
+    "smtp": Later("tools.outbox.mailrelay:of_settings"), "smtps": Later("tools.outbox.mailrelay:of_settings")}
 
 
 def of_config(config: Config) -> dict[str, Settings]:
     """The receivers that are on."""
     found = {name: config.settings(f"outbox.{name}", Settings) for name in config.names("outbox")}
-    return {name: settings for name, settings in found.items() if settings.to}
+    return {name: evolve(settings, batch=1) if settings.is_relay else settings
+            for name, settings in found.items() if settings.to}
 
 
 def outboxes(store: Store) -> dict[str, tuple[Env, OutboxTable]]:
@@ -99,6 +102,9 @@ class Dispatch:
         elif noted.full and each.waiting <= each.settings.backlog // 2:
             self._heard[name] = time.monotonic() + BACKLOG_INTERVAL
             self._change(name, full=False, missed="more waited than is kept")
+        elif noted.missed and noted.kind == MAIL:
+            log.error("outbox %s: mail that waited may be lost: %s", name, noted.missed)
+            self._change(name, missed="")
         elif noted.missed and not noted.full and time.monotonic() >= self._heard.get(name, 0.0):
             transact(self.store.mailboxes.env, lambda txn: recorder.write_gap(
                 self.store.outbox, noted.missed, txn, [name]))

@@ -16,11 +16,12 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, ensureDeferred
 
+from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
-from store.events.outboxtable import OutboxTable, Parcel
+from store.events.outboxtable import LATER, WAITING, OutboxTable, Parcel
 from store.offload import Threads
-from tools.outbox.destination import Destination, Down, Refused
+from tools.outbox.destination import Destination, Down, NotNow, Refused
 from tools.outbox.outboxsettings import Settings
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 IDLE = 0.5                  # seconds between two looks when nothing waits
 COUNT_INTERVAL = 10.0       # seconds between two looks how much waits,
 COUNT_SHARE = 50            # or so many times as long as a look takes
+WOKEN = 100                 # rows that were put off and wait again, in one transaction
 BATCH_OCTETS = 1 << 20      # of rows that are sent together, unless one alone is larger
 
 Outboxes = Callable[[], Mapping[str, tuple[Env, OutboxTable]]]      # of all environments that are there, by name
@@ -100,7 +102,9 @@ class Sending:
         except Down as error:
             return await self._is_down(batch, str(error))
         except Refused as error:
-            return await self._is_refused(batch, str(error))
+            return await self._is_refused(batch, str(error), final=error.final)
+        except NotNow as error:
+            return await self._is_put_off(batch[0], str(error))
         await self.threads.run("outbox", partial(self._remove, batch))
         self.sent += len(batch)
         self._one_by_one = max(0, self._one_by_one - 1)
@@ -118,7 +122,7 @@ class Sending:
         except Exception as error:
             if not late.active():           # whatever the destination makes of being cancelled
                 raise Down("no answer in time") from error
-            if isinstance(error, Down | Refused):
+            if isinstance(error, Down | Refused | NotNow):
                 raise
             raise Down(f"{type(error).__name__}: {error}") from error
         finally:
@@ -135,11 +139,15 @@ class Sending:
             self.down_since = time.time()
             log.warning("outbox %s: %s: what waits for it is kept, and sent later", self.name, said)
         self.said = said
-        seconds = min(self.settings.retry_longest, self.settings.retry * 2 ** min(self.failures, 30))
+        wait = self._delay(self.failures)
         self.failures += 1
-        wait = float(seconds * (0.5 + self.chance() / 2))
         self.next_try = time.time() + wait
         return wait
+
+    def _delay(self, failures: int) -> float:
+        """Seconds until the next attempt, after so many that failed before the last."""
+        seconds = min(self.settings.retry_longest, self.settings.retry * 2 ** min(failures, 30))
+        return float(seconds * (0.5 + self.chance() / 2))
 
     async def _is_down(self, batch: Sequence[Parcel], said: str) -> float:
         oldest = time.time() - self.settings.give_up
@@ -147,13 +155,24 @@ class Sending:
             await self._bury(old, f"too old; {said}")
         return self._put_off(said)
 
-    async def _is_refused(self, batch: Sequence[Parcel], said: str) -> float:
+    async def _is_put_off(self, parcel: Parcel, said: str) -> float:
+        if parcel.at < time.time() - self.settings.give_up:
+            await self._bury([parcel], f"too old; {said}")
+        else:
+            log.warning("outbox %s: %s is put off: %s", self.name, parcel.id, said)
+            until = time.time() + self._delay(parcel.tries)
+            await self.threads.run("outbox", partial(self._change, parcel, lambda outbox, txn: outbox.put_off(
+                parcel, until, said, txn)))
+        self._worked()
+        return 0.0
+
+    async def _is_refused(self, batch: Sequence[Parcel], said: str, *, final: bool) -> float:
         if len(batch) > 1:
             self._one_by_one = len(batch)
             return self._put_off(said)
         parcel = batch[0]
         tries = self._refused[parcel.key] = self._refused.get(parcel.key, 0) + 1
-        if tries < self.settings.attempts:
+        if tries < self.settings.attempts and not final:
             return self._put_off(said)
         await self._bury(batch, said)
         self._one_by_one = max(0, self._one_by_one - 1)
@@ -172,6 +191,8 @@ class Sending:
         """The first that wait, of all environments in the order of their clocks, and on disk. What came after the look
         began waits for the next: what is before it, in an environment that was read already, may not have been seen."""
         found: list[Parcel] = []
+        if self.settings.is_relay:
+            self._wake()
         outboxes = [(env, outbox, outbox.now) for env, outbox in self.outboxes().values()]
         for env, outbox, now in outboxes:
             some = [parcel for parcel in outbox.some(self.name, most) if parcel.order <= now]
@@ -180,10 +201,17 @@ class Sending:
             found += some
         began = time.monotonic()
         if began >= self._next_count:
-            self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1) for _, outbox, _ in outboxes)
+            self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1, state) for _, outbox, _ in outboxes
+                               for state in (WAITING, LATER))
             ended = time.monotonic()
             self._next_count = ended + max(COUNT_INTERVAL, COUNT_SHARE * (ended - began))
         return _fitting(sorted(found, key=lambda parcel: parcel.key[1:])[:most])
+
+    def _wake(self) -> None:
+        """What was put off until now waits again. Only mail is put off: events keep their order."""
+        for env, outbox in self.outboxes().values():
+            if due := outbox.due(self.name, WOKEN):
+                transact(env, lambda txn, outbox=outbox, due=due: outbox.wake(due, txn))     # type: ignore[misc]
 
     def _remove(self, batch: Sequence[Parcel]) -> None:
         for env, outbox in self.outboxes().values():
@@ -194,9 +222,14 @@ class Sending:
     def _bury_all(self, parcels: Sequence[Parcel], said: str) -> None:
         for parcel in parcels:
             tries = self._refused.pop(parcel.key, self.failures + 1)
-            for env, outbox in self.outboxes().values():
-                transact(env, lambda txn, outbox=outbox, parcel=parcel, tries=tries: outbox.bury(   # type: ignore[misc]
-                    parcel, tries, said, txn))
+            self._change(parcel, lambda outbox, txn, parcel=parcel, tries=tries: outbox.bury(   # type: ignore[misc]
+                parcel, tries, said, txn))
+
+    def _change(self, parcel: Parcel, work: Callable[[OutboxTable, Txn], None]) -> None:
+        """Do that where the row is."""
+        for env, outbox in self.outboxes().values():
+            if outbox.table.get(parcel.key) is not None:
+                transact(env, lambda txn, outbox=outbox: work(outbox, txn))     # type: ignore[misc]
 
 
 def _fitting(parcels: list[Parcel]) -> list[Parcel]:

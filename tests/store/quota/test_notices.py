@@ -9,6 +9,9 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.events import outgoingmail, receivers
+from store.events.eventvalues import MAIL
+from store.events.receivers import Receiver, Receivers
 from store.housekeeping import notices, tasks
 from store.housekeeping.tasks import Round
 from store.mailboxes import namespace
@@ -244,3 +247,31 @@ def test_a_template_that_is_not_there(clocked, tmp_path):
     with_setting(clocked, quota_notice=str(tmp_path / "nothing"))
     with pytest.raises(StoreError, match="cannot be used"):
         notices.send(clocked, next(notices.due(clocked)))
+
+
+def test_with_a_relay_it_leaves_by_the_outbox(store):
+    """In the transaction that notes that the user was warned; so a crash behind it loses none."""
+    roots.set_quota(store, "alice", octets=100_000)
+    deliver(store, b"Subject: y\r\n\r\n".ljust(92_000, b"y"), "user/alice/INBOX")
+    receivers.change(store.root, lambda before: [Receiver("relay", kind=MAIL)])
+    store.recorder.look()
+    assert send_all(store, NOW) == ["alice"]
+    row, = store.partitions["primary"].outbox.some("relay", 10)
+    sender, recipient, octets = outgoingmail.message_of(row)
+    assert (sender, recipient, count(store)) == ("", "alice@example.org", 2)
+    assert message_from_bytes(octets)["Message-ID"].startswith(f"<quota.{NOW}.")
+    store.__dict__ = reopen_after_crash(store).__dict__
+    assert [parcel.key for parcel in store.partitions["primary"].outbox.some("relay", 10)] == [row.key]
+    assert roots.quota(store, "alice").warned == NOW and send_all(store, NOW) == []
+
+
+def test_a_full_mailbox_gets_it_without_the_relay(store):
+    """Which would be refused; so it is where too much waits for the relay."""
+    deliver(store, b"Subject: y\r\n\r\n".ljust(99, b"y"), "user/alice/INBOX")
+    receivers.change(store.root, lambda before: [Receiver("relay", kind=MAIL)])
+    store.recorder.look()
+    send_all(store, NOW)
+    assert (count(store), store.partitions["primary"].outbox.some("relay", 10)) == (3, [])
+    roots.set_quota(store, "alice", octets=1 << 20)
+    assert not outgoingmail.may_leave(evolve(store.recorder, receivers=Receivers.of([
+        Receiver("relay", kind=MAIL, full=True)])))

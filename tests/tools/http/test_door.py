@@ -33,6 +33,7 @@ class Door:
         self.pages.add("/below/", self._page)
         self.pages.add("/late", self._late)
         self.pages.add("/broken", self._broken)
+        self.pages.add("/guarded", self._page, "POST", early=self._early)
         chosen = evolve(Settings(), **changes)
         self.factory = protocol.factory(self.pages, chosen, self.clock, AdmissionControl.from_settings("http", chosen))
 
@@ -43,6 +44,10 @@ class Door:
     def _late(self, asked: Asked) -> Awaitable[Answer]:
         self.waiting.append(Deferred())
         return self.waiting[-1]
+
+    async def _early(self, asked: Asked) -> None:
+        if "authorization" not in asked.fields:
+            raise Refused(401, "who are you?")
 
     async def _broken(self, asked: Asked) -> Answer:
         raise RuntimeError("secret of the server")
@@ -256,3 +261,20 @@ def test_anything(pieces: list[bytes]) -> None:
     logging.getLogger("tools.http.session").disabled = False
     said = wire.received()
     assert wire.closed and (not said or said.startswith(b"HTTP/1.1 ")) and b" 500 " not in said
+
+
+def test_who_shows_no_token_sends_no_body() -> None:
+    """RFC 9110 §9.3: an answer may come before the whole request. It is no other request that follows."""
+    door = Door()
+    head = b"POST /guarded HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    status, fields, body = door.ask(head + b"\r\n")
+    assert status == 401 and fields["Connection"] == "close" and json.loads(body)["detail"] == "who are you?"
+    assert door.asked == []
+    wire = door.wire()
+    wire.send(head + b"Authorization: Bearer x\r\n\r\n")
+    wire.settle()
+    assert wire.received() == b""
+    wire.send(b"ninechars" + GET)
+    wire.settle()
+    assert [each.body for each in door.asked] == [b"ninechars", b""]
+    wire.hang_up()

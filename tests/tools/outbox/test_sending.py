@@ -2,11 +2,13 @@
 
 import errno
 import os
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
@@ -14,14 +16,14 @@ from mboxlist import privatefiles
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.events import receivers
-from store.events.outboxtable import OutboxTable, Parcel
+from store.events import outgoingmail, receivers
+from store.events.outboxtable import DEAD, LATER, OutboxTable, Parcel
 from store.mailboxes import namespace
 from store.offload import Threads
 from store.store import Store
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 from tools.outbox import sendall
-from tools.outbox.destination import Down, Refused
+from tools.outbox.destination import Down, NotNow, Refused
 from tools.outbox.jsonfile import append
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.ownthread import OwnThread
@@ -40,6 +42,8 @@ class Place:
         self.has: list[dict[str, Any]] = []
         self.asked = 0
         self.wrong: set[str] = set()
+        self.answers: dict[str, Exception] = {}         # to mail, by recipient
+        self.tried: list[str] = []
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         self.asked += 1
@@ -51,6 +55,10 @@ class Place:
                 except CancelledError as error:
                     raise Down(f"what a library makes of it: {error}") from error
             raise answer
+        self.tried += [parcel.body.get("to", "") for parcel in batch]
+        for parcel in batch:
+            if parcel.body.get("to") in self.answers:
+                raise self.answers[parcel.body["to"]]
         if self.wrong.intersection(parcel.body.get("uidset") for parcel in batch):
             raise Refused("not this one")
         self.has += [{"id": parcel.id, **parcel.body} for parcel in batch]
@@ -153,7 +161,7 @@ def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(
     run(clock, 20)
     assert place.uids == ["1", "3"]
     env, table = outboxes(store)["primary"]
-    dead, = table.some("a", 10, dead=True)
+    dead, = table.some("a", 10, DEAD)
     assert (dead.body["uidset"], dead.tries, dead.said, dead.dead) == ("2", 3, "not this one", True)
     place.wrong = set()
     assert transact(env, lambda txn: table.revive(dead, txn))
@@ -170,7 +178,7 @@ def test_what_is_too_old_for_one_that_is_down_is_a_dead_letter(store, clock, pla
     monkeypatch.setattr("tools.outbox.sending.time.time", lambda: later)
     run(clock, 1)
     table = store.partitions["primary"].outbox
-    assert [parcel.said for parcel in table.some("a", 10, dead=True)] == ["too old; no"]
+    assert [parcel.said for parcel in table.some("a", 10, DEAD)] == ["too old; no"]
 
 
 def test_with_a_full_backlog_no_more_is_kept_and_then_it_is_told(store, clock, places):
@@ -320,6 +328,46 @@ def test_what_waits_at_a_crash_is_sent_after_the_start(clock, places, tmp_path, 
     assert [table.receivers() for _, table in outboxes(store).values()] == [[], []]
     assert check(store) == []
     store.close()
+
+
+# Mail
+
+def test_mail_that_is_not_taken_now_is_put_off_and_the_others_go_on(store, clock, places, monkeypatch):
+    """Each has attempts of its own, later each time, and is a dead letter in the end; so is what is never taken, at
+    once."""
+    now = [1_800_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    monkeypatch.setattr("time.time_ns", lambda: int(now[0] * 1e9))
+    monkeypatch.setattr(sendall, "_MADE", {"smtp": lambda settings, reactor: places.setdefault("relay", Place())})
+    made = begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, retry=10.0, retry_longest=1000.0,
+                                            give_up=100.0))
+    relay, outbox, env = places["relay"], store.partitions["primary"].outbox, store.partitions["primary"].env
+    relay.answers = {"slow@example.net": NotNow("450 later"), "no@example.net": Refused("550 no", final=True)}
+    for recipient in ("no@example.net", "slow@example.net", "yes@example.net"):
+        transact(env, lambda txn, recipient=recipient: outgoingmail.add(
+            store.recorder, outbox, "", [recipient], b"Message-ID: <1@example.org>\r\n\r\nx\r\n", txn))
+    times = []
+    for _ in range(140):
+        before = len(relay.tried)
+        run(clock, 1)
+        times += [round(now[0]) - 1_800_000_000 for address in relay.tried[before:] if address == "slow@example.net"]
+        now[0] += 1
+    assert [body["to"] for body in relay.has] == ["yes@example.net"] and times == [0, 10, 30, 70]
+    assert relay.tried.count("no@example.net") == 1
+    assert [(parcel.body["to"], parcel.said) for parcel in outbox.some("relay", 10, DEAD)] == [
+        ("no@example.net", "550 no")] and outbox.counted("relay", 9, LATER) == 1
+    now[0] += 100
+    run(clock, 2)
+    assert [(parcel.body["to"], parcel.said, parcel.tries) for parcel in outbox.some("relay", 10, DEAD)][1:] == [
+        ("slow@example.net", "too old; 450 later", 5)]
+    relay.answers = {}
+    for parcel in outbox.some("relay", 10, DEAD):
+        assert transact(env, lambda txn, parcel=parcel: outbox.revive(parcel, txn))
+    run(clock, 2)
+    assert {body["octets"] for body in relay.has} == {b64encode(b"Message-ID: <1@example.org>\r\n\r\nx\r\n").decode()}
+    assert len(relay.has) == 3 and made.status()[0]["state"] == "up" and outbox.receivers() == []
+    deliver(store, MAIL % 1, "user/alice/INBOX")
+    assert outbox.receivers() == []         # a relay gets no events
 
 
 # A file of lines

@@ -1,6 +1,6 @@
 """onecopy outbox"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import merge
 from itertools import islice
@@ -8,13 +8,14 @@ from typing import Any
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
-from store.events.outboxtable import OutboxTable, Parcel
+from store.events.outboxtable import DEAD, LATER, STATES, WAITING, OutboxTable, Parcel
 from tools.cli.controlclient import ask_all, is_up
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 from tools.outbox.sendall import of_config, outboxes
 
+UNSENT = (WAITING, LATER)
 MOST = 1_000_000            # that are counted
 AT_A_TIME = 200             # rows of an environment that are in memory, and that one transaction changes
 SHOWN, MOST_SHOWN = 20, 1000        # events of a receiver that are shown: by default, and at most
@@ -55,14 +56,6 @@ def _which(made: Any) -> None:
     made.add_argument("--json", action="store_true")
 
 
-def _rows(outbox: OutboxTable, receiver: str, *, dead: bool) -> Iterator[Parcel]:
-    """What waits for a receiver, or its dead letters, in one environment; a few are in memory at a time."""
-    after = b""
-    while some := outbox.some(receiver, AT_A_TIME, dead=dead, after=after):
-        yield from some
-        after = some[-1].key
-
-
 def list_receivers(invocation: Invocation) -> int:
     """onecopy outbox list"""
     configured = of_config(invocation.config)
@@ -77,8 +70,8 @@ def list_receivers(invocation: Invocation) -> int:
             rows.append({
                 "receiver": name, "to": configured[name].kind if name in configured else "",
                 "state": "full" if how.get("full") else state,
-                "waiting": sum(outbox.counted(name, MOST) for outbox in tables),
-                "dead": sum(outbox.counted(name, MOST, dead=True) for outbox in tables),
+                "waiting": sum(outbox.counted(name, MOST, state) for outbox in tables for state in UNSENT),
+                "dead": sum(outbox.counted(name, MOST, DEAD) for outbox in tables),
                 "next_try": how.get("next_try", 0), "said": how.get("said", "")})
     if invocation.arguments.json:
         print_json(rows)
@@ -92,7 +85,8 @@ def show(invocation: Invocation) -> int:
     """onecopy outbox show"""
     arguments = invocation.arguments
     with invocation.store() as store:
-        rows = [_rows(outbox, arguments.receiver, dead=arguments.dead) for _, outbox in outboxes(store).values()]
+        rows = [outbox.each(arguments.receiver, state, AT_A_TIME) for _, outbox in outboxes(store).values()
+                for state in ([DEAD] if arguments.dead else UNSENT)]
         found = list(islice(merge(*rows, key=lambda parcel: parcel.order), arguments.most))
     if arguments.json:
         print_json([{"id": each.id, "at": each.at, "kind": each.kind, "tries": each.tries, "said": each.said,
@@ -106,7 +100,7 @@ def show(invocation: Invocation) -> int:
 
 def retry(invocation: Invocation) -> int:
     """onecopy outbox retry"""
-    return _change(invocation, "sent again", [True], OutboxTable.revive)
+    return _change(invocation, "sent again", [DEAD], OutboxTable.revive)
 
 
 def discard(invocation: Invocation) -> int:
@@ -114,20 +108,21 @@ def discard(invocation: Invocation) -> int:
     if not invocation.arguments.dry_run:
         invocation.confirm(f"Forget what {invocation.arguments.receiver} has not got?")
     if invocation.arguments.unreadable:
-        return _change(invocation, "discarded", [True, False], OutboxTable.mend, lambda parcel: not parcel.readable)
-    states = [True, False] if invocation.arguments.waiting else [True]
+        return _change(invocation, "discarded", STATES, OutboxTable.mend, lambda parcel: not parcel.readable)
+    states = STATES if invocation.arguments.waiting else [DEAD]
     return _change(invocation, "discarded", states, lambda outbox, parcel, txn: bool(outbox.remove([parcel], txn)))
 
 
-def _change(invocation: Invocation, done: str, states: list[bool], work: Callable[[OutboxTable, Parcel, Txn], bool],
+def _change(invocation: Invocation, done: str, states: Sequence[bytes],
+            work: Callable[[OutboxTable, Parcel, Txn], bool],
             which: Callable[[Parcel], bool] = lambda parcel: True) -> int:
     """Do that to each of the rows that were asked for, some in a transaction. Raises Failure when there is none of that
     id."""
     arguments, count, found = invocation.arguments, 0, False
     with invocation.store() as store:
         for env, outbox in outboxes(store).values():
-            for dead in states:
-                rows = (parcel for parcel in _rows(outbox, arguments.receiver, dead=dead)
+            for state in states:
+                rows = (parcel for parcel in outbox.each(arguments.receiver, state, AT_A_TIME)
                         if arguments.id in (None, parcel.id) and which(parcel))
                 while some := list(islice(rows, AT_A_TIME)):
                     found = True

@@ -38,7 +38,7 @@ class Api:
     def add_pages(self, pages: Pages) -> None:
         """Have its pages."""
         pages.add("/api/openapi.json", self._description)
-        pages.add(BASE, self._operation, "POST")
+        pages.add(BASE, self._operation, "POST", early=self.authenticate)
         pages.add(f"{BASE}operations/", self._progress)
 
     async def _description(self, asked: Asked) -> Answer:
