@@ -20,7 +20,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, i
     """A server with people of each role."""
     port = free_port()
     options = {"http.port": str(port), "http.tls_port": str(free_port()), "http.administrators": "admin",
-               "http.helpdesk": "help=localhost", "http.auditors": "auditor", "login.slow_first": "0", "store.default_domain": "localhost"}
+               "http.helpdesk": "help=localhost", "http.auditors": "auditor", "login.slow_first": "0",
+               "store.default_domain": "localhost"}
     with Server(tmp_path_factory.mktemp("console"), USERS, options) as server:
         yield server, port
         assert server.stop() == 0
