@@ -35,7 +35,7 @@ from store.metrics.processcounters import SECONDS, Counters
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
-from store.observing.loglines import LIMIT, tell_slow_command
+from store.observing.loglines import LIMIT, tell_command
 from store.partition.transactions import UNITS
 from store.problems import tell_refusal
 from store.progress import Abandoned, Progress
@@ -214,8 +214,8 @@ class Session(Selection):
             if seconds > 0.0:           # the clock may have been set back
                 timed.total += seconds
             if seconds > LIMIT.seconds and head.name != b"AUTHENTICATE":
-                tell_slow_command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
-                                  self.stream.waited)
+                tell_command(self.stream.id, self.user, "imap", head.name.decode("ascii"), seconds,
+                             self.stream.waited)
         self.stream.waited.clear()
         self.stream.operations += 1
         if reply.status == BAD:

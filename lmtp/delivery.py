@@ -134,7 +134,7 @@ class Delivery:
         except Exception as error:
             unless_committed(before, error)
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
-        if loglines.delivery.isEnabledFor(logging.INFO):
+        if loglines.LIMIT.spans is not None or loglines.delivery.isEnabledFor(logging.INFO):
             after_commit(self._log, staged, outcomes, incoming.clock() - began)
         by_mailbox, taken = dict(zip(self._targets, outcomes, strict=True)), replies.taken(self._id)
         found = []

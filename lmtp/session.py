@@ -39,7 +39,7 @@ from store.metrics.processcounters import SECONDS, Counters
 from store.net.authentication import Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import INPUT, Stream
-from store.observing.loglines import LIMIT, tell_slow_command
+from store.observing.loglines import LIMIT, tell_command
 from store.problems import tell_refusal
 
 _BETWEEN = State.READY, State.STRANGER
@@ -179,7 +179,7 @@ class Session(Relay):
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
         if seconds > LIMIT.seconds and name != b"AUTH":         # which takes as long as the client likes
-            tell_slow_command(self._stream.id, self._user, "lmtp", name.decode("ascii"), seconds, self._stream.waited)
+            tell_command(self._stream.id, self._user, "lmtp", name.decode("ascii"), seconds, self._stream.waited)
         self._stream.waited.clear()
 
     # What each command does

@@ -29,7 +29,7 @@ from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
-from store.observing.loglines import LIMIT, tell_slow_command
+from store.observing.loglines import LIMIT, tell_command
 from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
 from store.store import Store
@@ -192,7 +192,7 @@ class Session:
         timed.counts[bisect_left(SECONDS, seconds)] += 1
         timed.total += seconds
         if seconds > LIMIT.seconds and verb != "AUTH":          # which takes as long as the client likes
-            tell_slow_command(self._stream.id, self._user, "pop", verb, seconds, self._stream.waited)
+            tell_command(self._stream.id, self._user, "pop", verb, seconds, self._stream.waited)
         self._stream.waited.clear()
         self._stream.operations += 1
 

@@ -149,6 +149,7 @@ PLACES = {
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "pop3/dots.py", "tools/spark/"),
     "OpenSSL": ("tools/server/tls/channelbinding.py", "tools/server/tls/tickets.py", "tools/server/tls/contexts.py"),
     "prometheus_client": ("tools/server/metrics/exposition.py",),
+    "opentelemetry": ("tools/server/metrics/spans.py",),
     "pika": ("tools/outbox/broker.py",),
     "py4j": ("tools/spark/",),
     "pyarrow": ("tools/spark/",),

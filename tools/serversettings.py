@@ -1,10 +1,11 @@
 """What an administrator can choose about serving: addresses, certificates, processes, the log."""
 
+import re
 from functools import partial
 from pathlib import Path
 
 from attrs import frozen
-from attrs.validators import ge, gt, in_
+from attrs.validators import ge, gt, in_, le
 
 from store.values import setting
 
@@ -173,6 +174,21 @@ class Log:
     transcripts: int = setting(64 << 20, "octets of all transcripts of sessions (onecopy transcript) together; none is "
                                "longer than 4 MiB", type="size", validator=ge(0))
     transcript_time: int = setting(7 * 86400, "how long transcripts are kept", type="duration", validator=ge(0))
+
+
+def _collector(value: str) -> None:
+    if value and not re.fullmatch(r"https?://[^/@\s?#]+(/[^?#\s]*)?", value):
+        raise ValueError("must be http://HOST:PORT/v1/traces, or https://")
+
+
+@frozen
+class Trace:
+    """Where spans of OpenTelemetry go."""
+
+    collector: str = setting("", "URL of a collector that takes spans of commands and deliveries by OTLP over HTTP, "
+                             "such as http://127.0.0.1:4318/v1/traces; empty: none are made. It needs the Python "
+                             "packages of onecopy[traces]", check=_collector)
+    rate: float = setting(0.01, "the part of commands of which spans are made, from 0 to 1", validator=(ge(0), le(1)))
 
 
 def tls_folder(root: Path) -> Path:

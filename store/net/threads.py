@@ -57,7 +57,7 @@ class ReactorThreads(Threads):
                 try:
                     result = work()
                 finally:
-                    if monotonic() - put > LIMIT.seconds:
+                    if monotonic() - put > LIMIT.slow:
                         tell_slow_work(kind, user, begun - put, monotonic() - begun)
             except BaseException as error:
                 self._call(done.errback, error)

@@ -13,6 +13,7 @@ two numbers, and calls nothing here.
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from attrs import define
 
@@ -28,21 +29,44 @@ delivery = logging.getLogger("delivery")
 slow = logging.getLogger("slow")
 
 
+class SpanMaker(Protocol):
+    """Whoever makes spans of what is told (`tools/server/metrics/spans.py`)."""
+
+    def command(self, session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
+                ) -> None:
+        """A command of the session has ended."""
+
+    def delivery(self, session: str, facts: Mapping[str, str | int], seconds: float) -> None:
+        """A delivery has; the command that it is part of ends next."""
+
+
 @define
 class Limit:
-    """Seconds after which something is told."""
+    """Seconds after which a command is told to anybody; after which the log is told of it as `slow`; and who makes
+    spans of all, if anybody does."""
 
     seconds: float = math.inf
+    slow: float = math.inf
+    spans: SpanMaker | None = None
+
+    def follow(self, slow: float, spans: SpanMaker | None) -> None:
+        """Have it so from now on."""
+        self.slow, self.spans = slow, spans
+        self.seconds = slow if spans is None else -math.inf
 
 
 LIMIT = Limit()
 
 
-def tell_slow_command(session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
-                      ) -> None:
+def tell_command(session: str, user: str, service: str, name: str, seconds: float, waited: Mapping[str, float]
+                 ) -> None:
     """A command has taken so long, of which so much was spent in waiting, by what for."""
-    slow.warning("command session=%s user=%s service=%s command=%s seconds=%.3f %s", session, quoted(user), service,
-                 quoted(name), seconds, " ".join(f"waited_for_{what}={waited.get(what, 0.0):.3f}" for what in WAITS))
+    if seconds > LIMIT.slow:
+        times = " ".join(f"waited_for_{what}={waited.get(what, 0.0):.3f}" for what in WAITS)
+        slow.warning("command session=%s user=%s service=%s command=%s seconds=%.3f %s", session, quoted(user), service,
+                     quoted(name), seconds, times)
+    if LIMIT.spans is not None:
+        LIMIT.spans.command(session, user, service, name, seconds, waited)
 
 
 def tell_slow_work(kind: str, user: str, waited: float, seconds: float) -> None:
@@ -55,6 +79,9 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
                   seconds: float, digest: str, places: Sequence[str]) -> None:
     """A message has been delivered: `counts` of its recipients by outcome; `places`: mailbox and UID of those who have
     it."""
+    if LIMIT.spans is not None:
+        LIMIT.spans.delivery(session, {"message": message, "size": size, "recipients": sum(counts.values()), **counts},
+                              seconds)
     more = len(places) - MOST_MAILBOXES
     shown = " ".join(places[:MOST_MAILBOXES]) + (f" and {more} more" if more > 0 else "")
     delivery.info("message=%s session=%s from=%s message_id=%s size=%d recipients=%d %s seconds=%.3f digest=%s to=%s",

@@ -28,7 +28,7 @@ TORN = bool(os.environ.get("CRASH_TORN"))
 EVERYTHING = SEEDS > 2
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
 FAULTS = 10_000 if EVERYTHING else 16       # failing calls of each operation that are tried
-AGAIN = 100_000 if EVERYTHING else 30       # states that a recovery which was cut off left, and that are looked at
+AGAIN = 100_000 if EVERYTHING else 20       # states that a recovery which was cut off left, and that are looked at
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
 #: Operations whose system calls fail.

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.imap.model.machine import Machine
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "10"))
 SMALL = {"store.partition.views.LARGE": 0, "store.partition.recordbuffers.LARGE": 0,
          "store.partition.recordbuffers.ROOM": 3, "imap.view.FEW": 0,
          "store.partition.views.MANY": 0, "store.partition.views.AT_ONCE": -1,

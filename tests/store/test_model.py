@@ -14,7 +14,7 @@ from tests.store.model.places import OneProcess, ThreeProcesses
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "10"))
 
 
 class InOneProcess(Machine):

@@ -40,6 +40,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "tls": ("tools.serversettings:Tls",),
     "workers": ("tools.serversettings:Workers",),
     "log": ("tools.serversettings:Log",),
+    "trace": ("tools.serversettings:Trace",),
     "audit": ("store.audit.auditsettings:Settings",),
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # python.sh [--editable] VENV [LIST...]: install onecopy into a virtual environment, with the Python packages that it
-# needs and those of the lists (test, spark): the very versions and files that LIST.lock names, built by what build.lock
-# names. With --editable the program runs from the repository.
+# needs and those of the lists (test, traces, spark): the very versions and files that LIST.lock names, built by what
+# build.lock names. With --editable the program runs from the repository.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")

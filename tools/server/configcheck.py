@@ -27,10 +27,11 @@ from tools.cli.options import Config
 from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.control.backendlink import Place
+from tools.server.metrics import spanpackages
 from tools.server.process import sockets
 from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
-from tools.serversettings import Exchange, Tls, Workers, tls_folder
+from tools.serversettings import Exchange, Tls, Trace, Workers, tls_folder
 from tools.storeowner import ROOT, Owner
 
 DAY = 86400.0
@@ -53,7 +54,7 @@ class Finding:
 def examine(config: Config, *, online: bool) -> list[Finding]:
     """All that is found. `online`: other hosts are asked, too."""
     found: list[Finding] = []
-    for look in (_root, _user, _paths, _certificates, _back_end_certificates, _ports, _combinations, _limits):
+    for look in (_root, _user, _paths, _certificates, _back_end_certificates, _ports, _combinations, _limits, _spans):
         found += look(config)
     if online:
         found += _others(config)
@@ -115,6 +116,14 @@ def _user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+def _spans(config: Config) -> Iterator[Finding]:
+    if config.settings("trace", Trace).collector:
+        try:
+            spanpackages.require()
+        except Failure as missing:
+            yield Finding("trace.collector", True, str(missing))
 
 
 def _user(config: Config) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ from store.net.threads import ReactorThreads
 from store.partition.marks import READ_ONLY
 from store.readonly import volumestate
 from store.store import Store
+from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
@@ -57,7 +58,7 @@ from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
 from tools.server.transcripts.transcriptfile import FOLDER as TRANSCRIPTS
 from tools.server.transcripts.transcriptfile import files as transcripts
-from tools.serversettings import Log, Tls, Workers, tls_folder
+from tools.serversettings import Log, Tls, Trace, Workers, tls_folder
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ FORGET_INTERVAL = 600       # seconds between two looks at transcripts that are 
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
 SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
+
+
+_spans = Later("tools.server.metrics.spans:begin", "tools.server.metrics.spanpackages:require")
 
 
 def run(worker_config: WorkerConfig) -> None:
@@ -154,6 +158,9 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
                           list if dispatch is None else dispatch.status)
 
+    trace = worker_config.config.settings("trace", Trace)
+    spans = _spans(trace, worker_config.name) if trace.collector else None
+
     failed: list[Exception] = []
 
     def begin() -> None:
@@ -204,6 +211,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     repeated.stop()
     threads.stop()
     news.stop()
+    if spans is not None:
+        spans.stop()
     if worker_config.keeper:
         _save(former, opened.root)
     opened.delivery_log.close()

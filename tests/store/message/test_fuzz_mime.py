@@ -13,7 +13,7 @@ from tests.support.fuzz.choices import Choices
 from tests.support.fuzz.growth import lines
 from tests.support.fuzz.guided import find_nothing
 
-COUNTS = {"mime": 250}       # CONTRIBUTING says how to play more
+COUNTS = {"mime": 150}       # CONTRIBUTING says how to play more
 BROKEN = int(os.environ.get("BROKEN_MAIL", "2000"))
 FIRST = 20_000                  # lines: until DEPTH multiparts are open, each delimiter costs more than the one before
 

@@ -58,7 +58,7 @@ def test_roots_are_made_and_removed_while_mail_arrives(store):
 
 PATHS = st.sampled_from(["INBOX", "A", "A/B", "A/B/C", "D", "D/B", "INBOX/x"])
 PICKS = st.integers(0, 255)
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "10"))
 
 
 class SumsAgainstDictionaries(RuleBasedStateMachine):

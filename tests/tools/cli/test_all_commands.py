@@ -31,7 +31,8 @@ READING = frozenset({"list", "show", "info", "status", "test", "check", "verify"
 READ_ONLY = frozenset({
     "path", "hashdir", "doctor", "messages search", "messages fetch",
     "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
-    "explain login", "audit head", "spark sql", "spark shell", "facts export", "config show", "expire rules",
+    "explain login", "audit head", "log levels",
+    "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
 
 # Commands that change something and have no --dry-run.
@@ -39,6 +40,7 @@ ONE_THING = "does the one thing that its arguments name, and can be undone by an
 NO_DRY_RUN = {
     "config certificate": "makes a certificate where there is none",
     "init": "makes an empty store, and nothing where there is one", "serve": "serves", "drain": "ends the server",
+    "log level": "ends by itself, and can be undone", "transcript": "ends by itself",
     "logins": "shows without --clear what is forgotten with it",
     "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
     "user remove": "asks, and can be undone for store.user_delay",

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from store.accounts import refusallines
 from store.observing import loglines
-from store.observing.loglines import tell_slow_command
+from store.observing.loglines import tell_command
 from tests.support import ROOT
 from tools.server.process import logs, newestlines
 from tools.server.process.loglevels import Levels
@@ -96,7 +96,7 @@ def test_the_fields_of_lines_that_programs_read_are_fields_of_json(written: list
 
 
 def test_seconds_of_slow_lines_are_numbers(written: list[dict[str, object]]) -> None:
-    tell_slow_command("7b-11", "1.500", "imap", "UID FETCH", 1.7021, {"flush": 0.25})
+    tell_command("7b-11", "1.500", "imap", "UID FETCH", 1.7021, {"flush": 0.25})
     line, = written
     assert {name: line[name] for name in ("kind", "session", "user", "command", "seconds", "waited_for_client",
                                        "waited_for_flush")} == {
@@ -177,7 +177,7 @@ def all_lines() -> None:
     for figures in ({"read": 1, "deleted": 1, "expunged": 1, "removed": 1}, {"messages": 1}, {"requests": 1}):
         refusallines.ended("192.0.2.1", HOSTILE, "imap", {"seconds": 1, "received": 1, "sent": 1, **figures}, HOSTILE,
                            session="7b-11")
-    tell_slow_command("7b-11", HOSTILE, "imap", HOSTILE, 1.7, {})
+    tell_command("7b-11", HOSTILE, "imap", HOSTILE, 1.7, {})
     loglines.tell_slow_work("views", HOSTILE, 0.1, 1.5)
     loglines.tell_delivery(HOSTILE, "7b-11", HOSTILE, HOSTILE, 3, {"delivered": 1, "known": 2, "refused": 0}, 0.5, "aa",
                            [HOSTILE])

@@ -79,7 +79,7 @@ def follow(settings: Log) -> None:
     """Log what is of the level of its part or above, in that form, from now on."""
     root = logging.getLogger()
     set_levels(settings.level, levels_of_parts(settings.levels))
-    LIMIT.seconds = settings.slow or math.inf
+    LIMIT.follow(settings.slow or math.inf, LIMIT.spans)
     for handler in root.handlers:
         handler.setFormatter(JsonLine() if settings.format == "json" else Line())
 
