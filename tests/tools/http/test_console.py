@@ -35,7 +35,7 @@ def test_who_has_not_logged_in_sees_the_form_alone(served: tuple[Server, int]) -
     assert person.ask("POST", "/console/logout").fields["Location"].startswith("/console/login")
 
 
-@pytest.mark.parametrize(("user", "title"), [("admin", "Overview"), ("auditor", "Overview"), ("alice", "Your mail")])
+@pytest.mark.parametrize(("user", "title"), [("admin", "Overview"), ("auditor", "Overview"), ("alice", "Your account")])
 def test_each_role_has_its_first_page(served: tuple[Server, int], user: str, title: str) -> None:
     answer = Person(served[1]).log_in(user)
     assert answer.status == 200 and answer.page.all("h1")[0].text == title
@@ -72,7 +72,7 @@ def test_a_form_of_another_page_does_nothing(served: tuple[Server, int]) -> None
         person.origin = origin
         assert person.post("/console/logout", values, follow=False).status == 403, (origin, values)
     person.origin = ""
-    assert person.get("/console/own").page.all("h1")[0].text == "Your mail"
+    assert person.get("/console/own").page.all("h1")[0].text == "Your account"
     other = Person(port)
     other.log_in("bob")
     assert other.post("/console/logout", {"csrf": token}, follow=False).status == 403     # that is alice's
@@ -154,7 +154,7 @@ def test_an_imap_worker_does_not_load_what_pages_need(tmp_path: Path) -> None:
         person = Person(port)
         person.log_in("alice")
         for _ in range(6):                      # whichever of the two answers
-            assert person.get("/console/own").page.all("h1")[0].text == "Your mail"
+            assert person.get("/console/own").page.all("h1")[0].text == "Your account"
         loaded = {each["process"]: "markupsafe" in Path(f"/proc/{each['pid']}/maps").read_text()
                   for each in json.loads(server.command("status", "--json"))["processes"]}
         assert {name: is_loaded for name, is_loaded in loaded.items() if "http" not in name and is_loaded} == {}, loaded
