@@ -2,6 +2,7 @@
 
 import json
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +19,24 @@ USERS = ("admin", "help", "auditor", "alice", "bob")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
     """A server with people of each role."""
     port = free_port()
-    options = {"http.port": str(port), "http.administrators": "admin", "http.helpdesk": "help=localhost",
-               "http.auditors": "auditor", "login.slow_first": "0", "store.default_domain": "localhost"}
+    options = {"http.port": str(port), "http.tls_port": str(free_port()), "http.administrators": "admin",
+               "http.helpdesk": "help=localhost", "http.auditors": "auditor", "login.slow_first": "0",
+               "store.default_domain": "localhost"}
     with Server(tmp_path_factory.mktemp("console"), USERS, options) as server:
         yield server, port
         assert server.stop() == 0
         server.check()
+
+
+def test_under_tls_the_cookie_is_for_tls_alone(served: tuple[Server, int]) -> None:
+    """RFC 6265bis §4.1.3.2: a browser takes __Host- only with Secure, from a secure page, without Domain."""
+    server, port = served
+    for address, name, end in ((f"https://127.0.0.1:{server.options['http.tls_port']}", "__Host-onecopy=", "; Secure"),
+                               (f"http://127.0.0.1:{port}", "onecopy=", "")):
+        done = subprocess.run(["curl", "-sk", "-D", "-", "--max-time", "60", f"{address}/console/login"],
+                              capture_output=True, text=True, check=True)
+        line = next(each for each in done.stdout.splitlines() if each.startswith("Set-Cookie: "))
+        assert line.startswith(f"Set-Cookie: {name}") and line.endswith(f"; HttpOnly; SameSite=Strict{end}"), line
 
 
 def test_who_has_not_logged_in_sees_the_form_alone(served: tuple[Server, int]) -> None:
