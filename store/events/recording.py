@@ -168,14 +168,17 @@ class _OfMailbox:
         old = self.recording.old(self.entry.id, numbers)
         values = [tables.index.get(chunk_key(self.entry.id, number), txn) for number in numbers]
         new = join(value for value in values if value is not None)
-        fresh = ~np.isin(new["uid"], old["uid"], assume_unique=True)
-        gone = old[~np.isin(old["uid"], new["uid"], assume_unique=True)]
-        if len(gone):
-            kind = EXPIRE if self.entry.id in self.recording.expired else EXPUNGE
-            yield self._event(kind, gone["uid"])
-        before, now = old[np.isin(old["uid"], new["uid"], assume_unique=True)], new[~fresh]
-        yield from self._of_flags(now["uid"], before["flags"], now["flags"], before["keywords"], now["keywords"])
-        yield from self._of_new_records(new[fresh])
+        before, now, fresh = old, new[:len(old)], new[len(old):]
+        if len(now) < len(old) or not (old["uid"] == now["uid"]).all():         # something went: rarer, and dearer
+            stays = np.isin(old["uid"], new["uid"], assume_unique=True)
+            if not stays.all():
+                kind = EXPIRE if self.entry.id in self.recording.expired else EXPUNGE
+                yield self._event(kind, old[~stays]["uid"])
+            was_there = np.isin(new["uid"], old["uid"], assume_unique=True)
+            before, now, fresh = old[stays], new[was_there], new[~was_there]
+        if before.tobytes() != now.tobytes():
+            yield from self._of_flags(now["uid"], before["flags"], now["flags"], before["keywords"], now["keywords"])
+        yield from self._of_new_records(fresh)
 
     def of_own_flags(self) -> Iterator[Event]:
         """Flags that a reader of a shared mailbox has for itself."""
@@ -234,6 +237,8 @@ class _OfMailbox:
 
 def uid_set(uids: NDArray[np.uint32]) -> str:
     """Ascending UIDs as IMAP writes a set of them (RFC 3501 §9, sequence-set)."""
+    if len(uids) == 1:
+        return f"{uids[0]}"
     breaks = np.flatnonzero(np.diff(uids.astype(np.int64)) != 1)
     firsts, lasts = uids[np.concatenate(([0], breaks + 1))], uids[np.concatenate((breaks, [len(uids) - 1]))]
     return ",".join(f"{first}" if first == last else f"{first}:{last}"

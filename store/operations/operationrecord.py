@@ -261,14 +261,14 @@ def under_way(root: Path) -> tuple[list[Operation], list[Operation]]:
 
 
 def rivals_cut_off(root: Path, kind: str, holds: Sequence[str]) -> list[Operation]:
-    """Those that were cut off, and must not be finished behind an operation of that kind that begins now."""
+    """Those that were cut off, and must not be finished behind one of that kind that begins now. Raises OSError."""
     new = Operation("", kind, {}, 0.0, "", 0, holds=list(holds))
     return [each for each in under_way(root)[1] if each.is_rival_of(new)] if _paths(root / FOLDER) else []
 
 
 def forget(root: Path, cut: Operation) -> None:
     """What that one did was done away with by a later one: nobody finishes it any more."""
-    with locked_folder(root / FOLDER), contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), locked_folder(root / FOLDER):
         _remove(root / FOLDER / cut.id)
 
 

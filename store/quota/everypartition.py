@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mboxlist.names import SEPARATOR
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.operations import operationrecord
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def all_or_none(store: "Store", root: str, places: "Sequence[Partition]", kind: 
     Raises StoreError UNAVAILABLE while another one of the user's roots is not finished, which would be done behind this
     one; and READ_ONLY.
     """
-    earlier = operationrecord.rivals_cut_off(store.root, kind, held_by(root))
+    try:
+        earlier = operationrecord.rivals_cut_off(store.root, kind, held_by(root))
+    except OSError as error:
+        raise disk_problem(error) from error
     arguments = {"root": root, **arguments}
     for each in earlier:
         if not _replaces(kind, arguments, each):

@@ -9,7 +9,7 @@ from tests.pop3.fuzz.parsers import EXAMINED, WORDS, examine
 from tests.pop3.fuzz.sessions import Played
 from tests.support.fuzz.guided import find_nothing
 
-COUNTS = {"sessions": 500, "parsers": 10_000}         # CONTRIBUTING says how to play more
+COUNTS = {"sessions": 300, "parsers": 6_000}         # CONTRIBUTING says how to play more
 
 
 def test_the_guided_fuzzer_finds_nothing(tmp_path):

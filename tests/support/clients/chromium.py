@@ -99,7 +99,6 @@ class Browser:
     requests: list[str] = field(factory=list, init=False)
     dialogs: list[str] = field(factory=list, init=False)
     errors: list[str] = field(factory=list, init=False)
-    _look: tuple[int, bool, bool, str] | None = field(default=None, init=False)
 
     def ask(self, method: str, **values: object) -> dict[str, Any]:
         """What the browser answers about this page."""
@@ -139,9 +138,9 @@ class Browser:
         assert not answer.get("errorText"), (address, answer)
         self.loaded()
 
-    def loaded(self) -> None:
-        """Wait until a page that is on its way is there; that counts which came since `events` was cleared."""
-        while not self.named(_LOADED):
+    def loaded(self, times: int = 1) -> None:
+        """Wait until so many pages are there, one after the other, since `events` was cleared."""
+        while len(self.named(_LOADED)) < times:
             self._pipe.next()
 
     @property

@@ -1,6 +1,6 @@
 """A worker of Spark that dies in the middle of a task, once: the task is done again by another."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +31,10 @@ def dies_once(mark: Path) -> Callable[[Iterable[T]], Iterator[T]]:
     return dying
 
 
-def engine(session: Any, table: str, deadly: Callable[[Any], Any]) -> Spark:
-    """Spark that makes plans; the batches of the tasks of that table go through `deadly`."""
+def engine(session: Any, deadly: Mapping[str, Callable[[Any], Any]]) -> Spark:
+    """Spark that makes plans; the batches of the tasks of a table go through what is `deadly` for it."""
     class Mortal(Spark):
         def run(self, plan: Any, name: str, tasks: Any, work: Any) -> None:
-            super().run(plan, name, tasks, (lambda task: deadly(work(task))) if name == table else work)
+            through = deadly.get(name)
+            super().run(plan, name, tasks, work if through is None else lambda task: through(work(task)))
     return Mortal(session)

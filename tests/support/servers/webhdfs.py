@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -39,6 +40,15 @@ class Remote:
         while path not in self.folders:
             self.folders.add(path)
             path = path.rpartition("/")[0] or "/"
+
+    def bring(self, folder: Path, top: str) -> str:
+        """Have there what is in a folder of this machine; its URI."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                there = f"{top}/{path.relative_to(folder)}"
+                self.make(there.rpartition("/")[0])
+                self.files[there] = path.read_bytes()
+        return self.uri(top)
 
     def below(self, path: str) -> set[str]:
         """Names of what is in a folder."""

@@ -71,7 +71,7 @@ MAY = {
         "mailbox delete", "mailbox undelete", "undelete", "explain quota", "explain login", "quota set", "connections",
         "mailbox acl", "access list", "access revoke", "access reset"},
     USER: {"user show", "mailbox list", "mailbox info", "mailbox undelete", "undelete", "explain quota", "connections",
-           "access list", "access revoke"}}
+           "mailbox acl", "access list", "access revoke"}}
 
 
 @pytest.mark.parametrize("role", [ADMINISTRATOR, AUDITOR, HELPDESK, USER])

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +19,24 @@ USERS = ("admin", "help", "auditor", "alice", "bob")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
     """A server with people of each role."""
     port = free_port()
-    options = {"http.port": str(port), "http.administrators": "admin", "http.helpdesk": "help=localhost",
-               "http.auditors": "auditor", "login.slow_first": "0", "store.default_domain": "localhost"}
+    options = {"http.port": str(port), "http.tls_port": str(free_port()), "http.administrators": "admin",
+               "http.helpdesk": "help=localhost", "http.auditors": "auditor", "login.slow_first": "0",
+               "store.default_domain": "localhost"}
     with Server(tmp_path_factory.mktemp("console"), USERS, options) as server:
         yield server, port
         assert server.stop() == 0
         server.check()
+
+
+def test_under_tls_the_cookie_is_for_tls_alone(served: tuple[Server, int]) -> None:
+    """RFC 6265bis §4.1.3.2: a browser takes __Host- only with Secure, from a secure page, without Domain."""
+    server, port = served
+    for address, name, end in ((f"https://127.0.0.1:{server.options['http.tls_port']}", "__Host-onecopy=", "; Secure"),
+                               (f"http://127.0.0.1:{port}", "onecopy=", "")):
+        done = subprocess.run(["curl", "-sk", "-D", "-", "--max-time", "60", f"{address}/console/login"],
+                              capture_output=True, text=True, check=True)
+        line = next(each for each in done.stdout.splitlines() if each.startswith("Set-Cookie: "))
+        assert line.startswith(f"Set-Cookie: {name}") and line.endswith(f"; HttpOnly; SameSite=Strict{end}"), line
 
 
 def test_who_has_not_logged_in_sees_the_form_alone(served: tuple[Server, int]) -> None:
@@ -35,7 +48,7 @@ def test_who_has_not_logged_in_sees_the_form_alone(served: tuple[Server, int]) -
     assert person.ask("POST", "/console/logout").fields["Location"].startswith("/console/login")
 
 
-@pytest.mark.parametrize(("user", "title"), [("admin", "Overview"), ("auditor", "Overview"), ("alice", "Your mail")])
+@pytest.mark.parametrize(("user", "title"), [("admin", "Overview"), ("auditor", "Overview"), ("alice", "Your account")])
 def test_each_role_has_its_first_page(served: tuple[Server, int], user: str, title: str) -> None:
     answer = Person(served[1]).log_in(user)
     assert answer.status == 200 and answer.page.all("h1")[0].text == title
@@ -72,7 +85,7 @@ def test_a_form_of_another_page_does_nothing(served: tuple[Server, int]) -> None
         person.origin = origin
         assert person.post("/console/logout", values, follow=False).status == 403, (origin, values)
     person.origin = ""
-    assert person.get("/console/own").page.all("h1")[0].text == "Your mail"
+    assert person.get("/console/own").page.all("h1")[0].text == "Your account"
     other = Person(port)
     other.log_in("bob")
     assert other.post("/console/logout", {"csrf": token}, follow=False).status == 403     # that is alice's
@@ -154,7 +167,7 @@ def test_an_imap_worker_does_not_load_what_pages_need(tmp_path: Path) -> None:
         person = Person(port)
         person.log_in("alice")
         for _ in range(6):                      # whichever of the two answers
-            assert person.get("/console/own").page.all("h1")[0].text == "Your mail"
+            assert person.get("/console/own").page.all("h1")[0].text == "Your account"
         loaded = {each["process"]: "markupsafe" in Path(f"/proc/{each['pid']}/maps").read_text()
                   for each in json.loads(server.command("status", "--json"))["processes"]}
         assert {name: is_loaded for name, is_loaded in loaded.items() if "http" not in name and is_loaded} == {}, loaded

@@ -56,8 +56,12 @@ def test_a_helpdesk_has_no_other_domain_and_no_administrator(people: dict[str, P
     for user in ("zoe%40example.org", "admin", "auditor", "nobody"):
         assert people["help"].get(f"/console/users/one?user={user}").status == 403
     page = people["help"].get("/console/users/one?user=alice")
-    assert page.status == 200 and not [each for each in page.page.all("form")
-                                       if "quota" in each.attributes["action"] or "move" in each.attributes["action"]]
+    assert page.status == 200
+    assert not {each.attributes["action"].partition("?")[0] for each in page.page.all("form")} & {
+        f"/console/users/{name}" for name in ("move", "rename", "remove")}
+    assert not page.form("/console/users/quota").all("input", name="messages")
+    refused = people["help"].submit(page.form("/console/users/quota"), octets="none")
+    assert refused.status == 403
 
 
 def test_an_auditor_changes_nothing(people: dict[str, Person]) -> None:

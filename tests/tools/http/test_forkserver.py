@@ -16,6 +16,7 @@ from tools.http.api.operationprocess import Forking, OperationProcess
 
 LIMIT = 60.0
 SECRET = "correct-horse"
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

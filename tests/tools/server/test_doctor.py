@@ -130,6 +130,7 @@ def test_sockets_and_flags(tmp_path: Path, parameters: tuple[dict[str, str], str
         ("Postfix: master.cf, lmtp", False)]
 
 
+@pytest.mark.long
 def test_a_postfix_that_cannot_be_asked(tmp_path: Path) -> None:
     assert told(postfixlooks.look(config(tmp_path), tmp_path)) == [("Postfix", True)]
 

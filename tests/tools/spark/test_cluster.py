@@ -1,16 +1,18 @@
-"""A standalone cluster, whose workers' Python has no onecopy: what comes with the session is enough; a worker that goes
-for good changes no answer, and leaves nothing over; nor does a driver that is killed and started again. (An executor
-that is killed: test_death, test_rebuild.)"""
+"""A standalone cluster, whose workers' Python has no onecopy: what comes with the session is enough. A driver that is
+killed and started again, and a worker that goes for good, change no answer, and leave nothing over. (An executor that
+is killed: test_death.)"""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from store.filelock import temporary
 from tests.support.faults import dying
 from tests.support.processes import wait
 from tests.support.servers.cluster import INTERPRETED, LIMIT, SETTINGS
@@ -59,10 +61,9 @@ def test_workers_have_no_onecopy_of_their_own(spark):
     assert {prefix for _, prefix in found} == {str(spark.nodes.folder / "bare")} != {sys.prefix}
 
 
-def test_a_worker_that_goes_for_good(spark, root, tmp_path, wanted):
-    """In the middle of a task, which is done again by the one that is left."""
-    place = str(tmp_path / "gone")
-
+def goes_for_good(place):
+    """Batches of a task as they come; but after the first one the whole worker is killed, once: the executor, and what
+    starts another. Then there is a file `place`."""
     def goes(batches):
         import os
         import signal
@@ -79,10 +80,7 @@ def test_a_worker_that_goes_for_good(spark, root, tmp_path, wanted):
             for pid in reversed(line):
                 os.kill(pid, signal.SIGKILL)
 
-    right(tmp_path / "plan", make_plan(root, tmp_path / "plan", dying.engine(spark, "read", goes)), wanted)
-    lost, = (node for node in spark.nodes.workers if node.process.poll() is not None)
-    spark.nodes.workers.remove(lost)
-    spark.nodes.add_worker()                        # for the tests that follow
+    return goes
 
 
 DRIVER = """
@@ -93,13 +91,13 @@ from tools.spark.rebuild.rebuildjob import make_plan
 from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.sparksession import session
 
-url, settings, root, folder, dies = sys.argv[1:]
+url, settings, root, folder = sys.argv[1:]
 with session("driver", url, json.loads(settings)) as spark:
     pids = [os.getpid(), SparkContext._gateway.proc.pid]
 
     def ends_the_driver(batches):
         for batch in batches:
-            for pid in pids if dies else ():
+            for pid in pids:
                 os.kill(pid, signal.SIGKILL)
             yield batch
 
@@ -111,32 +109,36 @@ with session("driver", url, json.loads(settings)) as spark:
 """
 
 
-def test_a_driver_that_is_killed_and_started_again(spark, root, tmp_path, wanted):
-    """In the middle of the second table: what is complete stays, and is not made again; the executors of the first
-    driver are gone, and its folder for what is temporary goes with the next start."""
+def test_a_driver_that_is_killed_and_a_worker_that_goes_for_good(spark, root, tmp_path, wanted, monkeypatch):
+    """The driver in the middle of the second table: what is complete stays, and is not made again; its executors are
+    gone, and its folder for what is temporary goes with the next start. Whoever begins again loses a worker in the
+    middle of a task, which is done again by the one that is left."""
     worker = spark.nodes.add_worker()               # the session of the tests has the cores of the others
     (tmp_path / "temporary").mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
     environment["TMPDIR"] = str(tmp_path / "temporary")
     plan = tmp_path / "plan"
-
-    def drive(dies):
-        return subprocess.run(
-            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS | INTERPRETED), str(root),
-             str(plan), dies],
-            env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT).returncode
-
     try:
-        assert drive("dies") == -signal.SIGKILL
+        killed = subprocess.run(
+            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS | INTERPRETED), str(root),
+             str(plan)], env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT)
+        assert killed.returncode == -signal.SIGKILL
         assert Plan(plan).is_done("messages") and not (plan / MANIFEST).exists()
         before = {path: path.stat().st_mtime_ns for path in (plan / "messages").iterdir()}
         wait.until(lambda: len(wait.tree(worker.pid)) == 1, "no executor is left", pid=worker.pid, limit=LIMIT)
-        assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_dir()]
-        assert drive("") == 0
     finally:
         worker.kill()
         spark.nodes.workers.remove(worker)
-    right(plan, Plan(plan).read_manifest(), wanted)
-    assert {path: path.stat().st_mtime_ns for path in (plan / "messages").iterdir()} == before
+    assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_dir()]
+    monkeypatch.setattr(tempfile, "tempdir", environment["TMPDIR"])
+    with temporary("spark"):                        # as each session begins
+        pass
     assert [str(path) for path in Path(tmp_path / "temporary").rglob("*") if path.is_file() and path.suffix != ".lock"
             or "blockmgr" in path.name] == []
+    gone = tmp_path / "gone"
+    right(plan, make_plan(root, plan, dying.engine(spark, {"read": goes_for_good(str(gone))})), wanted)
+    assert gone.exists()
+    assert {path: path.stat().st_mtime_ns for path in (plan / "messages").iterdir()} == before
+    lost, = (node for node in spark.nodes.workers if node.process.poll() is not None)
+    spark.nodes.workers.remove(lost)
+    spark.nodes.add_worker()                        # for the tests that follow

@@ -1,7 +1,7 @@
 """A worker that is killed in the middle of a verification or a report changes nothing in what these find.
 
-(Functions and classes within others are pickled as they are: workers have no tests. Of the rebuild: test_rebuild. Other
-tables than these can be put in their place: messages in both.)
+(Functions and classes within others are pickled as they are: workers have no tests. A worker that goes for good:
+test_cluster.)
 """
 
 import shutil
@@ -12,8 +12,11 @@ from store.opening import open_store
 from tests.support.faults import dying
 from tests.support.faults.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
+from tests.tools.spark.test_engines import contents, told
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
+from tools.spark.rebuild.plan import Plan
+from tools.spark.report import reportlocal
 from tools.spark.report.reportjob import read
 from tools.spark.source.source import Source, register
 from tools.spark.verify.sparksuspects import SparkLooking
@@ -29,9 +32,9 @@ def whole(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("table", ["read"])
-def test_verification(spark, whole, tmp_path, table):
-    root, mark = tmp_path / "store", tmp_path / "died"
+def test_verification(spark, whole, tmp_path):
+    """Killed twice: while message files are read, and while store.idx files are."""
+    root, marks = tmp_path / "store", {table: tmp_path / f"died-{table}" for table in ("messages", "read")}
     shutil.copytree(whole, root)
     plant(root, len(FAULTS), 17)
 
@@ -39,13 +42,14 @@ def test_verification(spark, whole, tmp_path, table):
         store = open_store(root, QUIET)
         try:
             said = verify(root, folder, engine, store, **options)
-            return said.faults, said.manifest.total, said.waiting, said.moved
+            return said.faults, said.manifest.total, said.waiting, said.moved, contents(Plan(folder))
         finally:
             store.close()
 
-    killed = found(tmp_path / "killed", dying.engine(spark, table, dying.dies_once(mark)), by=SparkLooking(spark))
+    mortal = dying.engine(spark, {table: dying.dies_once(mark) for table, mark in marks.items()})
+    killed = found(tmp_path / "killed", mortal, by=SparkLooking(spark))
     assert killed == found(tmp_path / "quiet", Local())
-    assert mark.exists()
+    assert all(mark.exists() for mark in marks.values())
 
 
 def _source(base, table, deadly):
@@ -64,17 +68,14 @@ def _source(base, table, deadly):
     return Mortal
 
 
-@pytest.mark.parametrize("table", ["references"])
-def test_report(spark, whole, tmp_path, table):
-    def held():
-        found = read(spark, [str(whole)], "example.org")
-        return [sorted(map(repr, each.to_pylist())) for each in (found.held, found.files, found.quotas, found.unread)]
-
+def test_report(spark, whole, tmp_path):
+    """It is that of this process."""
     mark = tmp_path / "died"
-    quiet = held()
     try:
-        spark.dataSource.register(_source(Source, table, dying.dies_once(mark)))
-        assert held() == quiet and len(quiet[0]) > 9
+        spark.dataSource.register(_source(Source, "references", dying.dies_once(mark)))
+        killed = read(spark, [str(whole)], "example.org")
     finally:
         register(spark)
     assert mark.exists()
+    quiet = reportlocal.read([str(whole)], "example.org")
+    assert told(killed) == told(quiet) and len(quiet.held) > 9

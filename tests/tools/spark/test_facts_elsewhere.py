@@ -87,13 +87,3 @@ def test_export(copy: Path, remote: Remote, run: Callable[..., str]) -> None:   
     run(*export)
     assert lost not in remote.files and named(remote).items() <= {
         path: len(octets) for path, octets in remote.files.items()}.items()
-
-
-def test_report(copy: Path, tmp_path: Path, remote: Remote, run: Callable[..., str]) -> None:        # noqa: F811
-    """That of what is there is that of a folder."""
-    said = []
-    for place, engine in ((remote.uri(TOP), "spark"), (str(tmp_path / "folder"), "local")):
-        run("facts", "export", place, "--root", copy, "--name", "mail1")
-        made = json.loads(run("quota", "report", "--root", tmp_path, "--json", "--engine", engine, "--fleet", place))
-        said.append({name: value for name, value in made.items() if name not in ("created", "back_ends", "partitions")})
-    assert said[0] == said[1] and said[0]["totals"]["messages"] > 30

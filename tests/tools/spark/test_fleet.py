@@ -18,6 +18,7 @@ from store.settings import Settings
 from store.snapshots import taking
 from tests.support import ROOT
 from tests.support.faults.planted import Faults
+from tests.support.servers.webhdfs import webhdfs
 from tests.support.stores.stores import make_store
 from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL, compiled
@@ -66,16 +67,13 @@ def made(spark: Any, back_ends: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rows", [1_000_000, 40])
-def test_both_engines_say_the_same(made: dict[str, Any], back_ends: dict[str, Any], rows: int,
-                                   monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_engines_say_the_same(made: dict[str, Any], back_ends: dict[str, Any], rows: int) -> None:
     """Equal JSON (issue 25), also when the local one reads a few messages at a time."""
-    monkeypatch.setattr(fleetlocal, "RANGE_ROWS", rows)
-    assert json.dumps(fleetlocal.fleet(opened(back_ends["facts"]), TERMS), sort_keys=True) == json.dumps(
-        made, sort_keys=True)
+    local = fleetlocal.fleet(opened(back_ends["facts"]), TERMS, range_rows=rows)
+    assert json.dumps(local, sort_keys=True) == json.dumps(made, sort_keys=True)
 
 
-def test_both_engines_say_the_same_of_invented_facts(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                     ) -> None:
+def test_both_engines_say_the_same_of_invented_facts(spark: Any, tmp_path: Path) -> None:
     """Uneven ones, with many senders and limits, what is on both back ends, and a message that all have; and of a back
     end that has nothing at all."""
     places = [str(place) for place in generate(tmp_path / "facts", Fleet(6000, 40))]
@@ -85,9 +83,8 @@ def test_both_engines_say_the_same_of_invented_facts(spark: Any, tmp_path: Path,
     with prepared(snapshot) as folders:
         export(snapshot, folders, tmp_path / "empty", FolderDestination(tmp_path / "nothing"), name=NASTY,
                domain="example.org", processes=1)
-    monkeypatch.setattr(fleetlocal, "RANGE_ROWS", 1500)
     for some in ([*places, str(tmp_path / "nothing")], [str(tmp_path / "nothing")]):
-        local = fleetlocal.fleet(opened(some), TERMS)
+        local = fleetlocal.fleet(opened(some), TERMS, range_rows=1500)
         other = fleetjob.fleet(spark, opened(some), TERMS)
         assert json.dumps(local, sort_keys=True) == json.dumps(other, sort_keys=True)
         assert fleetjob.differences(local) == []
@@ -175,7 +172,8 @@ def test_when_a_partition_is_full() -> None:
 @pytest.mark.parametrize("engine", ["spark", "local"])
 def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
                      faults: Faults, capsys: pytest.CaptureFixture[str]) -> None:
-    """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver."""
+    """JSON has the first rows, Parquet all of them, and the page its charts; a few rows go through the driver. What is
+    on another file system is what is in folders here."""
     counted: list[int] = []
 
     def watched(table: Any, *arguments: Any) -> Any:
@@ -184,10 +182,12 @@ def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
         return found
 
     faults.around(summaries, "table", watched)
-    words = ["quota", "report", "--fleet", *back_ends["facts"], "--rows", "2", "--root", str(tmp_path), "--engine",
-             engine]
-    assert program.main([*words, "--json", "--parquet", str(tmp_path / "out"), "--html",
-                         str(tmp_path / "page.html")]) == 0
+    words = ["quota", "report", "--rows", "2", "--root", str(tmp_path), "--fleet"]
+    with webhdfs() as remote:
+        places = back_ends["facts"] if engine == "local" else [
+            remote.bring(Path(folder), f"/facts/{Path(folder).name}") for folder in back_ends["facts"]]
+        assert program.main([*words, *places, "--engine", engine, "--json", "--parquet", str(tmp_path / "out"),
+                             "--html", str(tmp_path / "page.html")]) == 0
     made = json.loads(capsys.readouterr().out)
     assert len(made["users"]) == len(made["mailboxes"]) == 2
     assert max(counted, default=0) <= 50
@@ -197,7 +197,10 @@ def test_the_command(engine: str, back_ends: dict[str, Any], tmp_path: Path,
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg class=\"chart\"") >= 6 and "Kinds of folder" in page and "@media print" in page
     (tmp_path / "before.json").write_text(json.dumps(made))
-    words[-1] = "local"                         # whose figures they are, what is printed does not know
+    words += [*back_ends["facts"], "--engine", "local"]     # whose figures they are, what is printed does not know
+    assert program.main([*words, "--json"]) == 0
+    here = json.loads(capsys.readouterr().out)
+    assert {**made, "created": 0, "back_ends": 0} == {**here, "created": 0, "back_ends": 0}
     assert program.main([*words, "--since", str(tmp_path / "before.json")]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Facts of 3 back ends\n")

@@ -1,4 +1,4 @@
-"""The plan of a rebuild: the same by Spark, on two threads and on a cluster of which a worker dies, and without it."""
+"""The plan of a rebuild: the same by Spark and without it. (On a cluster: test_cluster, test_death.)"""
 
 import random
 import shutil
@@ -9,10 +9,9 @@ from store.errors import Problem, StoreError
 from store.opening import open_store
 from store.reconstruct.wholestore import rebuild
 from store.userarea.writing import write_changed
-from tests.support.faults.dying import dies_once
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store
-from tests.tools.spark.conftest import CLUSTER
+from tests.tools.spark.conftest import LOCAL
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.localplan import Local
@@ -20,9 +19,6 @@ from tools.spark.rebuild.plan import SCHEMAS, BadPlan, Plan
 from tools.spark.rebuild.planload import apply_down
 from tools.spark.rebuild.rebuildjob import make_plan
 from tools.spark.rebuild.sparkplan import Spark
-from tools.spark.source import reading
-
-UNLIKE = {"plan": None}
 
 
 def contents(plan):
@@ -59,16 +55,13 @@ def damaged(tmp_path_factory):
     return root, [broken, cut, missing], boxes[:2]
 
 
-def test_spark_makes_the_same_plan(spark, damaged, tmp_path_factory):
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
+def test_spark_makes_the_same_plan(spark, damaged, tmp_path):
     root, files, boxes = damaged
-    if UNLIKE["plan"] is None:
-        folder = tmp_path_factory.mktemp("plan")
-        make_plan(root, folder, Local())
-        UNLIKE["plan"] = Plan(folder)
-    local = UNLIKE["plan"]
-    folder = tmp_path_factory.mktemp("spark")
-    manifest = make_plan(root, folder, Spark(spark))
-    assert contents(Plan(folder)) == contents(local)
+    local = Plan(tmp_path / "local")
+    make_plan(root, local.folder, Local())
+    manifest = make_plan(root, tmp_path / "spark", Spark(spark))
+    assert contents(Plan(tmp_path / "spark")) == contents(local)
     assert manifest.total == local.read_manifest().total and manifest.engine == "spark"
     told = {(finding.where, finding.what) for finding in local.findings()}
     for path in files[:2]:
@@ -78,22 +71,6 @@ def test_spark_makes_the_same_plan(spark, damaged, tmp_path_factory):
     for path in boxes:
         assert any(where == str(path.relative_to(root / "partitions/primary")) for where, _ in told)
     assert any(where.endswith("/stranger") for where, _ in told)
-
-
-@pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
-def test_a_worker_that_dies_changes_nothing(spark, damaged, tmp_path):
-    """Its task is done again by the other one."""
-    root, _, _ = damaged
-    mark = tmp_path / "died"
-    plan = Plan(tmp_path / "plan")
-    tasks = reading.tasks([str(root)], "messages")
-    many = [reading.Task("messages", task.store, task.partition, task.folder, task.places[at::8])
-            for task in tasks for at in range(8) if task.places[at::8]]
-    dying, read = dies_once(mark), plantasks.messages
-    Spark(spark).run(plan, "messages", many, lambda task: dying(read(task)))
-    assert mark.exists()
-    wanted = sorted(row["path"] for task in tasks for batch in plantasks.messages(task) for row in batch.to_pylist())
-    assert sorted(row["path"] for row in plan.rows("messages")) == wanted
 
 
 def test_without_tasks_there_is_nothing_to_do(tmp_path):

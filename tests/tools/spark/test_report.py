@@ -29,7 +29,7 @@ from tools.spark.report.reportjob import TooManyMailboxes, read
 from tools.spark.report.totals import Terms, differences, earlier, lost, oddities, report, with_default
 from tools.spark.report.what_if import Left, compared, rules_of
 
-WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
+WHERE = [LOCAL]             # a cluster makes the same rows: test_death, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
 LISTS = ("mailboxes", "classes", "ages", "kinds", "sizes", "messages", "senders", "purge")
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")

@@ -39,10 +39,11 @@ _READ = {
 _FIGURES = ("messages", "logical", "fair_share", "unique", "freed")
 
 
-def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table], None] | None = None) -> Row:
+def fleet(facts: Sequence[Facts], terms: Terms, write: Callable[[str, pa.Table], None] | None = None, *,
+          range_rows: int = RANGE_ROWS) -> Row:
     """The report, as --json prints it. `write` gets each list that has all rows."""
     summed = _Summed(terms)
-    for tables in _ranges(facts):
+    for tables in _ranges(facts, range_rows):
         summed.add(tables)
     users = _users(facts, summed, terms)
     mailboxes = [_named(row) for row in summed.mailboxes.rows()]
@@ -75,10 +76,10 @@ def _mailboxes(facts: Sequence[Facts]) -> int:
     return int(table_of(facts, "mailboxes", ("removed",))["removed"].null_count)
 
 
-def _ranges(facts: Sequence[Facts]) -> Iterator[dict[str, pa.Table]]:
-    """Message files, records and expunged messages, by ranges of digests."""
+def _ranges(facts: Sequence[Facts], range_rows: int) -> Iterator[dict[str, pa.Table]]:
+    """Message files, records and expunged messages, by ranges of digests of about so many rows."""
     rows = sum(one.rows.get("references", 0) + one.rows.get("messages", 0) for one in facts)
-    count = min(_RANGES, max(1, -(-rows // RANGE_ROWS)))
+    count = min(_RANGES, max(1, -(-rows // range_rows)))
     bounds = [f"{_RANGES * at // count:04x}" for at in range(count)]
     for at, first in enumerate(bounds):
         chosen = pc.field("digest") >= first

@@ -9,7 +9,7 @@ from tools.http.console.paging import PER_PAGE, first_of
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
 
-_FACTS = ("kind", "time", "what", "actor", "user", "before", "number")     # what has a column, or is shown to nobody
+_FACTS = ("kind", "time", "what", "actor", "account", "user", "before", "number")   # have a column, or are not shown
 
 
 async def _show(visit: Visit) -> Answer:
@@ -18,13 +18,14 @@ async def _show(visit: Visit) -> Answer:
         raise Refused(400, "There is no such kind.")
     found = await visit.ask("audit show", most=PER_PAGE + 1, **filled(user=user, kind=[kind], before=before))
     part = first_of([_row(facts) for facts in reversed(found)])
-    return await visit.show("audit.html", "Audit trail", part=part, user=user, kind=kind, kinds=(*CHOICES, OWN),
+    return await visit.show("audit.html", "Audit trail", part=part, whom=user, kind=kind, kinds=(*CHOICES, OWN),
                             older=part.rows[-1]["number"] if part.more else "", before=before)
 
 
 def _row(facts: dict[str, Any]) -> dict[str, Any]:
     more = "; ".join(f"{name} {_text(value)}" for name, value in facts.items() if name not in _FACTS)
-    return {**{name: facts.get(name, "") for name in _FACTS}, "more": more}
+    return {**{name: facts.get(name, "") for name in _FACTS}, "more": more,
+            "actor": facts.get("account") or facts.get("actor", "")}       # in the console it is not the server's owner
 
 
 def _text(value: Any) -> str:

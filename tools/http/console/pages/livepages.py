@@ -44,7 +44,8 @@ async def _failed(visit: Visit) -> Answer:
     rows: list[dict[str, Any]] = [{**row, "wait": _span(row["wait"]), "last": f"{_span(row['last'])} ago"}
                                   for row in found["rows"]]
     return await visit.show("failedlogins.html", "Failed logins", part=part_of(rows, visit.query.get("page")),
-                            count=found["count"], user=visit.query.get("user"), address=visit.query.get("address"))
+                            count=found["count"],
+                            given={name: visit.query.get(name) for name in ("user", "address")})
 
 
 def _span(seconds: float) -> str:

@@ -81,12 +81,11 @@ def new_password(visit: Visit) -> str:
 
 
 async def _quota(visit: Visit) -> Answer:
-    """POST: limits; "" is the default."""
+    """POST: limits; "" is the default. A helpdesk sets that of mail alone."""
     user = visit.query["user"]
-    now = await visit.ask("quota show", root=user)
-    limits = next(((row["octet_limit"], row["message_limit"]) for row in now if row["root"] == user), (None, None))
-    visit.require_unchanged(f"A limit of {user}", visit.form["seen"], f"{limits[0]}/{limits[1]}")
-    given = {name: visit.form.get(name).strip() or "default" for name in ("octets", "messages")}
+    now = await visit.ask("user show", user=user)
+    visit.require_unchanged(f"A limit of {user}", visit.form["seen"], f"{now['octet_limit']}/{now['message_limit']}")
+    given = {name: visit.form[name].strip() or "default" for name in ("octets", "messages") if name in visit.form}
     return await visit.act("quota set", {"root": user, **given}, back=_back(visit), done="changed")
 
 
@@ -131,7 +130,7 @@ SECTION = Section("users", "Users", _ROLES, (
     View("users/status", _status, post=True, roles=_CHANGING),
     View("users/password", _password, post=True, roles=_CHANGING),
     View("users/end", _end, post=True, roles=_CHANGING),
-    View("users/quota", _quota, post=True, roles=(ADMINISTRATOR,)),
+    View("users/quota", _quota, post=True, roles=_CHANGING),
     View("users/rename", _rename, post=True, roles=(ADMINISTRATOR,)),
     View("users/move", _move, post=True, roles=(ADMINISTRATOR,)),
     View("users/remove", _remove, post=True, roles=(ADMINISTRATOR,)),

@@ -1,0 +1,385 @@
+"""The pages of the web console, on a real server: in a real browser with names that are made to do harm, each action by
+its form, each page by each role, and two administrators at once.
+
+With CONSOLE_PICTURES=FOLDER pictures of pages are left in that folder, as docs/console/ has them.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.clients import axe
+from tests.support.clients.chromium import Browser, Chromium
+from tests.support.clients.consoleclient import Answer, Element, Person
+from tests.support.clients.imap import Imap
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.server import PASSWORD, Server
+from tools.http.console.pages.allpages import SECTIONS
+
+LIMIT = 120.0
+PICTURES = os.environ.get("CONSOLE_PICTURES", "")
+USER = "<script>alert(1)<_script>"              # a legal user id
+BOXES = ("<script>alert(2)<~script>", '"><img src=x onerror=alert(3)>', "javascript:alert(4)", "' OR '1'='1",
+         "\u05d0\u05d1 &lt;b&gt; &amp;", "x" * 200)
+MESSAGE = ("From: a@example.org\r\nMessage-ID: <\u202e\"><script>alert(5)</script>@example.org>\r\n"
+           "Subject: <img src=x onerror=alert(6)>\r\n\r\nx\r\n").encode()
+WHO = {"admin": "a", "auditor": "r", "help": "h", "alice": "u"}
+EVERYBODY = "arhu"
+
+# Whose each page and each form is: a administrator, r auditor, h helpdesk, u user; a form has POST before its path.
+ROLES = {
+    "": "ar", "users": "arh", "users/one": "arh",
+    **dict.fromkeys(("POST users/status", "POST users/password", "POST users/end"), "ah"),
+    **dict.fromkeys((f"POST users/{name}" for name in ("quota", "rename", "move", "remove", "undelete", "add")), "a"),
+    "mailboxes": "arh", "mailboxes/one": "arh",
+    **dict.fromkeys((f"POST mailboxes/{name}" for name in (
+        "create", "rename", "delete", "undelete", "messages")), "ah"),
+    "POST mailboxes/share": "a",
+    "why": "arh", "why/message": "ar", "why/quota": "arh", "why/login": "arh",
+    "partitions": "ar", "partitions/sharing": "ar", "POST partitions/add": "a", "POST partitions/drain": "a",
+    "quotas": "ar", "POST quotas/set": "a", "POST quotas/remove": "a",
+    "connections": "ar", "POST connections/end": "a", "logins": "ar", "POST logins/clear": "a", "log": "a",
+    "recovery": "ar", "recovery/diff": "ar",
+    **dict.fromkeys((f"POST recovery/{name}" for name in ("create", "verify", "remove", "backup", "archive")), "a"),
+    "housekeeping": "ar", **dict.fromkeys((f"POST housekeeping/{name}" for name in ("check", "purge", "expire")), "a"),
+    "audit": "ar", "audit/verify": "ar",
+    "outbox": "ar", "outbox/one": "a", "POST outbox/retry": "a", "POST outbox/discard": "a",
+    "config": "ar", "config/check": "ar", "POST config/reload": "a"}
+
+# What is opened in the browser, and by the auditor.
+SHOWN = {
+    "mailboxes": {"user": USER}, "mailboxes/one": {"user": USER, "mailbox": BOXES[1], "who": USER},
+    "why": {}, "why/message": {"recipient": USER}, "why/quota": {"user": USER}, "why/login": {"user": USER},
+    "partitions": {}, "partitions/sharing": {"by": "mailbox"}, "quotas": {"root": USER}, "connections": {},
+    "logins": {}, "log": {"match": "alert"}, "recovery": {}, "housekeeping": {}, "audit": {}, "audit/verify": {},
+    "outbox": {}, "config": {"list": "all"}, "config/check": {}}
+OUTSIDE = """[...document.querySelectorAll("body *")].filter(each => !each.closest(".wide, .skip") &&
+    each.getBoundingClientRect().right > innerWidth + 0.5).map(each => each.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
+    """A server with people of each role, and a user and mail with names that are to do harm."""
+    port = free_port()
+    options = {"http.port": str(port), "http.administrators": "admin", "http.helpdesk": "help=localhost",
+               "http.auditors": "auditor", "login.slow_first": "0.1", "store.default_domain": "localhost"}
+    with Server(tmp_path_factory.mktemp("pages"), (*WHO, "bob", USER), options) as server:
+        server.command("mailbox", "create", "--", USER, *BOXES)
+        server.command("mailbox", "acl", "--", USER, BOXES[1], "bob", "lrs", "alice", "lr")
+        server.command("deliver", USER, "alice", octets=MESSAGE)
+        with Imap(server.imap) as imap:
+            assert imap.command(b'LOGIN "<img src=x onerror=alert(7)>" wrong').status == "NO"
+        yield server, port
+        assert server.stop() == 0
+        server.check()
+
+
+@pytest.fixture(scope="module")
+def admin(served: tuple[Server, int]) -> Person:
+    """At a plain client."""
+    return entered(served, "admin")
+
+
+@pytest.fixture(scope="module")
+def shown(served: tuple[Server, int], chromium_process: Chromium) -> Iterator[Browser]:
+    """An administrator at a browser."""
+    with chromium_process.context() as page:
+        page.open(f"http://127.0.0.1:{served[1]}/console/login", 1280)
+        page.fill("#user", "admin")
+        page.fill("#password", PASSWORD)
+        page.click("button.first", loads=True)
+        assert page.text("h1") == "Overview"
+        yield page
+
+
+def entered(served: tuple[Server, int], user: str) -> Person:
+    person = Person(served[1])
+    assert person.log_in(user).status == 200
+    return person
+
+
+def address(path: str, values: "dict[str, str] | None" = None) -> str:
+    return f"/console/{path}" + "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in (
+        values or {}).items())
+
+
+# In a browser
+
+@pytest.mark.parametrize("path", SHOWN)
+def test_each_page_in_a_browser(served: tuple[Server, int], shown: Browser, path: str) -> None:
+    """Nothing that a name says is executed, nothing is asked of anybody else, everybody can use it, also at 360 px."""
+    here = f"http://127.0.0.1:{served[1]}"
+    shown.requests.clear()
+    shown.open(here + address(path, SHOWN[path]), 360, mobile=True, dark=True)
+    assert shown.status() == 200, shown.text()
+    assert shown.value("document.documentElement.scrollWidth") <= 360 and shown.value(OUTSIDE) == []
+    assert axe.violations(shown) == [] and shown.text(".who p").split()[-1] == "admin"
+    shown.window(1280)
+    assert shown.value("document.documentElement.scrollWidth") <= 1280 and shown.value(OUTSIDE) == []
+    assert shown.dialogs == shown.errors == []
+    assert all(request.startswith(f"{here}/console/") for request in shown.requests)
+    assert shown.value("document.querySelectorAll('main script, main img, main svg:not(.chart)').length") == 0
+
+
+@pytest.mark.parametrize(("path", "text"), [
+    ("mailboxes", BOXES[0]), ("mailboxes", BOXES[5]), ("mailboxes/one", BOXES[1]), ("mailboxes/one", USER),
+    ("why/message", '⟨U+202E⟩"><script>alert(5)</script>'), ("why/quota", BOXES[2]), ("quotas", USER),
+    ("log", "<img src=x onerror=alert(7)>")])
+def test_names_are_shown_as_what_they_are(served: tuple[Server, int], admin: Person, path: str, text: str) -> None:
+    assert " ".join(text.split()) in admin.get(address(path, SHOWN[path])).text
+
+
+def test_by_keyboard_alone(served: tuple[Server, int], shown: Browser) -> None:
+    """From the top of a page to its form, and what it says then."""
+    shown.open(f"http://127.0.0.1:{served[1]}/console/mailboxes")
+    shown.press("Tab")
+    assert shown.value("document.activeElement.className") == "skip"
+    shown.press("Enter")
+    shown.press("Tab")
+    assert shown.value("document.activeElement.id") == "user"
+    shown.ask("Input.insertText", text="alice")
+    shown.press("Enter", loads=True)
+    assert "Mailboxes of alice" in shown.text("h1") and "INBOX" in shown.text("table")
+
+
+def test_a_question_before_what_is_deleted(served: tuple[Server, int], shown: Browser) -> None:
+    served[0].command("mailbox", "create", "alice", "Old")
+    shown.open(f"http://127.0.0.1:{served[1]}" + address("mailboxes/one", {"user": "alice", "mailbox": "Old"}))
+    shown.click("button.danger", loads=True)
+    if shown.value("!!document.querySelector('progress')"):
+        shown.loaded(times=2)                   # the script shows the page where it leads
+    assert shown.dialogs == ["Delete this mailbox with all its messages? It can be brought back until the purge."]
+    shown.dialogs.clear()
+    assert shown.text(".notice") == "It has been removed." and "Old" in shown.text("main")
+
+
+@pytest.mark.skipif(not PICTURES, reason="CONSOLE_PICTURES names no folder")
+def test_pictures(served: tuple[Server, int], shown: Browser) -> None:
+    server, port = served
+    server.command("quota", "set", "alice", "--octets", "20M")
+    server.command("snapshot", "create")
+    pages: dict[str, dict[str, str]] = {
+        "": {}, "mailboxes": {"user": "alice"}, "why/message": {"recipient": "alice"}, "recovery": {},
+        "quotas": {"root": "alice"}, "audit": {}, "users": {}, "own": {}}
+    for path, values in pages.items():
+        for form, (width, mobile, dark) in {"light": (1100, False, False), "dark": (1100, False, True),
+                                            "phone": (360, True, False)}.items():
+            shown.open(f"http://127.0.0.1:{port}" + address(path, values), width, mobile=mobile, dark=dark)
+            name = f"{path.replace('/', '-') or 'overview'}-{form}.png"
+            (Path(PICTURES) / name).write_bytes(shown.screenshot(height=900))
+
+
+# By each role
+
+def test_each_page_has_its_roles_named() -> None:
+    """A page that is new gets a line in ROLES, with whose it is to be."""
+    views = [f"{'POST ' if view.post else ''}{view.path}" for section in SECTIONS for view in section.views]
+    assert [each for each in views if each not in ROLES and not _is_own(each)] == []
+    assert len(views) == len(set(views)) > 40
+
+
+def _is_own(name: str) -> bool:
+    """What is one's own, everybody has."""
+    return name.removeprefix("POST ").split("/")[0] in ("own", "second", "access")
+
+
+@pytest.mark.parametrize("user", WHO)
+def test_wrong_rights(served: tuple[Server, int], user: str) -> None:
+    """Whoever may not have a page or send a form is told so, whatever the navigation shows."""
+    person, role = entered(served, user), WHO[user]
+    page = person.get("/console/own")
+    token = page.form("/console/logout").all("input", name="csrf")[0].attributes["value"]
+    for view in (view for section in SECTIONS for view in section.views if view.path):
+        name = f"{'POST ' if view.post else ''}{view.path}"
+        if role in ROLES.get(name, EVERYBODY):
+            continue
+        path = address(view.path)
+        answer = person.post(path, {"csrf": token}) if view.post else person.ask("GET", path)
+        assert answer.status == 403, (user, name)
+    links = {link.attributes["href"].removeprefix("/console/") for link in page.page.all("nav")[0].all("a")}
+    assert links and all(role in ROLES.get(each, EVERYBODY) for each in links)
+
+
+@pytest.mark.parametrize("path", [path for path in SHOWN if "r" in ROLES[path]])
+def test_an_auditor_sees_and_changes_nothing(served: tuple[Server, int], path: str) -> None:
+    answer = entered(served, "auditor").get(address(path, SHOWN[path]))
+    assert answer.status == 200, answer.text
+    forms = [each.attributes["action"] for each in answer.page.all("form") if each.attributes["method"] == "post"]
+    assert forms == ["/console/logout"]
+
+
+def test_a_helpdesk_has_its_own_domain_alone(served: tuple[Server, int]) -> None:
+    served[0].add_users(["carol@elsewhere.example"])
+    person = entered(served, "help")
+    assert person.get(address("mailboxes", {"user": "alice"})).status == 200
+    for path in ("mailboxes", "why/quota", "why/login"):
+        answer = person.get(address(path, {"user": "carol@elsewhere.example"}))
+        assert answer.status == 403 and "none of the users" in answer.text
+        assert answer.text == person.get(address(path, {"user": "nobody@elsewhere.example"})).text
+    assert person.get(address("mailboxes", {"user": "public/"})).status == 403
+
+
+# Actions
+
+def send(person: Person, form: Element, **values: str) -> Answer:
+    """Fill in a form and send it; where the progress of what takes longer leads in the end."""
+    answer = person.submit(form, **values)
+    places = [each.attributes["data-progress"] for each in answer.page.all("p") if "data-progress" in each.attributes]
+    if not places:
+        return answer
+    back, = (link.attributes["href"] for link in answer.page.all("a") if link.text == "Go back without waiting")
+    wait.until(lambda: not json.loads(person.ask("GET", places[0]).body)["running"], "it ends", pid=os.getpid(),
+               limit=LIMIT)
+    return person.get(f"{places[0].replace('&form=json', '')}&back={quote(back, safe='')}")
+
+
+def _mailbox(name: str, user: str = "alice") -> str:
+    return address("mailboxes/one", {"user": user, "mailbox": name})
+
+
+def _mailboxes(server: Server, user: str = "alice") -> str:
+    return server.command("mailbox", "list", user)
+
+
+def test_mailboxes(served: tuple[Server, int], admin: Person) -> None:
+    server = served[0]
+    page = admin.get(address("mailboxes", {"user": "alice"}))
+    made = send(admin, page.form("/console/mailboxes/create"), name="A & B")
+    assert "It has been made." in made.text and made.page.all("h1")[0].text == "Mailbox A & B"
+    renamed = send(admin, made.form("/console/mailboxes/rename"), name="C")
+    assert "The change has been made." in renamed.text
+    shared = send(admin, [each for each in renamed.page.all("form", action="/console/mailboxes/share")][-1],
+                          identifier="bob", rights="lr")
+    assert "bob lr" in " ".join(server.command("mailbox", "acl", "alice", "C").split())
+    entry = shared.page.all("form", action="/console/mailboxes/share")[1]
+    taken = send(admin, entry, rights="")
+    assert "The change has been made." in taken.text and "bob" not in server.command("mailbox", "acl", "alice", "C")
+    gone = send(admin, taken.form("/console/mailboxes/delete"))
+    assert "It has been removed." in gone.text and "\nC" not in _mailboxes(server)
+    again = next(each for each in gone.page.all("form", action="/console/mailboxes/undelete")
+                 if each.all("input", name="mailbox")[0].attributes["value"] == "C")
+    assert "It has been brought back." in send(admin, again).text and " C " in _mailboxes(server)
+    wrong = send(admin, admin.get(address("mailboxes", {"user": "alice"})).form("/console/mailboxes/create"), name="C")
+    assert wrong.status == 409 and "exists" in wrong.text.lower()
+
+
+def test_expunged_messages_come_back(served: tuple[Server, int], admin: Person) -> None:
+    server = served[0]
+    server.command("deliver", "bob", octets=MESSAGE)
+    with Imap(server.imap, "bob", PASSWORD) as imap:
+        imap.select()
+        imap.ok(b"STORE 1 +FLAGS (\\Deleted)")
+        imap.ok(b"EXPUNGE")
+    answer = send(admin, admin.get(_mailbox("INBOX", "bob")).form("/console/mailboxes/messages"))
+    assert "It has been brought back." in answer.text and "1, 1 unseen" in answer.text
+
+
+def test_quotas_and_partitions(served: tuple[Server, int], admin: Person) -> None:
+    server = served[0]
+    page = admin.get(address("quotas", {"root": "bob"}))
+    answer = send(admin, page.form("/console/quotas/set"), octets="3M", messages="1000")
+    assert "The change has been made." in answer.text and "3.0 MiB" in answer.text and "1,000" in answer.text
+    wrong = send(admin, answer.form("/console/quotas/set"), octets="much")
+    assert wrong.status == 409 and "much" in wrong.text
+    answer = send(admin, admin.get(address("partitions")).form("/console/partitions/add"), name="other",
+                          folder=str(server.root.parent / "other"))
+    assert "It has been made." in answer.text and "other" in answer.page.all("table")[0].text
+    drain = next(each for each in answer.page.all("form", action="/console/partitions/drain")
+                 if each.all("input", name="name")[0].attributes["value"] == "other")
+    assert "It has been moved." in send(admin, drain).text
+    assert "other" in server.command("partition", "list")
+
+
+def test_snapshots_backups_and_housekeeping(served: tuple[Server, int], admin: Person, tmp_path: Path) -> None:
+    page = send(admin, admin.get(address("recovery")).form("/console/recovery/create"))
+    page = admin.get(address("recovery"))
+    name = page.page.all("tbody")[0].all("th")[0].text
+    assert len(name) == 16 and "good" in page.page.all("tbody")[0].text
+    assert admin.get(address("recovery/diff", {"before": name})).status == 200
+    send(admin, page.form("/console/recovery/verify"))
+    refused = send(admin, page.form("/console/recovery/remove"))
+    assert refused.status == 409 and "newest" in refused.text
+    archive = str(tmp_path / "a.tar")
+    send(admin, page.form("/console/recovery/backup"), to=archive)
+    assert Path(archive).stat().st_size > 0
+    send(admin, page.form("/console/recovery/archive"), archive=archive)
+    assert send(admin, page.form("/console/recovery/backup"), to="-").status == 400
+    for name in ("check", "purge", "expire"):
+        page = admin.get(address("housekeeping"))
+        assert send(admin, page.form(f"/console/housekeeping/{name}")).status == 200
+    assert "it found nothing wrong" in admin.get(address("housekeeping")).text
+
+
+def test_a_check_that_finds_something_is_shown(served: tuple[Server, int], admin: Person) -> None:
+    path = served[0].messages[0]
+    octets = path.read_bytes()
+    path.unlink()
+    try:
+        send(admin, admin.get(address("housekeeping")).form("/console/housekeeping/check"))
+        page = admin.get(address("housekeeping"))
+        assert "its file is missing" in page.text and "restore ARCHIVE --over" in page.text
+    finally:
+        path.write_bytes(octets)
+        path.chmod(0o600)
+
+
+def test_connections_logins_and_the_configuration(served: tuple[Server, int], admin: Person) -> None:
+    server = served[0]
+    with Imap(server.imap, "bob", PASSWORD) as imap:
+        page = admin.get(address("connections", {"user": "bob"}))
+        answer = send(admin, page.form("/console/connections/end"))
+        assert "It has been ended." in answer.text and b"BYE" in imap.response().text
+    assert admin.get(address("connections", {"protocol": "carrier pigeon"})).status == 409
+    with Imap(server.imap) as imap:
+        assert imap.command(b"LOGIN bob wrong").status == "NO"
+    page = admin.get(address("logins", {"user": "bob"}))
+    assert "bob" in page.page.all("tbody")[0].text
+    assert "It has been done." in send(admin, page.form("/console/logins/clear")).text
+    assert "No login has failed lately." in admin.get(address("logins", {"user": "bob"})).text
+    answer = send(admin, admin.get(address("config")).form("/console/config/reload"))
+    assert answer.status == 200 and "It has been done." in answer.text
+
+
+def test_the_audit_trail_page_by_page(served: tuple[Server, int], admin: Person) -> None:
+    server = served[0]
+    server.command("mailbox", "subscribe", "alice", "INBOX")
+    page = admin.get(address("audit", {"kind": "mailbox", "user": "alice"}))
+    assert "mailbox subscribe" in page.text and page.page.all("tbody")[0].all("tr")
+    assert admin.get(address("audit", {"kind": "nonsense"})).status == 400
+    assert admin.get(address("audit", {"before": "1"})).text.count("Nothing is noted that fits.") == 1
+
+
+# Two administrators at once
+
+STALE: dict[str, Callable[[Person, Answer], Answer]] = {
+    "quota": lambda person, page: send(person, page.form("/console/quotas/set"), octets="5M"),
+    "acl": lambda person, page: send(person, page.page.all("form", action="/console/mailboxes/share")[1],
+                                              rights="lrs"),
+    "delete": lambda person, page: send(person, page.form("/console/mailboxes/delete"))}
+
+
+@pytest.mark.parametrize("what", STALE)
+def test_two_administrators_at_once(served: tuple[Server, int], admin: Person, what: str) -> None:
+    """The second one decided by what is not so any more: nothing is done, and the page says what is there now."""
+    server, other = served[0], entered(served, "admin")
+    with ExitStack() as stack:
+        server.command("mailbox", "create", "alice", what)
+        stack.callback(server.command, "mailbox", "delete", "alice", what, "--yes")
+        server.command("mailbox", "acl", "alice", what, "bob", "l")
+        server.command("quota", "set", "alice", "--octets", "9M")
+        path = address("quotas", {"root": "alice"}) if what == "quota" else _mailbox(what)
+        mine, theirs = admin.get(path), other.get(path)
+        if what == "delete":                    # another mailbox of that name
+            server.command("mailbox", "delete", "alice", what, "--yes")
+            server.command("mailbox", "create", "alice", what)
+        else:
+            assert STALE[what](other, theirs).status == 200
+        answer = STALE[what](admin, mine)
+        assert answer.status == 409 and "changed by somebody else" in answer.text
+        assert f" {what} " in _mailboxes(server)
