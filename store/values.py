@@ -108,6 +108,7 @@ class Repair(Enum):
     LOST_MAILBOX = "config show store.lost_mailbox"
     NO_RECEIVER = "outbox discard {} --waiting"
     OUTBOX_ROWS = "outbox discard {} --unreadable"
+    ACCESS = "access reset {}"
 
     def of(self, *about: str) -> Command:
         """As it is typed."""

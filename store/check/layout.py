@@ -60,7 +60,7 @@ STORE = {
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
     "run": _rules((r"inside|news|control|sessions|operations", FOLDER), (r"(news|control)/[^/]+", SOCKET),
-                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new)?|operations/[0-9a-f]{32}(\.new)?|"
+                  (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new|\.challenge)?|operations/[0-9a-f]{32}(\.new)?|"
                    r"[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),
     "transcripts": _rules((r"\d{8}T\d{6}Z-[a-z0-9]+-[0-9a-f]+-[0-9a-f]+-\d+\.txt", FILE)),

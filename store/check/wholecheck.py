@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
-from store.check import accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck, outboxcheck
+from store.check import accesscheck, accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck, outboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -40,8 +40,9 @@ def look_at_layout(root: Path, *, access: bool = True) -> list[Finding]:
 
 
 def check_all(store: Store, *, with_layout: bool = True) -> list[Finding]:
-    """All findings, and the accounts that are lost: with those the store is whole, and yet somebody's mail waits."""
-    return [*accountcheck.look(store), *check(store, with_layout=with_layout)]
+    """All findings, and what keeps somebody out: lost accounts, and damaged app passwords. With those the store is
+    whole, and yet somebody's mail waits."""
+    return [*accountcheck.look(store), *accesscheck.look(store), *check(store, with_layout=with_layout)]
 
 
 def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from attrs.validators import ge, in_
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
+from tools.http.origins import Origin
 from tools.http.userroles import helpdesks_of, named_of
 
 OPTIONAL, ADMINISTRATORS, ALL = "optional", "administrators", "all"     # of `second_factor`
@@ -26,6 +27,11 @@ def submission_of(text: str) -> tuple[str, int] | None:
 def _name_or_none(text: str) -> None:
     if text and not _NAME.fullmatch(text):
         raise ValueError(f"{text} is no name of a host")
+
+
+def origin_of(text: str) -> Origin | None:
+    """None for an empty text. Raises ValueError."""
+    return Origin.parse(text) if text else None
 
 
 @frozen
@@ -61,6 +67,9 @@ class Settings(AdmissionSettings):
     second_factor: str = setting(OPTIONAL, "who must show a second factor to the console besides the password: "
         "optional (who has set one up), administrators (whoever has another role than user), all; who has none sets "
         "one up at the next login", validator=in_((OPTIONAL, ADMINISTRATORS, ALL)))
+    origin: str = setting("", "origin by which browsers come to the console, such as https://mail.example.org: that of "
+                          "its security keys; empty: the host that the browser names, under TLS or on localhost",
+                          check=origin_of)
     session_idle: int = setting(1800, "time after which somebody who has done nothing in the console must log in again",
                                 type="duration", validator=ge(60))
     session_time: int = setting(43200, "time after which everybody must", type="duration", validator=ge(60))

@@ -4,7 +4,7 @@ them holds the file `lock`."""
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -45,17 +45,33 @@ class AccessFiles:
         """What a user has."""
         return self._read(self._place(user)) or Access(user)
 
-    def all(self) -> Iterator[Access]:
-        """Of everybody who has something."""
+    def names(self) -> list[str]:
+        """Of all files."""
         try:
-            paths = sorted(os.scandir(self._folder), key=lambda each: each.name)
+            return sorted(name for name in os.listdir(self._folder) if name != LOCK and "." not in name)
         except FileNotFoundError:
-            return
+            return []
         except OSError as error:
             raise disk_problem(error) from None
-        for path in paths:
-            if path.name != LOCK and "." not in path.name and (found := self._read(path.path)) is not None:
+
+    def named(self, name: str) -> Access | None:
+        """What the file of that name has; None for one that is not there."""
+        path = f"{self._folder}/{name}"
+        found = self._read(path)
+        if found is not None and self._place(found.user) != path:
+            raise StoreError(Problem.CORRUPT, detail=f"{path} is of another user, {found.user}")
+        return found
+
+    def all(self) -> Iterator[Access]:
+        """Of everybody who has something."""
+        for name in self.names():
+            if (found := self._read(f"{self._folder}/{name}")) is not None:
                 yield found
+
+    def users_of(self, names: Collection[str], users: Iterable[str]) -> dict[str, str]:
+        """Whose files those are, as far as they are of these users."""
+        places = {f"{self._folder}/{name}": name for name in names}
+        return {places[place]: user for user in users if (place := self._place(user)) in places}
 
     @property
     def version(self) -> int:
@@ -88,6 +104,20 @@ class AccessFiles:
             with self._changing():
                 self._remove(user)
 
+    def remove_damaged(self, name: str) -> bool:
+        """Remove the file of that name if it is damaged; whether it was."""
+        with self._changing():
+            try:
+                if name in self.names():
+                    self.named(name)
+                return False
+            except StoreError as error:
+                if error.problem is not Problem.CORRUPT:
+                    raise
+            Path(self._folder, name).unlink(missing_ok=True)
+            sync_folder(self.root / FOLDER)
+        return True
+
     def note_uses(self, uses: Mapping[str, Mapping[str, int]]) -> None:
         """When app passwords were last used, by user and id. It is not synced: a crash may lose it."""
         for user, times in uses.items():
@@ -115,8 +145,8 @@ class AccessFiles:
         try:
             return Access.from_bytes(data)
         except ValueError as error:
-            raise StoreError(Problem.CORRUPT, detail=f"{path} is damaged ({error}): set it aside, and the user makes "
-                                                     "app passwords and second factor again") from None
+            raise StoreError(Problem.CORRUPT, detail=f"{path} is damaged ({error}): see onecopy check, and the user "
+                                                     "makes app passwords and second factor again") from None
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -20,7 +20,6 @@ from webauthn.helpers.structs import (
 from store.accounts.apppasswords.accessrecord import MOST_KEYS, Access, SecurityKey
 from store.errors import Problem, StoreError
 
-CHALLENGE_OCTETS = 32       # random (WebAuthn §13.4.3 wants 16)
 LONGEST = 1 << 16           # characters of what a browser sends
 _NO_PROOF = (WebAuthnException, ValueError, TypeError, KeyError, RecursionError)    # of JSON and CBOR within each other
 

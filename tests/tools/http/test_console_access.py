@@ -1,18 +1,23 @@
 """The console's page Access, and the second step of a login, by a real server."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
 from imaplib import IMAP4
+from typing import Any
 
 import pyotp
 import pytest
 
-from tests.support.clients.consoleclient import Answer, Person
+from tests.support.clients import axe
+from tests.support.clients.chromium import Browser
+from tests.support.clients.consoleclient import Answer, Element, Person
+from tests.support.clients.securitykey import SecurityKey
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 
-USERS = ("admin", "alice", "bob", "carol")
+USERS = ("admin", "alice", "bob", "carol", "dora", "erin", "frank")
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +151,108 @@ def test_who_must_have_one_sets_it_up_before_anything_else(served: tuple[Server,
     assert len(codes(made)) == 10
     assert heading(person.get("/console/")) == "Overview"
     assert heading(Person(port).log_in("admin")) == "Second factor"
+
+
+# Security keys
+
+def wanted(page: Answer, form: str) -> dict[str, Any]:
+    """What the page would have the browser ask of a key."""
+    found: dict[str, Any] = json.loads(page.form(form).attributes["data-key"])
+    return found
+
+
+def gets_in(person: Person, form: Element, **values: str) -> bool:
+    return (person.submit(form, follow=False, **values).status, is_inside(person.get("/console/access"))) == (303, True)
+
+
+def add_key(person: Person, key: SecurityKey, name: str, page: Answer | None = None) -> Answer:
+    page = page or person.get("/console/access/newkey")
+    return person.submit(page.form("/console/access/newkey"), name=name,
+                         credential=key.create(wanted(page, "/console/access/newkey")))
+
+
+def test_a_security_key_from_its_registration_to_its_removal(served: tuple[Server, int]) -> None:
+    server, port = served
+    here, form = f"http://localhost:{port}", "/console/second/key"
+    person, elsewhere = Person(port, "localhost"), Person(port, "localhost")
+    for each in (person, elsewhere):
+        each.log_in("dora", path="/console/access")
+    assert add_key(person, SecurityKey("https://evil.example"), "theirs").status == 403
+    page = person.get("/console/access/newkey")
+    person.get("/console/access/newkey")                    # another page has another challenge
+    key = SecurityKey(here)
+    assert add_key(person, key, "blue", page).status == 409
+    recovery = codes(add_key(person, key, "<b>blue</b>"))
+    assert len(recovery) == 10 and not logs_in(server, "dora", "secret")
+    assert heading(elsewhere.get("/console/access")) == "Log in to onecopy"
+    assert codes(add_key(person, SecurityKey(here), "second")) == []            # of recovery codes there are some
+    page = person.get("/console/access")
+    assert "<b>blue</b>" in page.text and "never" in page.text
+
+    again = Person(port, "localhost")
+    asked = again.log_in("dora")
+    assert heading(asked) == "Second factor" and not is_inside(again.get("/console/second/newkey"))
+    stranger = SecurityKey(here).get(wanted(asked, form))
+    asked = again.submit(asked.form(form), credential=stranger)
+    assert asked.status == 403 and "no security key of yours" in asked.text
+    sent = key.get(wanted(asked, form))
+    assert gets_in(again, asked.form(form), credential=sent)
+    thief = Person(port, "localhost")
+    assert thief.submit(thief.log_in("dora").form(form), credential=sent).status == 403     # it was for another page
+    other = Person(port)                        # the browser has no keys for 127.0.0.1: a recovery code it is
+    asked = other.log_in("dora")
+    assert len(asked.page.all("form")) == 2 and gets_in(other, asked.form("/console/second/code"), code=recovery[0])
+    for _ in range(2):
+        page = again.get("/console/access")
+        after = again.submit(page.page.all("form", action="/console/access/key/remove")[0])
+    assert "Set up an authenticator app" in after.text and "Security keys" not in after.text
+    assert logs_in(server, "dora", "secret")
+    trail = server.command("audit", "show", "--kind", "access")
+    assert trail.count("security key added") == 2 and trail.count("security key removed") == 2
+
+
+def test_who_finds_a_browser_that_is_logged_in_cannot_bring_in_a_key(served: tuple[Server, int]) -> None:
+    server, port = served
+    person = Person(port, "localhost")
+    person.log_in("erin", path="/console/access")
+    add_key(person, SecurityKey(f"http://localhost:{port}"), "mine")
+    page = person.get("/console/access/newkey")
+    path, = [path for path in (server.root / "run" / "sessions").iterdir() if path.suffix != ".challenge" and
+             json.loads(path.read_text())["user"] == "erin"]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "created": time.time() - 3600}))
+    answer = add_key(person, SecurityKey(f"http://localhost:{port}"), "theirs", page)
+    assert answer.status == 403 and "Log out and in again first" in answer.text
+    for path in ("/console/access/newkey", "/console/access/new"):
+        assert person.ask("GET", path).status == 403
+    assert person.submit(person.get("/console/access").form("/console/access/key/remove")).status == 403
+
+
+def test_a_browser_with_a_security_key(browser: Browser, served: tuple[Server, int]) -> None:
+    """The script asks the browser, and the browser its key, when it is registered and at the next login."""
+    server, port = served
+    here = f"http://localhost:{port}/console/"
+    browser.ask("WebAuthn.enable")
+    browser.ask("WebAuthn.addVirtualAuthenticator", options={
+        "protocol": "ctap2", "transport": "usb", "hasResidentKey": False, "hasUserVerification": False,
+        "automaticPresenceSimulation": True})
+
+    def log_in() -> None:
+        browser.open(f"{here}access")
+        browser.fill("#user", "frank")
+        browser.fill("#password", "secret")
+        browser.click("main button", loads=True)
+
+    log_in()
+    browser.open(f"{here}access/newkey")
+    browser.fill("#name", "blue")
+    browser.click("form[data-key] button", loads=True)
+    assert browser.text("h1") == "Recovery codes", browser.text()
+    browser.click(".who button", loads=True)
+    log_in()
+    assert browser.text("h1") == "Second factor"
+    assert axe.violations(browser) == []
+    browser.click("form[data-key] button", loads=True)
+    assert browser.text("h1") == "Your account", browser.text()
+    browser.open(f"{here}access")
+    assert "blue" in browser.text("table") and "never" not in browser.text("main table")
+    assert axe.violations(browser) == [] and browser.errors == []

@@ -24,7 +24,15 @@ from tests.support.conversations.wire import Wire
 from tools.http import protocol
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK, ROLES, USER
 from tools.http.console.consoleframe import Console
-from tools.http.console.consolesessions import MOST_OF_USER, SECOND, WHOLE, Session, Sessions, form_token
+from tools.http.console.consolesessions import (
+    CHALLENGE_TIME,
+    MOST_OF_USER,
+    SECOND,
+    WHOLE,
+    Session,
+    Sessions,
+    form_token,
+)
 from tools.http.console.rendering import rendered, seen, url
 from tools.http.console.visit import Changed, Section, View, Visit
 from tools.http.settings import Settings
@@ -90,6 +98,30 @@ def test_a_session_is_ended_by_its_shown_name(tmp_path: Path) -> None:
     assert not sessions.end_shown("console-") and not sessions.end_shown("x") and not sessions.end("../x")
     assert sessions.end_shown(made.shown_id) and sessions.find(secret, NOW, IDLE) is None
     assert not sessions.end_shown(made.shown_id)
+
+
+def test_a_challenge_is_taken_once_in_its_time_and_ends_with_the_session(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path)
+    (made, _), (other, _) = begin(sessions, NOW), begin(sessions, NOW)
+    assert sessions.take_challenge(made, NOW) is None
+    older, newer = sessions.give_challenge(made, NOW), sessions.give_challenge(made, NOW)
+    assert len(newer) >= 16 and older != newer              # WebAuthn §13.4.3
+    assert sessions.take_challenge(other, NOW) is None      # it is of the session that was given it
+    assert sessions.take_challenge(made, NOW + CHALLENGE_TIME - 1) == newer
+    assert sessions.take_challenge(made, NOW) is None
+    sessions.give_challenge(made, NOW)
+    assert sessions.take_challenge(made, NOW + CHALLENGE_TIME) is None
+    sessions.give_challenge(made, NOW)
+    path, = sessions.folder.glob("*.challenge")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.write_bytes(b"")                                   # cut off
+    assert sessions.take_challenge(made, NOW) is None
+    sessions.give_challenge(made, NOW)
+    sessions.end(made.id)
+    sessions.give_challenge(made, NOW)                      # by a page that was asked for before
+    assert sessions.take_challenge(other, NOW) is None
+    begin(sessions, NOW + CHALLENGE_TIME)
+    assert not list(sessions.folder.glob("*.challenge"))
 
 
 @pytest.mark.parametrize("changes", [{"credential": "2"}, {"status": Status.DISABLED}, {"status": Status.REMOVED},

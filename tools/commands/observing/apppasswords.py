@@ -8,6 +8,7 @@ from store.accounts.apppasswords import apppassword
 from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
+from store.errors import Problem, StoreError
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account
@@ -40,8 +41,9 @@ def add(parser: Parsers) -> None:
     made.add_argument("ids", metavar="ID", nargs="*", help="its id, as access list has it")
     made.add_argument("--all", action="store_true", help="all of the user's")
     made = parser("access reset", reset, "take a user's second factor away: security keys, codes and recovery codes; "
-                                         "the app passwords stay. Exit status 1 if there is none")
-    made.add_argument("user", metavar="USER", help=_USER)
+                                         "the app passwords stay, unless they are damaged, or of nobody. Exit status 1 "
+                                         "if there is none")
+    made.add_argument("user", metavar="USER", help=f"{_USER}; or a damaged file, as check names it")
 
 
 def show(invocation: Invocation) -> int:
@@ -133,11 +135,28 @@ def reset(invocation: Invocation) -> int:
         return before.without_second_factor()
 
     with invocation.store() as store:
-        user = account(store, invocation.arguments.user).user
+        user, files = invocation.arguments.user, AccessFiles(store.root)
+        try:
+            user = account(store, user).user
+            if files.remove_damaged(files.path(user).name):
+                store.directory.noticed(user)
+                return 0
+        except StoreError as error:
+            if error.problem is not Problem.NO_USER or not _left_by(files, user):
+                raise
+            return 0
         _change(store, user, without)
     if had != [True]:
         raise Failure(f"{user} has no second factor", 1)
     return 0
+
+
+def _left_by(files: AccessFiles, name: str) -> bool:
+    """Whether there was something of nobody, which is gone now: of a user id, or a damaged file, which has no name but
+    that of the file."""
+    left = files.path(name).name in files.names()
+    files.remove(name)
+    return left or files.remove_damaged(name)
 
 
 def _change(store: Store, user: str, work: Callable[[Access], Access]) -> None:

@@ -25,6 +25,9 @@ WHOLE, SECOND = "whole", "second"       # states: all is given; the password is 
 MOST, MOST_OF_USER = 10_000, 20         # sessions; the user's oldest ones end
 NOTED = 60                              # seconds after which it is noted again that the browser was heard of
 SECOND_TIME = 600                       # seconds in which the second factor must come
+CHALLENGE_TIME = 300                    # seconds in which a security key must answer
+CHALLENGE_OCTETS = 32                   # random (WebAuthn §13.4.3 wants 16)
+_CHALLENGE = ".challenge"
 _KEY = 16                               # letters of a user's key
 _LONGEST = 200                          # characters of what a browser calls itself
 
@@ -78,6 +81,7 @@ class Sessions:
               browser: str) -> tuple[Session, Secret]:
         """A new one, and what its browser must show. Sessions that have ended are removed. Raises TooMany."""
         privatefiles.make_folder(self.folder, parents=True, exist_ok=True)
+        self._sweep_challenges(now)
         left = [name for name in self._names() if not self._sweep(name, now, idle)]
         mine = sorted((name for name in left if name.startswith(_user_key(account.user))), key=self._seen)
         for name in mine[:max(0, len(mine) - MOST_OF_USER + 1)]:
@@ -133,7 +137,39 @@ class Sessions:
         return sum(self._remove(name) for name in list(self._names())
                    if name.startswith(_user_key(user)) and name != but)
 
+    # Challenges
+
+    def give_challenge(self, session: Session, now: float) -> bytes:
+        """One for security keys, in place of an older one of the session."""
+        made = secrets.token_bytes(CHALLENGE_OCTETS)
+        with privatefiles.open_file(self._challenge(session.id), "wb") as file:
+            file.write(made)
+            file.flush()
+            os.utime(file.fileno(), (now, now))
+        return made
+
+    def take_challenge(self, session: Session, now: float) -> bytes | None:
+        """The one that was given, once; None where there is none, or it was given too long ago."""
+        path = self._challenge(session.id)
+        try:
+            with privatefiles.open_file(path) as file:
+                given, octets = os.fstat(file.fileno()).st_mtime, file.read()
+            path.unlink()                       # of two who have read it one does this
+        except FileNotFoundError:
+            return None
+        return octets if now - given < CHALLENGE_TIME and len(octets) == CHALLENGE_OCTETS else None
+
     # Inside
+
+    def _challenge(self, name: str) -> Path:
+        return self.folder / f"{name}{_CHALLENGE}"
+
+    def _sweep_challenges(self, now: float) -> None:
+        """Of sessions that have ended, or which nobody answered."""
+        for path in self.folder.glob(f"*{_CHALLENGE}"):
+            with suppress(FileNotFoundError):
+                if now - path.stat().st_mtime >= CHALLENGE_TIME:
+                    path.unlink()
 
     def _names(self) -> Iterator[str]:
         try:
@@ -160,6 +196,7 @@ class Sessions:
         return now - self._seen(name) >= idle and (self._remove(name) or True)
 
     def _remove(self, name: str) -> bool:
+        self._challenge(name).unlink(missing_ok=True)
         try:
             (self.folder / name).unlink()
         except FileNotFoundError:

@@ -75,6 +75,7 @@ KINDS: dict[str, tuple[str, bool]] = {
     "aliases": ("the table of aliases says other things than the users' rows", False),
     "annotations": ("annotations are there of mailboxes that are not", False),
     "accounts": ("accounts are lost", False),
+    "access": ("files of app passwords and second factors are damaged, or of users who are not", False),
     "accounts-kept": ("what users/directory keeps of accounts is missing, damaged, or not what is so", False),
     "list": ("the list of mailboxes is wrong", False),
     "outbox-receiver": ("something waits in the outbox for receivers that are not configured", False),
@@ -127,6 +128,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"table of aliases", "aliases"),
     (r"annotations of", "annotations"),
     (r"the account is lost", "accounts"),
+    (r"app passwords", "access"),
     (r"waits for a receiver that is not configured", "outbox-receiver"),
     (r"rows of the outbox cannot be read", "outbox-rows"),
     (r"records of a mailbox|has the same id|is not found by its id|also on record as deleted|has the id|has UIDVALIDITY"

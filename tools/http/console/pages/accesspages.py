@@ -1,59 +1,33 @@
-"""App passwords and the second factor: what each user has of these, and the second step of a login."""
+"""The page Access: app passwords and the second factor of each user."""
 
-import logging
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
-from store import hosting, offload
 from store.accounts.apppasswords import apppassword, recoverycodes, totp
-from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
-from store.audit.sessionaudit import note
-from store.errors import Problem, StoreError
-from store.net.authentication import Authenticator
-from store.net.callers import Caller
+from store.errors import StoreError
 from tools.http.apitokens import ROLES
-from tools.http.console.consolelogin import Doorway, cookie_field
-from tools.http.console.consolesessions import SECOND, WHOLE
-from tools.http.console.rendering import BASE
+from tools.http.console.consolesessions import SECOND
+from tools.http.console.pages import keypages
+from tools.http.console.secondfactor import (
+    access_of,
+    changed,
+    end_others,
+    is_right,
+    let_in,
+    note_change,
+    origin_of,
+    proved,
+    require_fresh,
+)
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
-
-log = logging.getLogger(__name__)
 
 DAY = 86400
 ISSUER = "onecopy"
 WRONG = "The code is wrong, or has been used before."
 #: What each service is called on the page.
 NAMES = {"imap": "IMAP (reading mail)", "pop": "POP3 (fetching mail)", "smtp": "SMTP (sending mail)"}
-Change = Callable[[Access], Access | None]
-
-
-async def _changed(visit: Visit, work: Callable[[Access], Access]) -> Access:
-    """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused."""
-    store = visit.console.store
-    try:
-        found = await offload.run(store, "pages", AccessFiles(store.root).change, visit.user, work)
-    except StoreError as error:
-        if error.problem in (Problem.BAD_NAME, Problem.LIMIT):
-            raise Refused(400 if error.problem is Problem.BAD_NAME else 409, f"{error.public}.") from None
-        raise
-    store.directory.noticed(visit.user)
-    return found
-
-
-async def _note(visit: Visit, what: str, **facts: Any) -> None:
-    await note(visit.console.store, "access", what, actor=visit.user, address=visit.asked.peer, service="http", **facts)
-    log.info("%s: %s in the console, from %s", visit.user, what, visit.asked.peer)
-
-
-async def _of(visit: Visit) -> Access:
-    store = visit.console.store
-    return await offload.run(store, "pages", AccessFiles(store.root).of, visit.user)
-
 
 # What a user has
 
@@ -62,8 +36,8 @@ async def _show(visit: Visit) -> Answer:
 
 
 async def _page(visit: Visit, wrong: str) -> Answer:
-    return await visit.show("access.html", "Access", 403 if wrong else 200, access=await _of(visit), names=NAMES,
-                            wrong=wrong, most=apppassword.LONGEST_NAME)
+    return await visit.show("access.html", "Access", 403 if wrong else 200, access=await access_of(visit), names=NAMES,
+                            wrong=wrong, most=apppassword.LONGEST_NAME, keys_here=origin_of(visit) is not None)
 
 
 async def _make(visit: Visit) -> Answer:
@@ -78,63 +52,76 @@ async def _make(visit: Visit) -> Answer:
                                        until=now + int(days) * DAY if days else None)
     except StoreError as error:
         raise Refused(400, f"{error.public}.") from None
-    await _changed(visit, lambda before: before.with_password(made, now))
-    await _note(visit, "app password made", id=made.id)
+    await changed(visit, lambda before: before.with_password(made, now))
+    await note_change(visit, "app password made", id=made.id)
     return await visit.show("accessonce.html", "App password", codes=[shown], name=made.name, recovery=False)
 
 
 async def _revoke(visit: Visit) -> Answer:
     id = visit.form["id"]
-    await _changed(visit, lambda before: before.without_passwords([id]))
-    await _note(visit, "app password revoked", id=id[:20])
+    await changed(visit, lambda before: before.without_passwords([id]))
+    await note_change(visit, "app password revoked", id=id[:20])
     return visit.redirect(visit.url("access", done="removed"))
 
 
 # Setting a second factor up
 
-async def _new(visit: Visit) -> Answer:
-    if (await _of(visit)).has_second_factor:
+async def new(visit: Visit) -> Answer:
+    """The page on which an authenticator app is set up. Raises Refused."""
+    access = await access_of(visit)
+    if not _may(visit, access):
         raise Refused(409, "You have a second factor. Remove it first.")
+    require_fresh(visit, access)
     return await _enrolment(visit, totp.new_secret(), "")
 
 
 async def _enrolment(visit: Visit, secret: str, wrong: str) -> Answer:
-    back = "second/enrol" if visit.session.state == SECOND else "access/enrol"
+    base = "second" if visit.session.state == SECOND else "access"
     return await visit.show("accessenrol.html", "Second factor", 403 if wrong else 200, secret=secret, wrong=wrong,
-                            groups=[secret[at:at + 4] for at in range(0, len(secret), 4)], back=back,
+                            back=f"{base}/enrol", newkey=f"{base}/newkey", keys_here=origin_of(visit) is not None,
+                            groups=[secret[at:at + 4] for at in range(0, len(secret), 4)],
                             address=totp.address_of(secret, visit.user, ISSUER))
 
 
-async def _enrol(visit: Visit) -> Answer:
-    """The app shows the right code: from now on each login asks for one. Recovery codes are shown, once."""
+async def enrol(visit: Visit) -> Answer:
+    """The app shows the right code: from now on each login asks for one. Recovery codes are shown, once.
+
+    Raises Refused.
+    """
     secret, shown = visit.form["secret"], list[str]()
     if not totp.is_secret(secret):
         raise Refused(400, "The form cannot be read.")
+    require_fresh(visit, await access_of(visit))
 
     def with_it(access: Access) -> Access | None:
-        if access.has_second_factor:        # which must be shown, and removed, first
-            return None
-        found = totp.enrolled(access, secret, visit.form["code"], time.time())
-        if found is None:
-            return None
-        found, shown[:] = recoverycodes.renewed(found)
+        found = totp.enrolled(access, secret, visit.form["code"], time.time()) if _may(visit, access) else None
+        if found is not None and not access.has_second_factor:
+            found, shown[:] = recoverycodes.renewed(found)
         return found
 
-    if not await _is_right(visit, with_it):
+    if not await is_right(visit, with_it):
         return await _enrolment(visit, secret, WRONG)
     visit.console.store.directory.noticed(visit.user)
-    await _note(visit, "second factor set up")
-    await offload.run(visit.console.store, "pages", visit.sessions.end_of, visit.user, visit.session.id)
+    await note_change(visit, "second factor set up")
+    if shown:
+        await end_others(visit)
     if visit.session.state == SECOND:
-        await _let_in(visit)
+        await let_in(visit)
+    if not shown:                           # there is a security key, with which they came
+        return visit.redirect(visit.url("access", done="made"))
     return await visit.show("accessonce.html", "Recovery codes", codes=shown, name="", recovery=True)
+
+
+def _may(visit: Visit, access: Access) -> bool:
+    """Whether an app may be set up: who has a second factor shows it first."""
+    return access.totp is None and not (visit.session.state == SECOND and access.has_second_factor)
 
 
 async def _remove(visit: Visit) -> Answer:
     """Without a second factor from now on: who has none to show may not say so."""
-    if not await _is_right(visit, lambda access: _without(_proved(access, visit.form["code"]))):
+    if not await is_right(visit, lambda access: _without(proved(access, visit.form["code"]))):
         return await _page(visit, WRONG)
-    await _note(visit, "second factor removed")
+    await note_change(visit, "second factor removed")
     return visit.redirect(visit.url("access", done="removed"))
 
 
@@ -142,77 +129,7 @@ def _without(access: Access | None) -> Access | None:
     return None if access is None else access.without_second_factor()
 
 
-def _proved(access: Access, code: str) -> Access | None:
-    """After a code of the app, or a recovery code; None for a wrong one."""
-    return totp.taken(access, code, time.time()) or recoverycodes.taken(access, code)
-
-
-async def _is_right(visit: Visit, work: Change) -> bool:
-    """Whether what somebody has shown is right: then `work` has been done. Wrong ones are slowed down.
-
-    Raises Refused.
-    """
-    assert visit.asked.stream is not None
-    store = visit.console.store
-
-    def check() -> bool:
-        found: list[Access | None] = []
-
-        def once(before: Access) -> Access:
-            found[:] = [work(before)]
-            return found[0] or before
-
-        AccessFiles(store.root).change(visit.user, once)
-        return found[0] is not None
-
-    caller = Caller(visit.asked.stream, "http", passwords=True, anywhere=True)
-    try:
-        await Authenticator.of(store).second_factor(caller, visit.user, check)
-    except StoreError as error:
-        if error.problem is Problem.LIMIT:
-            raise Refused(429, f"{error.public}.") from None
-        if error.problem is not Problem.BAD_LOGIN:
-            raise
-        return False
-    return True
-
-
-# The second step of a login
-
-async def _ask(visit: Visit) -> Answer:
-    access = await _of(visit)
-    if not access.has_second_factor:            # it must be set up first
-        return await _new(visit)
-    return await _second(visit, "")
-
-
-async def _second(visit: Visit, wrong: str) -> Answer:
-    return await visit.show("second.html", "Second factor", 403 if wrong else 200, wrong=wrong)
-
-
-async def _shown(visit: Visit) -> Answer:
-    if not await _is_right(visit, partial(_proved, code=visit.form["code"])):
-        return await _second(visit, WRONG)
-    await _let_in(visit)
-    return visit.redirect(BASE)
-
-
-async def _let_in(visit: Visit) -> None:
-    """The session goes on as another one, which is whole: what the browser showed before is worth nothing now."""
-    store = visit.console.store
-    account = await hosting.find(store, visit.user)
-    if account is None or not visit.session.is_of(account):
-        raise Refused(403, "The account has changed: log in again.")
-    before = visit.session.id
-    visit.session, visit.cookie = await offload.run(store, "pages", Doorway(store).begin, visit.asked,
-                                                    visit.console.settings, account, WHOLE)
-    await offload.run(store, "pages", visit.sessions.end, before)
-    visit.cookies.append(cookie_field(store, visit.asked, visit.cookie))
-    log.info("%s has shown a second factor, from %s", visit.user, visit.asked.peer)
-
-
 SECTION = Section("access", "Access", ROLES, (
     View("access", _show), View("access/make", _make, post=True), View("access/revoke", _revoke, post=True),
-    View("access/new", _new), View("access/enrol", _enrol, post=True), View("access/remove", _remove, post=True),
-    View("second", _ask, state=SECOND), View("second/code", _shown, post=True, state=SECOND),
-    View("second/enrol", _enrol, post=True, state=SECOND)))
+    View("access/new", new), View("access/enrol", enrol, post=True), View("access/remove", _remove, post=True),
+    *keypages.VIEWS))

@@ -24,3 +24,39 @@ document.addEventListener("submit", (event) => {
 for (const place of document.querySelectorAll("[data-again]")) {
   setInterval(() => { if (!document.hidden) location.reload(); }, 1000 * Math.max(5, Number(place.dataset.again)));
 }
+
+// A form with data-key: the browser asks a passkey or security key (WebAuthn); what that makes or signs is sent with it.
+const octets = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0));
+const inText = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
+  .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+const keys = (list) => (list ?? []).map((each) => ({ ...each, id: octets(each.id) }));
+const askKey = async (wanted) => {
+  const publicKey = { ...wanted, challenge: octets(wanted.challenge) };
+  if (wanted.user) {
+    publicKey.user = { ...wanted.user, id: octets(wanted.user.id) };
+    publicKey.excludeCredentials = keys(wanted.excludeCredentials);
+  } else {
+    publicKey.allowCredentials = keys(wanted.allowCredentials);
+  }
+  const found = await (wanted.user ? navigator.credentials.create({ publicKey }) : navigator.credentials.get({ publicKey }));
+  const response = {};
+  for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature"]) {
+    if (found.response[name]) response[name] = inText(found.response[name]);
+  }
+  return JSON.stringify({ id: found.id, rawId: inText(found.rawId), type: found.type, response, clientExtensionResults: {} });
+};
+for (const form of document.querySelectorAll("form[data-key]")) {
+  form.hidden = !window.PublicKeyCredential;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const problem = form.querySelector("[role=alert]");
+    problem.hidden = true;
+    try {
+      form.elements.credential.value = await askKey(JSON.parse(form.dataset.key));
+    } catch {
+      problem.hidden = false;
+      return;
+    }
+    form.submit();
+  });
+}
