@@ -181,7 +181,7 @@ def test_a_security_key_from_its_registration_to_its_removal(served: tuple[Serve
     page = person.get("/console/access/newkey")
     person.get("/console/access/newkey")                    # another page has another challenge
     key = SecurityKey(here)
-    assert add_key(person, key, "blue", page).status == 409
+    assert add_key(person, key, "blue", page).status == 403
     recovery = codes(add_key(person, key, "<b>blue</b>"))
     assert len(recovery) == 10 and not logs_in(server, "dora", "secret")
     assert heading(elsewhere.get("/console/access")) == "Log in to onecopy"
