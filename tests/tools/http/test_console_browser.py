@@ -35,8 +35,8 @@ EVERYBODY = "arhu"
 # Whose each page and each form is: a administrator, r auditor, h helpdesk, u user; a form has POST before its path.
 ROLES = {
     "": "ar", "users": "arh", "users/one": "arh",
-    **dict.fromkeys(("POST users/status", "POST users/password", "POST users/end"), "ah"),
-    **dict.fromkeys((f"POST users/{name}" for name in ("quota", "rename", "move", "remove", "undelete", "add")), "a"),
+    **dict.fromkeys(("POST users/status", "POST users/password", "POST users/end", "POST users/quota"), "ah"),
+    **dict.fromkeys((f"POST users/{name}" for name in ("rename", "move", "remove", "undelete", "add")), "a"),
     "mailboxes": "arh", "mailboxes/one": "arh",
     **dict.fromkeys((f"POST mailboxes/{name}" for name in (
         "create", "rename", "delete", "undelete", "messages")), "ah"),
