@@ -159,8 +159,8 @@ def test_a_question_before_what_is_deleted(served: tuple[Server, int], shown: Br
     assert shown.text(".notice") == "It has been removed." and "Old" in shown.text("main")
 
 
-@pytest.mark.skipif(not PICTURES, reason="CONSOLE_PICTURES names no folder")
-def test_pictures(served: tuple[Server, int], shown: Browser) -> None:
+def pictures(served: tuple[Server, int], shown: Browser) -> None:
+    """Of some pages, in the folder."""
     server, port = served
     server.command("quota", "set", "alice", "--octets", "20M")
     server.command("snapshot", "create")
@@ -173,6 +173,10 @@ def test_pictures(served: tuple[Server, int], shown: Browser) -> None:
             shown.open(f"http://127.0.0.1:{port}" + address(path, values), width, mobile=mobile, dark=dark)
             name = f"{path.replace('/', '-') or 'overview'}-{form}.png"
             (Path(PICTURES) / name).write_bytes(shown.screenshot(height=900))
+
+
+if PICTURES:
+    test_pictures = pictures
 
 
 # By each role

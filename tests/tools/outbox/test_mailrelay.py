@@ -51,7 +51,8 @@ class _Conversation(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         good = {"EHLO": "250-here\r\n250 8BITMIME", "DATA": "354 go on", "QUIT": "221 bye"}
-        self.say(self.server.says.get("greeting", "220 here"))
+        if not self.say(self.server.says.get("greeting", "220 here")):
+            return
         for line in self.rfile:
             self.server.heard.append(line)
             word = line.split()[0].decode().upper()
