@@ -228,6 +228,16 @@ def of_environment(folder: Path, names: Iterable[str]) -> int:
     return max(row.table, row.environment) if row is not None else 0
 
 
+def complete_until(folder: Path, names: Iterable[str], *, recovered: bool) -> int:
+    """Until when (Unix time, in microseconds) all that was committed is in the tables; 0 when there is no telling, also
+    because the clock has been ahead. Unless they have been `recovered`, they may lack what came after the generation
+    before."""
+    main = _main(names)
+    row = of_table(folder / main) if main and (folder / main).is_file() else None
+    found = 0 if row is None else max(row.table, row.environment) if recovered else row.before
+    return found if found <= time.time() * 1e6 else 0
+
+
 def older_tables(folder: Path, names: Iterable[str], *, recovered: bool = True) -> dict[str, str]:
     """Those of these tables that are older than the others, and how old they are. Unless they have been `recovered`, a
     checkpoint may have written some of them and not the others, which are of the generation before then."""

@@ -38,7 +38,8 @@ class Outcome:
 @define
 class Event:
     """What happened to one environment. `lost`: tables that could not be used, and why; `missing`: what is not there
-    any more, for people; `exact`: nothing is."""
+    any more, for people; `exact`: nothing is. `complete`: all that was committed until then (Unix time, in
+    nanoseconds) is in the tables that are left."""
 
     environment: str
     found: str
@@ -48,3 +49,4 @@ class Event:
     lost: dict[str, str] = field(factory=dict)
     aside: str = ""
     missing: list[str] = field(factory=list)
+    complete: int = 0

@@ -43,9 +43,10 @@ def account_in(path: Path, owner: str) -> User | None:
 
 
 def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Iterable[User], findings: list[Finding], *,
-              replace: bool = False) -> None:
+              replace_since: int | None = None) -> None:
     """The accounts that the user area has, at most a minute old; those that the caller brings; and an inactive one for
-    each other owner of a mailbox. Who is there stays, unless the user area is to `replace` it."""
+    each other owner of a mailbox. Who is there stays, unless files that were written since then (ns) are to replace it.
+    """
     mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
                        key=lambda source: source.name.is_inbox())
     partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
@@ -57,12 +58,14 @@ def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Itera
         if owner not in rows:
             rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
             findings.append(Finding("it is inactive, and has no password", f"user {owner}", Repair.SET_USER.of(owner)))
+    newer = {source.name.owner for source in mailboxes if source.name.is_inbox() and replace_since is not None
+             and source.head.written >= replace_since}
     known = {account.user for account in directory.all()}
     for owner, row in sorted(rows.items()):
         try:
             if owner not in known:
                 directory.insert(row)
-            elif replace and owner in kept:
+            elif owner in newer and owner in kept:
                 directory.alter(owner, lambda old, row=row: row)        # type: ignore[misc]  # bound at once
         except StoreError as refusal:
             findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", Repair.ADD_USER.of(owner)))

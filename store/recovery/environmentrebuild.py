@@ -64,6 +64,8 @@ class EnvironmentRebuild:
             raise StoreError(Problem.UNAVAILABLE, f"{self.environment} is damaged, and cannot be mended: {error}"
                              ) from error
         event.source, event.exact, event.lost, event.logs_lost = done.source, done.exact, done.lost, done.logs_lost
+        event.complete = 1000 * (damage.apart(lambda: generations.complete_until(
+            folder, damagemarks.known_tables(Path(event.aside)), recovered=self.older), folder) or 0)
         log.warning("%s has been rebuilt from %s%s%s; what was there is in %s", self.environment, done.source,
                     f" without {', '.join(f'{name} ({why})' for name, why in done.lost.items())}" if done.lost else "",
                     "" if done.exact else ", and what is missing or newer from the user area", aside)

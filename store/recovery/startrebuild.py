@@ -2,7 +2,8 @@
 that are whole: after `recovery`, before anybody uses the store.
 
 The sources, in this order: tables that are whole; `store.idx`, at most a minute old, where it is newer than what is
-there; the counts of references in `messages.db`, which tell mailbox and UID of records that neither has (`salvage`).
+there (who was killed has not written it); the counts of references in `messages.db`, which tell mailbox and UID of
+records that neither has (`salvage`).
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from store.rebuild.desired import annotations_of, entry_of
 from store.rebuild.outcome import Event
 from store.rebuild.recount import rebuild_rights
 from store.rebuild.salvagedusers import add_users, salvage_users, take_in
-from store.rebuild.userareascan import Source, choose, sources
+from store.rebuild.userareascan import Source, choose, free_name, sources
 from store.recovery.knownfiles import SHOWN
 from store.recovery.partitionfill import PartitionFill
 from store.snapshots.taking import folder as snapshots_folder
@@ -58,6 +59,7 @@ class _StartRebuild:
     events: dict[str, Event]
     found: list[Source] = field(factory=list)
     by_id: dict[int, Source] = field(factory=dict)
+    named: dict[MailboxName, int] = field(factory=dict)     # by files that are newer than the list
 
     def run(self) -> None:
         """Do all of it."""
@@ -100,6 +102,8 @@ class _StartRebuild:
         validity = max([*(state.uidvalidity for state, _ in states.values()),
                         *(source.head.uidvalidity for source in self.found)], default=0)
         transact(mailboxes.env, lambda txn: mailboxes.skip_identities(MailboxId(last), validity, txn))
+        self.named = {source.name: source.head.id for source in self.found
+                      if source.head.written >= event.complete and not source.head.removed}
         for batch in _batches(self.found):
             def rows_of(txn: Txn, batch: list[Source] = batch) -> None:
                 for source in batch:
@@ -122,6 +126,7 @@ class _StartRebuild:
         entry, deleted = mailboxes.find_id(mailbox, txn), mailboxes.deleted.find(mailbox, txn)
         state = states.get(mailbox)
         place = f"partitions/{source.partition}/index"
+        old = old and not self._has_newer(source, entry, deleted[1] if deleted else None, state[0] if state else None)
         if old and (state is not None and state[1] == source.partition or place in self.events):
             removed = state[0].removed if state is not None and place not in self.events else head.removed
             wanted = entry_of(source, 0)
@@ -138,6 +143,8 @@ class _StartRebuild:
                     mailboxes.remove(entry.name, txn, guarded=False)
                 mailboxes.deleted.remove(mailbox, txn)
                 other = mailboxes.find(wanted.name, txn)
+                if other is not None and other.id != mailbox and self._is_older(source):
+                    wanted, other = evolve(wanted, name=free_name(wanted.name, mailbox, [])), None
                 if other is not None and other.id != mailbox:
                     mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it
                 mailboxes.write(wanted, txn, guarded=False)
@@ -149,6 +156,20 @@ class _StartRebuild:
             for subscribed in head.subscriptions:
                 mailboxes.subscriptions.add(source.name.owner, subscribed, txn)
 
+    def _is_older(self, source: Source) -> bool:
+        return source.head.written < self.events[LIST].complete
+
+    def _has_newer(self, source: Source, entry: MailboxEntry | None, deleted: MailboxEntry | None,
+                   state: MailboxState | None) -> bool:
+        """Whether the list has the mailbox as it was after the file was written, and nothing newer says otherwise."""
+        row = entry or deleted
+        if row is None or not self._is_older(source):
+            return False
+        if state is not None and f"partitions/{source.partition}/index" not in self.events and (
+                bool(state.removed) != (entry is None) or state.uidvalidity not in (0, row.uidvalidity)):
+            return False
+        return entry is None or self.named.get(entry.name, entry.id) == entry.id
+
     def _users(self, event: Event) -> None:
         aside = Path(event.aside)
         places = [aside, *(snapshot.path / LIST for snapshot in snapshots_listed(
@@ -159,8 +180,10 @@ class _StartRebuild:
                 users.setdefault(user.account.user, user)
         findings: list[Finding] = []
         kept, older = newest(partition.folder for partition in self.store.partitions.values()), OLDER in event.found
-        add_users(self.store.directory, self.found, kept.accounts(users.values()), findings, replace=older)
-        take_in(self.store.mailboxes, self.store.directory, kept, self.found, replace=older)
+        add_users(self.store.directory, self.found, kept.accounts(users.values()), findings,
+                  replace_since=event.complete if older else None)
+        take_in(self.store.mailboxes, self.store.directory, kept, self.found,
+                replace=older and kept.written >= event.complete)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
     def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: Event) -> None:

@@ -7,12 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from mboxlist.engine.damagemarks import UNLOGGED
 from mboxlist.names import MailboxName
 from store.check.scrub import Pace, scrub
 from store.check.wholecheck import check
-from store.mailboxes import deletion, namespace
+from store.mailboxes import authorization, deletion, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.mend.orphans import take_in_lost
@@ -211,3 +212,36 @@ def test_a_dry_run_tells_what_is_older(item: str, days: Path, tmp_path: Path) ->
     put_back(days, tmp_path / "store", "stopped", (item,), logged=True)
     found = {each.environment: each.wrong for each in preview.look(tmp_path / "store", SMALL, lambda *_: None)}
     assert "is older" in found[INDEX] and found[LIST] == ""
+
+
+def test_what_the_older_list_knows_better_than_older_files(tmp_path: Path) -> None:
+    """Who is killed has not written the `store.idx` of what it had just changed; the list that is put back is older
+    than the last one, and newer than that file: no right, name or password that was changed comes back."""
+    with harm.small():
+        store = make_store(tmp_path / "store", ("alice", "bob"))
+        inbox, shared, kept = (MailboxName("alice", name) for name in ("INBOX", "Shared", "Kept"))
+        for name in (shared, MailboxName("alice", "Old")):
+            namespace.create_mailbox(store, name)
+        authorization.set_acl(store, shared, "bob", "lrs")
+        writing.write_changed(store, hurry=True)
+        authorization.set_acl(store, inbox, "anyone", "lr")
+        authorization.set_acl(store, shared, "bob", "")
+        namespace.rename_mailbox(store, MailboxName("alice", "Old"), kept)
+        store.directory.alter("alice", lambda user: evolve(user, password="another"))       # type: ignore[attr-defined]
+        killed, older = tmp_path / "killed", tmp_path / "older"
+        harm.image(store, killed, from_first_log=True)
+        wanted = {str(entry.name): entry for entry in store.mailboxes.all()}, store.directory.user("alice")
+        store.close()
+        open_store(killed, SMALL).close()               # nothing is compared with the files yet
+        shutil.copytree(killed / LIST, older)
+        open_store(killed, SMALL).close()
+        shutil.rmtree(killed / LIST)
+        older.rename(killed / LIST)
+        store = open_store(killed, SMALL)
+        assert recovery_of(store).events[LIST].logs_lost                    # type: ignore[union-attr]
+        for _ in range(2):
+            assert ({str(entry.name): entry for entry in store.mailboxes.all()}, store.directory.user("alice")
+                    ) == wanted
+            keep_house(store)
+        assert check(store) == [] and wanted[0][str(shared)].acl == {}
+        store.close()

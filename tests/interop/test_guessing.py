@@ -167,13 +167,13 @@ def test_how_sessions_ended(server: Server) -> None:
                       "three have ended", pid=server.pid, limit=TIME)
     octets = r"seconds=\d+ received=(\d+) sent=(\d+)"
     imap = re.fullmatch(rf'address={HOME} user="alice" service=imap {octets} read=2 deleted=1 expunged=1 removed=1 '
-                        'reason="logout"', ends[0])
+                        r'reason="logout" session=[0-9a-f]+-\d+', ends[0])
     pop3 = re.fullmatch(rf'address={HOME} user="alice" service=pop {octets} read=1 deleted=1 expunged=1 removed=0 '
-                        'reason="logout"', ends[1])
+                        r'reason="logout" session=[0-9a-f]+-\d+', ends[1])
     assert imap and 150 < int(imap[1]) < 400 and int(imap[2]) > 2000
     assert pop3 and int(pop3[2]) > 1000
     assert re.fullmatch(rf'address={HOME} user="bob" service=imap {octets} read=0 deleted=0 expunged=0 removed=0 '
-                        'reason="connection lost"', ends[2])
+                        r'reason="connection lost" session=[0-9a-f]+-\d+', ends[2])
 
 
 def test_every_other_refusal_is_one_line(server: Server) -> None:
@@ -222,7 +222,7 @@ def test_nginx_must_know_the_secret(tmp_path: Path) -> None:
             nginx._secret = other
             nginx.start()
             assert not logs_in(nginx, authority)
-        reasons = {line.rpartition("reason=")[2] for line in refused(server, "address")}
+        reasons = {line.rpartition("reason=")[2].rpartition(" session=")[0] for line in refused(server, "address")}
         assert reasons == {'"no Auth-Key, or another one than in front.secret_file"'}
 
 

@@ -69,7 +69,8 @@ def test_one_name_is_taken(wheel: Path) -> None:
         "onecopy", f"onecopy-{VERSION}.dist-info", f"onecopy-{VERSION}.data"}
     assert top == b"onecopy\n"
     assert not [name for name in names if "benchmarks" in name or "/packages/" in name or "tools/onecopy" in name]
-    assert {Path(name).suffix for name in names if name.startswith("onecopy/")} <= {".py", ".html", ".css", ".js"}
+    assert {Path(name).suffix for name in names if name.startswith("onecopy/")} <= {
+        ".py", ".html", ".css", ".js", ".svg"}
     assert {"onecopy/tools/spark/report/report.html", "onecopy/spark/__init__.py"} <= set(names)
 
 

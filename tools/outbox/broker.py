@@ -74,7 +74,7 @@ class Broker:
 
     def _protocol(self, parameters: Any) -> Any:
         """One that says why it was lost, which pika tells nobody: a certificate that is not good."""
-        made: Any = TwistedProtocolConnection(parameters)
+        made: Any = TwistedProtocolConnection(parameters, self.reactor)
         lost = made.connectionLost
 
         def connection_lost(reason: Failure) -> None:

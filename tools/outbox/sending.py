@@ -56,6 +56,7 @@ class Sending:
     _refused: dict[bytes, int] = field(factory=dict, init=False)
     _one_by_one: int = field(default=0, init=False)         # of so many events
     _call: Any = field(default=None, init=False)
+    _under_way: Any = field(default=None, init=False)       # the batch that the receiver has been given last
     _stopped: bool = field(default=False, init=False)
     _next_count: float = field(default=0.0, init=False)
 
@@ -64,11 +65,16 @@ class Sending:
         self._later(0.0)
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way is sent again by the next start."""
+        """Begin nothing more, and wait for no receiver: what is under way is sent again by the next start."""
         self._stopped = True
         if self._call is not None and self._call.active():
             self._call.cancel()
-        self.destination.close()
+        if self._under_way is not None:
+            self._under_way.cancel()
+        try:
+            self.destination.close()
+        except Exception as error:      # of a library: the others are to be let go too, and the server ends
+            log.error("outbox %s: it cannot be let go: %s: %s", self.name, type(error).__name__, error)
 
     def status(self) -> dict[str, Any]:
         """How it stands."""
@@ -94,13 +100,15 @@ class Sending:
         """Send a batch, if there is one; the seconds until the next."""
         most = 1 if self._one_by_one else self.settings.batch
         batch = await self.threads.run("outbox", partial(self._fetch, most))
+        if self._stopped:
+            return IDLE
         if not batch:
             self._worked()
             return IDLE
         try:
             await self._within(self.destination.send(batch))
-        except Down as error:
-            return await self._is_down(batch, str(error))
+        except Down as error:           # what a stop cuts off says nothing of the receiver
+            return IDLE if self._stopped else await self._is_down(batch, str(error))
         except Refused as error:
             return await self._is_refused(batch, str(error), final=error.final)
         except NotNow as error:
@@ -116,6 +124,7 @@ class Sending:
     async def _within(self, sending: Any) -> None:
         """Raises Down when it takes too long."""
         done: Deferred[None] = ensureDeferred(sending)
+        self._under_way = done
         late = self.reactor.callLater(self.settings.timeout, done.cancel)
         try:
             await done

@@ -186,13 +186,13 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
             return
         stopping = True
         log.debug("stopping")
-        housekeeping.stop()
-        if dispatch is not None:
-            dispatch.stop()
-        asked.stop()
-        end_pages()
-        ending = threads.run("files", others.stop) if others is not None else None
         try:
+            housekeeping.stop()
+            if dispatch is not None:
+                dispatch.stop()
+            asked.stop()
+            end_pages()
+            ending = threads.run("files", others.stop) if others is not None else None
             await server.stop(worker_config.config.settings("workers", Workers).stop_time)
             if ending is not None:
                 await ending

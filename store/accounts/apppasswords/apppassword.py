@@ -17,6 +17,7 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 SYMBOLS = 28                # of 5 random bits each: 140
 GROUP = 4                   # symbols between two hyphens
 LONGEST_NAME = 100          # characters
+LONGEST_DAYS = 36500        # that one holds, unless it holds for ever
 _LONGEST = 2 * SYMBOLS      # octets, with whatever stands between the symbols
 _BETWEEN = b" -\t"
 _READ = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZilo", b"abcdefgh1jk1mn0pqrstuvwxyz110")
@@ -59,6 +60,8 @@ def make(name: str, services: Collection[str], *, read_only: bool, now: float, u
     """A new one, and the password itself, which nobody knows afterwards. Raises StoreError BAD_NAME."""
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
         raise StoreError(Problem.BAD_NAME, f"The name of an app password has 1 to {LONGEST_NAME} printable characters")
+    if until is not None and until > now + LONGEST_DAYS * 86400:
+        raise StoreError(Problem.BAD_NAME, f"An app password holds for up to {LONGEST_DAYS} days, or for ever")
     chosen = tuple(service for service in SERVICES if service in services)
     if not chosen or len(chosen) != len(set(services)):
         raise StoreError(Problem.BAD_NAME, f"An app password is for some of {', '.join(SERVICES)}")

@@ -65,6 +65,12 @@ def test_a_name_or_service_that_makes_no_sense_is_refused(name, services):
     assert refused.value.problem is Problem.BAD_NAME
 
 
+@pytest.mark.parametrize("until", [NOW + 40000 * 86400, 1e40])
+def test_a_time_that_no_calendar_has_is_refused(until):
+    with pytest.raises(StoreError):
+        make(until=until)
+
+
 def test_all_that_is_kept_comes_back(files):
     def fill(before):
         made = Access(before.user, totp=Totp("ABC", NOW, 7), keys=(SecurityKey("id", "key", "public", NOW, 3, NOW),),

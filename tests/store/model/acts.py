@@ -34,7 +34,8 @@ from tests.support.stores.stores import SMALL
 
 SETTINGS = evolve(SMALL, mailbox_limit=MAILBOX_LIMIT, purge_delay=PURGE_DELAY, private_flags="seen flagged")
 LOG_LIMIT = 96              # octets of a mailbox's log of expunges: so few that it is trimmed
-NAMES_OF = ("mboxlist", "partitions/primary/index")     # the environments
+ENVIRONMENTS = ("mboxlist", "partitions/primary/index")
+OUTSIDE = ("generations", "partitions/primary/users")   # what a process that leaves writes besides
 
 Row = tuple[int, bytes, Flag, frozenset[str], int]      # UID, text, flags, keywords, MODSEQ
 
@@ -87,8 +88,8 @@ class Seat:
         self.views.clear()
 
     def image(self, into: Path) -> None:
-        """What a crash now would leave of the environments: not what the log buffers hold in memory."""
-        for name in NAMES_OF:
+        """What a crash now would leave: not what the log buffers hold in memory."""
+        for name in (*ENVIRONMENTS, *OUTSIDE):
             shutil.copytree(self.store.root / name, into / name)
 
     # Acts

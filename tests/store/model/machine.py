@@ -279,7 +279,7 @@ class Machine(RuleBasedStateMachine):
             self.both(at, made)
         self.both(at, "purge")
 
-    @rule(how=st.sampled_from(["reopen", "crash", "kill"]))
+    @rule(how=st.sampled_from(["reopen", "crash", "kill", "older"]))
     def restart(self, how):
         getattr(self.place, how)(self.model.now)
         if how == "reopen":

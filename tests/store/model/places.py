@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import MEMORY
-from tests.store.model.acts import NAMES_OF, Seat
+from tests.store.model.acts import ENVIRONMENTS, OUTSIDE, Seat
 from tests.store.model.expected import USERS
 from tests.support.stores.folders import remove_empty_folders
 from tests.support.stores.stores import make_store
@@ -31,9 +31,9 @@ class Folder:
         remove_empty_folders(self.folder)
         shutil.rmtree(self.folder)
 
-    def put_back(self, image: Path) -> None:
-        """The environments are as they were when the image was made."""
-        for name in NAMES_OF:
+    def put_back(self, image: Path, *names: str) -> None:
+        """These folders are as they were when the image was made."""
+        for name in names:
             shutil.rmtree(self.root / name)
             (image / name).rename(self.root / name)
         shutil.rmtree(image)
@@ -72,15 +72,22 @@ class OneProcess:
 
     def crash(self, now: int) -> None:
         """All are killed now, and come back."""
-        image = self._place.folder / "image"
-        self._seat.do(now, "image", (image,))
-        self._seat.do(now, "close", ())
-        self._place.put_back(image)
-        self._seat.do(now, "open", (self._place.root,))
+        self._go_back(now, *ENVIRONMENTS, *OUTSIDE)
 
     def kill(self, now: int) -> None:
         """One is killed."""
         self.crash(now)
+
+    def older(self, now: int) -> None:
+        """All leave, somebody puts back databases that are a little older, and all come back."""
+        self._go_back(now, *ENVIRONMENTS)
+
+    def _go_back(self, now: int, *names: str) -> None:
+        image = self._place.folder / "image"
+        self._seat.do(now, "image", (image,))
+        self._seat.do(now, "close", ())
+        self._place.put_back(image, *names)
+        self._seat.do(now, "open", (self._place.root,))
 
 
 def _serve(pipe: Connection) -> None:
@@ -158,10 +165,16 @@ class ThreeProcesses:
 
     def crash(self, now: int) -> None:
         """All are killed now, and others come."""
+        self.stop()
+        self._workers += [Worker() for _ in range(self.count)]
+        self._all(now, "open", self._place.root)
+
+    def older(self, now: int) -> None:
+        """All leave, somebody puts back databases that are a little older, and all come back."""
         image = self._place.folder / "image"
         self.do(0, now, "image", image)
         self._all(now, "close")
-        self._place.put_back(image)
+        self._place.put_back(image, *ENVIRONMENTS)
         self._all(now, "open", self._place.root)
 
     def kill(self, now: int) -> None:

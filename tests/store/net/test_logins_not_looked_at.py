@@ -87,7 +87,7 @@ def test_it_is_one_line(store, told, tmp_path, protocol, private, octets, kind, 
     wire.send(octets)
     line, = told()
     assert facts(line) == (kind, "127.0.0.1" if protocol == "lmtp" else PEER, user, protocol, "1")
-    assert reason.lower() in re.search(r'reason="(.*)"$', line)[1].lower()
+    assert reason.lower() in re.search(r'reason="(.*)"(?: session=\S+)?$', line)[1].lower()
     assert "secret" not in line
 
 

@@ -55,6 +55,15 @@ def test_no_operation_takes_a_program() -> None:
     names = {name for each in operations().values() for name in each.arguments}
     assert "spark/sql" not in operations()          # SELECT TRANSFORM (...) USING 'sh' AS (...)
     assert names and not names & {"freeze", "tunnel", "doveadm", "bin", "spark", "master", "config"}
+    assert "postfix" not in names       # postconf(1) loads what dynamicmaps.cf of that folder names (`shlib_directory`)
+
+
+@pytest.mark.parametrize("name", ["token create", "access create"])
+def test_nothing_keeps_what_is_shown_once(tmp_path: Path, name: str) -> None:
+    kept, run = KeptOutcomes(tmp_path), Run("a" * 32, name, "token id", as_json=True)
+    kept.begin(run)
+    run.output, run.exit = b"the secret", 0
+    assert not kept.end(run) and kept.find(run.id, run.owner) is None and not list(tmp_path.rglob("*"))
 
 
 #: Whatever else there is only an administrator may do: a command that is new, too.

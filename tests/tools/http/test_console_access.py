@@ -82,6 +82,8 @@ def test_a_user_makes_sees_and_revokes_an_app_password(served: tuple[Server, int
 
 
 @pytest.mark.parametrize("values", [{"name": ""}, {"name": "x", "days": "-1"}, {"name": "x", "days": "9" * 9},
+                                    {"name": "x", "days": "000001" + "9" * 30}, {"name": "x", "days": "0"},
+                                    {"name": "x", "days": "000001" + "9" * 5000},
                                     {"name": "x" * 200}])
 def test_what_makes_no_sense_is_refused_in_words(served: tuple[Server, int], values: dict[str, str]) -> None:
     person = Person(served[1])

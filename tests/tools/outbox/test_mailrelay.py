@@ -1,14 +1,18 @@
 """A relay that answers as it is told to: what each answer comes to, and what of a message goes over the wire."""
 
 import socketserver
+import ssl
 import threading
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from store.events.outboxtable import Parcel
+from tests.support.servers.certificates import Authority
 from tools.outbox.destination import Down, NotNow, Refused
 from tools.outbox.mailrelay import deliver
 from tools.outbox.outboxsettings import Settings
@@ -25,11 +29,21 @@ class Relay(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Conversation)
         self.says: dict[str, str] = {}
         self.heard: list[bytes] = []
+        self.context: ssl.SSLContext | None = None      # of one that speaks TLS from the beginning
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def settings(self) -> Settings:
         return Settings(f"smtp://127.0.0.1:{self.server_address[1]}", timeout=60.0)
+
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        if self.context is not None:
+            connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def handle_error(self, *_: object) -> None:
+        """A client that does not trust us."""
 
 
 class _Conversation(socketserver.StreamRequestHandler):
@@ -37,7 +51,8 @@ class _Conversation(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         good = {"EHLO": "250-here\r\n250 8BITMIME", "DATA": "354 go on", "QUIT": "221 bye"}
-        self.say(self.server.says.get("greeting", "220 here"))
+        if not self.say(self.server.says.get("greeting", "220 here")):
+            return
         for line in self.rfile:
             self.server.heard.append(line)
             word = line.split()[0].decode().upper()
@@ -101,3 +116,47 @@ def test_what_can_never_be_sent(relay: Relay, parcel: Parcel) -> None:
     with pytest.raises(Refused) as raised:
         deliver(relay.settings, parcel)
     assert raised.value.final and not any(line.upper().startswith(b"RCPT") for line in relay.heard)
+
+
+class Secured:
+    """How a relay that speaks TLS and asks for a login is reached: Settings, good and bad."""
+
+    def __init__(self, relay: Relay, folder: Path) -> None:
+        ours, self.others = Authority(folder, "ours"), Authority(folder, "others")
+        relay.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        relay.context.load_cert_chain(ours.server())
+        relay.says["EHLO"] = "250-here\r\n250 AUTH PLAIN"
+        secret = folder / "password"
+        secret.write_text("pass word\n")
+        secret.chmod(0o600)
+        port = relay.server_address[1]
+        self.good = Settings(f"smtps://us%40example.org@127.0.0.1:{port}", timeout=60.0, secret=secret,
+                             authorities=ours.file)
+
+
+@pytest.fixture
+def secured(relay: Relay, tmp_path: Path) -> Secured:
+    return Secured(relay, tmp_path)
+
+
+def test_over_tls_with_a_name_and_a_password(relay: Relay, secured: Secured) -> None:
+    """RFC 8314 §3.3: TLS from the beginning. RFC 4954 §4 and RFC 4616 §2: the login is one line in Base64."""
+    relay.says["AUTH"] = "235 welcome"
+    deliver(secured.good, row())
+    login = b"AUTH PLAIN " + b64encode(b"\0us@example.org\0pass word") + b"\r\n"
+    assert relay.heard[1:4] == [login, b"mail FROM:<>\r\n", b"rcpt TO:<bob@example.net>\r\n"]
+    assert b"..a line\r\n" in relay.heard
+
+
+def test_a_relay_that_does_not_take_the_password_is_down(relay: Relay, secured: Secured) -> None:
+    """RFC 4954 §6: 535. It is not the message that it does not take, so the message waits."""
+    relay.says["AUTH"] = "535 no"
+    with pytest.raises(Down, match="535"):
+        deliver(secured.good, row())
+    assert not any(line.startswith(b"mail") for line in relay.heard)
+
+
+def test_one_with_a_certificate_of_others_hears_nothing(relay: Relay, secured: Secured) -> None:
+    with pytest.raises(Down, match="CERTIFICATE_VERIFY_FAILED"):
+        deliver(evolve(secured.good, authorities=secured.others.file), row())
+    assert relay.heard == []

@@ -44,6 +44,9 @@ class Place:
         self.wrong: set[str] = set()
         self.answers: dict[str, Exception] = {}         # to mail, by recipient
         self.tried: list[str] = []
+        self.let_go = False             # what it was sent last was cancelled
+        self.closed = 0
+        self.closing: Exception | None = None           # what a library raises
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         self.asked += 1
@@ -53,6 +56,7 @@ class Place:
                 try:
                     await Deferred()
                 except CancelledError as error:
+                    self.let_go = True
                     raise Down(f"what a library makes of it: {error}") from error
             raise answer
         self.tried += [parcel.body.get("to", "") for parcel in batch]
@@ -64,7 +68,9 @@ class Place:
         self.has += [{"id": parcel.id, **parcel.body} for parcel in batch]
 
     def close(self) -> None:
-        pass
+        self.closed += 1
+        if self.closing is not None:
+            raise self.closing
 
     @property
     def uids(self) -> list[str]:
@@ -119,6 +125,42 @@ def test_batches_in_order_from_all_environments(store, clock, places):
         ("MessageNew", "1"), ("MessageNew", "2"), ("MailboxCreate", None), ("MessageNew", "3"), ("MessageNew", "4"),
         ("MessageNew", "1")]
     assert [table.receivers() for _, table in outboxes(store).values()] == [[], []]
+
+
+def test_a_stop_waits_for_no_receiver(store, clock, places):
+    """What one that says nothing was sent is let go, nothing is a dead letter for it, and the next start sends it."""
+    made = begin(store, clock, a=hook("a", give_up=1e-9), b=hook("b"))
+    silent, other = places["https://a.example"], places["https://b.example"]
+    silent.says, silent.closing = ["silence"], ValueError("of a library")
+    post(store, 1)
+    run(clock, 1)
+    assert silent.asked == 1 and not silent.let_go
+    made.stop()
+    assert silent.let_go and (silent.closed, other.closed) == (1, 1)
+    assert clock.getDelayedCalls() == [] and made.sendings["a"].buried == 0
+    silent.closing = None
+    begin(store, clock, a=hook("a"), b=hook("b"))
+    run(clock, 1)
+    assert silent.uids == other.uids == ["1"]
+
+
+def test_nothing_is_begun_after_a_stop(store, clock, places):
+    """A look at what waits, which was under way, ends after it."""
+    made = begin(store, clock, a=hook("a"))
+    looked: Deferred[None] = Deferred()
+    post(store, 1)
+
+    class Slow(Threads):
+        async def run(self, kind, work, then=None, user=""):
+            result = work()
+            await looked
+            return result
+
+    made.sendings["a"].threads = Slow()
+    run(clock, 1)
+    made.stop()
+    looked.callback(None)
+    assert places["https://a.example"].asked == 0 and clock.getDelayedCalls() == []
 
 
 def test_one_that_is_down_gets_all_of_it_later_and_holds_up_nobody(store, clock, places):

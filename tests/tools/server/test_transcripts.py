@@ -254,6 +254,32 @@ def test_lmtp_shows_no_password_and_no_message(place):
     assert "C: NOOP" in text and "C: QUIT" in text and any(line.startswith("S: 354") for line in text)
 
 
+def test_a_recipient_who_is_refused_beside_data_does_not_show_the_message(place):
+    """RFC 2920 §3.1: MAIL, RCPT and DATA come together, and the replies to them one by one."""
+    text = (b"LHLO " + SECRET + b"\r\nMAIL FROM:<" + SECRET + b">\r\nRCPT TO:<" + SECRET + b">\r\n"
+            b"HELO " + SECRET + b"\r\n.\r\n")
+    place.order("192.0.2.1", address=True)
+    relay = place.wire("lmtp")
+    relay.send(b"LHLO x\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<nobody>\r\nRCPT TO:<alice>\r\nDATA\r\n")
+    relay.send(text)
+    relay.send(b"MAIL FROM:<a@example.org>\r\nRCPT TO:<nobody>\r\nDATA\r\n")     # refused as a whole
+    relay.send(b"RSET\r\nMAIL FROM:<a@example.org>\r\nRCPT TO:<nobody>\r\nRCPT TO:<alice>\r\nDATA\r\n" + text)
+    relay.send(b"QUIT\r\n")
+    assert relay.received().count(b"250 2.0.0 Delivered") == 2
+    lines, = place.texts()
+    assert SECRET.decode() not in "\n".join(lines)
+    assert lines.count(f"C: <message: {len(text)} octets>") == 2 and "C: RSET" in lines and "C: QUIT" in lines
+
+
+def test_what_turns_the_direction_of_text_or_is_not_seen_is_escaped(place):
+    hostile = "a\u202eb\u2028c\u200bd\u0085e\ufefff\x1b[2J\xa0g\U000e0041"
+    place.order("192.0.2.1", address=True)
+    relay = place.wire("lmtp")
+    relay.send(b"LHLO x\r\nMAIL FROM:<" + hostile.encode() + b"@example.org>\r\n")
+    line, = [line for line in place.texts()[0] if line.startswith("C: MAIL")]
+    assert line.isprintable() and r"a\u202eb\u2028c\u200bd" in line
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40), st.sampled_from(["imap", "pop3", "lmtp"]))
 def test_how_the_octets_are_cut_makes_no_difference(cuts, protocol):

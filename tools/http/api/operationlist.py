@@ -16,11 +16,11 @@ from tools.http.webpages import Refused
 #: can run any program (SELECT TRANSFORM ... USING) and write any file.
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate"})
 #: What is said once: nothing keeps what they print.
-SECRET = frozenset({"token create"})
+SECRET = frozenset({"token create", "access create"})
 _HERE = frozenset({"watch", "prometheus", "csv", "help", "bytes", "yes", "json"})       # set here, or of no use here
 # What names programs, or files that do: a token is no shell.
 _PROGRAMS = frozenset({"freeze", "freeze_time", "tunnel", "doveadm", "dovecot_config", "imapd_conf", "bin", "spark",
-                       "master", "engine"})
+                       "master", "engine", "postfix"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
 STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets

@@ -19,13 +19,18 @@ class LmtpMask:
         self._chunk = self._size = 0    # octets of a BDAT that have not come, and all of them
         self._text = 0                  # octets so far of the message behind DATA; 0: none
         self._last = b""
-        self._sure = False              # that it was asked for
+        self._asked = False             # for it: 354 has come since DATA
+        self._reply = b""               # the last line since DATA
         self._exchange = False
 
     def received(self, data: bytes) -> list[str]:
         """See `masking.Mask`."""
         found: list[str] = []
         self._client.feed(data)
+        # The replies to what came together with DATA come one by one (RFC 2920 §3.1): which of them was DATA's is known
+        # when the client goes on, which has waited for it.
+        if self._text == 1 and not self._asked and self._reply[:1] in (b"4", b"5"):     # no message comes
+            self._text, self._last = 0, b""
         while self._client.rest:
             if self._chunk:
                 self._chunk -= len(self._client.take(self._chunk))
@@ -63,12 +68,12 @@ class LmtpMask:
         if chunk := _CHUNK.fullmatch(line):
             self._chunk = self._size = int(chunk[1])
         elif line.strip().upper() == b"DATA":
-            self._text, self._last, self._sure = 1, b"\r\n", False
+            self._text, self._last, self._asked, self._reply = 1, b"\r\n", False, b""
         return shown(line)
 
     def sent(self, data: bytes) -> list[str]:
         """See `masking.Mask`."""
-        found, last = [], b""
+        found = []
         self._server.feed(data)
         while (reply := self._server.line()) is not None:
             line, octets = reply
@@ -76,8 +81,6 @@ class LmtpMask:
                 found.append(hidden("challenge", octets))
                 continue
             found.append(shown(line) if _REPLY.match(line) else hidden("line", octets))
-            self._sure = self._sure or line.startswith(b"354")
-            self._exchange, last = False, line
-        if self._text and not self._sure and last[:1] in (b"4", b"5"):       # DATA was refused: no message comes
-            self._text, self._last = 0, b""
+            self._asked = self._asked or line.startswith(b"354")
+            self._exchange, self._reply = False, line
         return found

@@ -5,13 +5,11 @@ knows of the protocol: a line that it does not know is shown as its length alone
 its place, as a literal that the server has not taken for one, is left out. What it holds is bounded.
 """
 
-import re
 from typing import Protocol
 
 LINE_OCTETS = 8 << 10       # of a line that are kept until its end is there; of a longer one its beginning and its end,
 HEAD, TAIL = 200, 64        # which are so long
 SHOWN = 2000                # characters of a line that are shown
-_NOT_SHOWN = re.compile(r"[^ -~\u00a0-\ud7ff]")
 
 
 class Mask(Protocol):
@@ -74,10 +72,10 @@ class Lines:
 
 
 def shown(line: bytes) -> str:
-    """A line as text: what cannot be seen is escaped."""
+    """A line as text: what cannot be seen, or has a reader see something else, is escaped."""
     text = line.decode("utf-8", "backslashreplace")
     cut = "" if len(text) <= SHOWN else f" <{len(text) - SHOWN} characters more>"
-    return _NOT_SHOWN.sub(lambda found: ascii(found[0])[1:-1], text[:SHOWN]) + cut
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:SHOWN]) + cut
 
 
 def hidden(what: str, octets: int) -> str:
