@@ -9,7 +9,7 @@ from attrs.validators import ge, in_
 from store.accounts.networks import Networks
 from store.net.admission import AdmissionSettings
 from store.values import setting
-from tools.http.origins import Origin
+from tools.http.browserorigins import Origin
 from tools.http.userroles import helpdesks_of, named_of
 
 OPTIONAL, ADMINISTRATORS, ALL = "optional", "administrators", "all"     # of `second_factor`

@@ -14,10 +14,10 @@ from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
 from store.net.callers import Caller
+from tools.http.browserorigins import Origin
 from tools.http.console.consolelogin import Doorway, cookie_field, is_secure
 from tools.http.console.consolesessions import WHOLE
 from tools.http.console.visit import Visit
-from tools.http.origins import Origin
 from tools.http.webpages import Refused
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.http.origins import Origin
+from tools.http.browserorigins import Origin
 from tools.http.settings import Settings
 
 
