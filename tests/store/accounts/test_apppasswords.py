@@ -125,7 +125,7 @@ def test_a_damaged_file_lets_nobody_in_as_if_there_were_none(files):
         files.path("alice").write_bytes(octets)
         with pytest.raises(StoreError) as refused:
             files.of("alice")
-        assert refused.value.problem is Problem.CORRUPT and "set it aside" in refused.value.detail
+        assert refused.value.problem is Problem.CORRUPT and "onecopy check" in refused.value.detail
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
