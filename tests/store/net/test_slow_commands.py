@@ -23,8 +23,9 @@ from tests.support.stores.stores import deliver, make_store
 
 
 @pytest.fixture
-def limit():
-    """Sets the limit: below 0 everything is slow."""
+def limit(caplog):
+    """Sets the limit: below 0 everything is slow. Whatever the level is that another test has left."""
+    caplog.set_level(logging.DEBUG, "slow")
     yield lambda seconds: LIMIT.follow(seconds, None)
     LIMIT.follow(math.inf, None)
 

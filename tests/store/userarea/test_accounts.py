@@ -135,6 +135,7 @@ def test_what_changes_is_written(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_an_older_list_gets_newer_accounts(tmp_path: Path) -> None:
     """A password that was changed because somebody knew it does not come back."""
     root = tmp_path / "store"
