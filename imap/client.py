@@ -1,6 +1,7 @@
 """The client of a session: who it has proved to be, how it may do so, and what it has enabled."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 _UTF8 = (b"IMAP4REV2", b"UTF8=ACCEPT")
 
 
-class Client:
+class Client(ABC):
     """What a `Session` knows of it; the rest of a session is what the client asks for."""
 
     def __init__(self, stream: Stream, store: Store, settings: Settings, clock: Clock) -> None:
@@ -50,17 +51,17 @@ class Client:
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.reading = CommandReader(stream, settings, clock)
 
+    @abstractmethod
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
         """See `Session`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave(self) -> None:
         """See `Session`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def account_changed(self) -> None:
         """See `Session`."""
-        raise NotImplementedError
 
     @property
     def account(self) -> Account | None:

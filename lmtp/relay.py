@@ -2,6 +2,7 @@
 proxy says of it."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from attrs import frozen
@@ -39,7 +40,7 @@ class Listener:
     guaranteed: bool = False
 
 
-class Relay:
+class Relay(ABC):
     """What a `Session` knows of it; the rest of a session takes mail."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
@@ -57,9 +58,9 @@ class Relay:
         self._errors = 0                # since the last message
         self._open = True
 
+    @abstractmethod
     def _reset(self) -> None:
         """See `Session`."""
-        raise NotImplementedError
 
     async def _greet(self) -> None:
         """The greeting, or a refusal. Raises ConnectionLost, TimedOut."""

@@ -1,5 +1,6 @@
 """The channel that a connection has: in the clear, or under TLS."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -40,7 +41,7 @@ class Listening(Protocol):
         """A connection has ended."""
 
 
-class Channel(Waits):
+class Channel(Waits, ABC):
     """The TLS of a `Stream`; the rest of it reads and writes."""
 
     def __init__(self, factory: Listening, number: int) -> None:
@@ -51,9 +52,9 @@ class Channel(Waits):
         self._transport: Any = None
         self.secure = self._handshaking = factory.implicit_tls
 
+    @abstractmethod
     async def _more(self, deadline: float, idle: bool = False) -> None:
         """See `Stream`."""
-        raise NotImplementedError
 
     @property
     def can_start_tls(self) -> bool:
