@@ -23,6 +23,8 @@ from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 
+ONLY_READING = "lr"         # rights that are left to a client who may change nothing
+
 
 async def set_acl(session: Session, command: SetAcl) -> Reply:
     """Change what an identifier may do with a mailbox. What its owner always has stays (LISTRIGHTS tells)."""
@@ -73,6 +75,8 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
     if not authorization.knows(session.store, session.user, entry):
         raise StoreError(Problem.NO_MAILBOX)
     held = authorization.rights(session.store, session.user, entry)
+    if session.only_reads:
+        held = "".join(right for right in held if right in ONLY_READING)
     session.stream.write(format_myrights(entry.name.to_client(session.user), held, utf8=session.utf8))
     return Reply("MYRIGHTS completed")
 

@@ -246,6 +246,7 @@ def _noting(invocation: Invocation, registered: registry.Registered) -> Callable
     arguments, config_of = invocation.arguments, invocation.config
     chosen = not registered.audit_if or any(
         getattr(arguments, name, None) not in (None, False, []) for name in registered.audit_if)
+    chosen = chosen and not getattr(arguments, registered.audit_unless or "nothing", False)
     if not registered.audit or not chosen or not config_of.values["root"]:
         return lambda **result: None
     words = list(invocation.words)

@@ -18,7 +18,7 @@ class Registered:
     itself later, and why; `reads_as_root`: it still reads mail of others as root.
 
     `audit`: as which kind it is noted in the audit trail (`store/audit/auditline.py`), "" for what changes nothing and
-    reads no mail; `audit_if`: only when one of these arguments is given.
+    reads no mail; `audit_if`: only when one of these arguments is given; `audit_unless`: not when this one is.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Registered:
     reads_as_root: bool = False
     audit: str = ""
     audit_if: tuple[str, ...] = ()
+    audit_unless: str = ""
 
     @property
     def group(self) -> str:
@@ -69,7 +70,7 @@ COMMANDS = (
     Registered("undelete", "undelete",
                "bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
                "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: "
-               "snapshot restore", audit="restore"),
+               "snapshot restore", audit="restore", audit_unless="list"),
     Registered("messages search", "messages.findmessages", audit="search"),
     Registered("messages fetch", "messages.findmessages", audit="read"),
     *(Registered(f"messages {name}", "messages.changemessages", audit=kind)

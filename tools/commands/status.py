@@ -107,7 +107,7 @@ def troubles(root: Path, found: dict[str, Any], now: float) -> list[str]:
     if is_half_made(root):
         said.append("all databases are being rebuilt, or that was cut off: then the start of the server finishes it, "
                     "or onecopy reconstruct --all")
-    elif is_down(root):
+    elif is_down(root) and any(path.is_file() for path in (root / "partitions").rglob("*")):     # it is not new
         said.append("there is no list of mailboxes: the start of the server rebuilds it")
     said += [f"partition {each['partition']} {'is' if each['state'] == READ else 'cannot be used:'} {each['state']}"
              for each in found["partitions"] if each["state"] != "available"]

@@ -26,6 +26,7 @@ def test_each_command_that_changes_or_reads_is_one_line_with_its_arguments(oneco
     onecopy("mailbox", "create", "alice", "Work")
     onecopy("mailbox", "acl", "alice", "Work", "bob", "lr")
     onecopy("mailbox", "acl", "alice", "Work")
+    onecopy("undelete", "alice", "INBOX", "--list")
     onecopy("mailbox", "list", "alice")
     onecopy("quota", "set", "alice", "--octets", "2G")
     onecopy("user", "set", "bob", "--status", "active")

@@ -26,6 +26,7 @@ def login(root: Path, user: str, password: bytes) -> Status:
 
 def test_init(bare: Program) -> None:
     bare("init")
+    assert bare.json("status")["troubles"] == []        # there is no list of mailboxes yet, and nothing is wrong
     assert bare("check") == "nothing wrong was found\n"
     assert stat.S_IMODE((bare.root / "tls" / "key.pem").stat().st_mode) == 0o600
     assert "already" in bare.refused("init", status=2)

@@ -50,6 +50,21 @@ def test_every_command_is_an_operation_or_named_as_none() -> None:
     assert READING.keys() <= offered
 
 
+def test_nobody_keeps_all_operations_from_the_others() -> None:
+    """Of one asker, but an administrator, half are under way at most."""
+    runs = Runs(lambda: load({"root": "/", "http.operations": "4"}, {}))
+    for place in range(2):
+        assert not runs.is_full(Asker("console", "alice", USER)), place
+        runs.new("user show", "account alice", as_json=True)
+    assert runs.is_full(Asker("console", "alice", USER)) and not runs.is_full(Asker("console", "bob", USER))
+    assert not runs.is_full(Asker("console", "alice", ADMINISTRATOR))
+    for _ in range(2):
+        runs.new("user show", "account root", as_json=True)
+    assert runs.is_full(Asker("console", "bob", USER)) and runs.is_full(Asker("console", "root", ADMINISTRATOR))
+    single = Runs(lambda: load({"root": "/", "http.operations": "1"}, {}))
+    assert not single.is_full(Asker("console", "alice", USER))
+
+
 def test_no_operation_takes_a_program() -> None:
     """A token of an administrator is no shell of the server."""
     names = {name for each in operations().values() for name in each.arguments}
@@ -287,7 +302,7 @@ def test_what_is_kept_of_operations_has_a_limit(monkeypatch: pytest.MonkeyPatch)
         False] * 7 + [True] * 3
     long = [ended(runs, 101) for _ in range(3)]
     runs.new("check", "id", as_json=False)
-    assert not any(runs.find(each.id, "id") for each in (*short, *long)) and not runs.full
+    assert not any(runs.find(each.id, "id") for each in (*short, *long)) and not runs.is_full(token(ADMINISTRATOR))
 
 
 def test_a_traceback_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:

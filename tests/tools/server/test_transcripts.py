@@ -310,6 +310,15 @@ def test_how_the_octets_are_cut_makes_no_difference(cuts, protocol):
     assert SECRET.decode() not in str(whole)
 
 
+def test_pop3_that_pipelines_more_than_the_mask_remembers_shows_no_answers_any_more():
+    """It can no more tell which of them is a message."""
+    mask, said = Pop3Mask(), list[str]()
+    mask.received(b"NOOP\r\n" * 500 + b"RETR 1\r\n" + b"NOOP\r\n" * 1000)
+    for octets in (b"+OK\r\n" * 500, b"+OK\r\n" + STUFFED, b"LIST " + SECRET + b"\r\n+OK " + SECRET + b"\r\n"):
+        said += mask.sent(octets)
+    assert said and SECRET.decode() not in "".join(said)
+
+
 @pytest.mark.parametrize("mask", [ImapMask, Pop3Mask, LmtpMask])
 def test_a_mask_keeps_little_and_an_endless_line_is_a_length(mask):
     made = mask()

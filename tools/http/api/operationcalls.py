@@ -70,9 +70,9 @@ class OperationCalls:
                                      f"{known.name}: {refused.public}", session=asker.session)
             raise
         deadline = time.monotonic() + patience
-        while self.runs.full and time.monotonic() < deadline:
+        while self.runs.is_full(asker) and time.monotonic() < deadline:
             await offload.threads_of(self._store).pause(TURN)
-        if self.runs.full:
+        if self.runs.is_full(asker):
             raise Refused(429, "too many operations are under way", [("Retry-After", "5")])
         run = self.runs.new(known.name, asker.id, as_json=as_json and "--json" in known.flags)
         log.info("%s by %s from %s: begins", known.name, asker, asker.peer)

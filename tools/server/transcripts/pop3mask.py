@@ -12,11 +12,13 @@ _END = b"\r\n.\r\n"
 
 
 class Pop3Mask:
-    """See `masking.Mask`. `answers`: to commands that have come before, and have not been answered."""
+    """See `masking.Mask`. `answers`: to commands that have come before, and have not been answered. Of a client that
+    sends more than MOST without waiting, no answer is shown any more: nobody can tell which of them is a message."""
 
     def __init__(self, answers: int = 0) -> None:
         self._client, self._server = Lines(), Lines()
         self._expected: deque[bytes] = deque([b""] * answers)      # for each command what its answer is
+        self._lost = False
         self._exchange = False      # of AUTH, whose end has not been heard
         self._text = 0              # octets so far of the message that is sent; 0: none
         self._listing = False
@@ -38,8 +40,10 @@ class Pop3Mask:
         kind = (b"text" if verb in (b"RETR", b"TOP") else b"list" if verb == b"CAPA" or not rest.strip() and verb in (
             b"LIST", b"UIDL", b"AUTH", b"LANG") else b"")
         self._expected.append(kind)
-        if len(self._expected) > MOST:
-            self._expected.popleft()
+        self._lost = self._lost or len(self._expected) > MOST
+        if self._lost:
+            self._expected.clear()
+            self._expected.append(kind)
         if verb == b"AUTH" and rest.strip():
             self._exchange = True
             self._expected[-1] = b"exchange"
@@ -54,7 +58,7 @@ class Pop3Mask:
         found: list[str] = []
         self._server.feed(data)
         while self._server.rest:
-            if self._text:
+            if self._text and not self._lost:
                 self._take_text(found)
                 continue
             if (line := self._server.line()) is not None:
@@ -74,6 +78,8 @@ class Pop3Mask:
             self._last = (self._last + rest)[-len(_END) + 1:]
 
     def _answer(self, line: bytes, octets: int) -> str:
+        if self._lost:
+            return hidden("line", octets)
         if self._listing:
             self._listing = line != b"."
             return shown(line) if line == b"." or _LISTED.fullmatch(line) else hidden("line", octets)
