@@ -174,7 +174,7 @@ def test_tokens(tmp_path: Path) -> None:
     made, shown = tokens.create(HELPDESK, "example.net", until=100)
     other, _ = tokens.create(AUDITOR)
     text = (tmp_path / FILE).read_text()
-    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600 and shown.rpartition("_")[2] not in text
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600 and shown.split("_", 2)[2] not in text
     assert find(Secret(shown.encode()), 99) == made
     for wrong, now in ((shown, 100.0), (shown[:-1], 99), (shown + "x", 99), ("", 99), ("oc_" + made.id, 99),
                        (shown.replace(made.id, other.id), 99), ("\xff", 99), (shown.replace("oc_", "oz_"), 99)):

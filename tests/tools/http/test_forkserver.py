@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,11 @@ def children(pid: int) -> set[int]:
 
 
 def open_files(pid: int) -> list[str]:
-    return [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+    found = []
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):       # it was closed just now
+            found.append(os.readlink(each))
+    return found
 
 
 def waiting(forking: Forking, root: Path, seconds: float = LIMIT) -> tuple[OperationProcess, int]:

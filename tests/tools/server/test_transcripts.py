@@ -64,7 +64,7 @@ class Place:
         function(*arguments)
 
     def files(self):
-        return sorted((self.store.root / "transcripts").glob("*"))
+        return sorted((self.store.root / "transcripts").glob("*"), key=lambda path: int(path.stem.rpartition("-")[2]))
 
     def texts(self):
         """What the files say, without the times."""
