@@ -21,7 +21,8 @@ from tools.cli.options import load
 from tools.exits import Failure
 from tools.http.api import keptoutcomes, running
 from tools.http.api.keptoutcomes import KeptOutcomes
-from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
+from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation
+from tools.http.api.operationparsers import openapi, operations
 from tools.http.api.permissions import OWNER, READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
