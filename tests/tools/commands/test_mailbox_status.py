@@ -18,7 +18,8 @@ SIZE = len(LETTER)
 
 @pytest.fixture
 def mail(onecopy: Program) -> Iterator[Program]:
-    """Three messages of alice's, one seen and one deleted; bob@example.net has one, bob none; a public one. The check finds nothing at the end.
+    """Three messages of alice's, one seen and one deleted; bob@example.net has one, bob none; a public one.
+    The check finds nothing at the end.
     """
     onecopy("user", "add", "bob@example.net", "--password-stdin", octets=b"secret\n")
     onecopy("mailbox", "create", "alice", "Archive/2025", "Archive/2026")

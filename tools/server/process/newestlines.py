@@ -1,6 +1,6 @@
 """The newest lines of a process's log, in memory: for `onecopy log show`, wherever the log itself goes (journald, a
-file, standard error); and for `onecopy log errors` its newest warnings and errors, which no other lines displace. Bounded
-in number and length; a process that ends takes them with it."""
+file, standard error); and for `onecopy log errors` its newest warnings and errors, which no other lines displace.
+Bounded in number and length; a process that ends takes them with it."""
 
 import logging
 from collections import deque
