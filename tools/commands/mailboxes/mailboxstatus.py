@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from mboxlist.patterns import compile_patterns
@@ -74,8 +72,7 @@ def _figures(store: Store, arguments: Any, problems: list[str], found: Counter[s
 def _row(store: Store, entry: MailboxEntry) -> dict[str, Any]:
     r"""Of an own mailbox, where no records need to be read unless some are \Recent. Raises StoreError."""
     state = store.status(entry)
-    recent = 0 if state.recent >= state.uidnext else int(np.count_nonzero(
-        store.open_mailbox(entry).rows["uid"] >= state.recent))
+    recent = 0 if state.recent >= state.uidnext else int((store.open_mailbox(entry).rows["uid"] >= state.recent).sum())
     return {"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "messages": state.messages,
             "recent": recent, "unseen": state.unseen, "deleted": state.deleted, "octets": state.octets,
             "uidnext": state.uidnext, "uidvalidity": state.uidvalidity, "highestmodseq": state.highestmodseq}
