@@ -1,4 +1,4 @@
-"""python -m tools.packages.site FOLDER REPOSITORY: the documentation as a site, of the pages as they are in the repository.
+"""python -m tools.packages.site FOLDER REPOSITORY: the documentation as a site, of the pages as they are there.
 
 Sphinx with MyST makes it: it reads Markdown as GitHub shows it, nothing that it writes asks another host for anything,
 and it is maintained (Material for MkDocs is not, from May 2027 on). Whatever Sphinx warns of, a dead link, a page that
@@ -26,8 +26,8 @@ TUTORIAL = ("README.md", "docs/first-hour.md")
 REFERENCE = ("docs/reference/", "docs/configuration.md", "docs/limits.md", "docs/glossary.md", "docs/quota-report.md",
              "docs/http.md", "docs/events.md", "CHANGELOG.md")
 EXPLANATION = ("docs/architecture.md", "docs/durability.md", "docs/single-copy.md", "docs/security.md",
-               "docs/sizing.md", "docs/speed.md", "docs/performance.md", "docs/command-cost.md", "docs/testing.md", "CONTRIBUTING.md",
-               "SECURITY.md")
+               "docs/sizing.md", "docs/speed.md", "docs/performance.md", "docs/command-cost.md", "docs/testing.md",
+               "CONTRIBUTING.md", "SECURITY.md")
 KINDS = (("Learn", TUTORIAL), ("Look up", REFERENCE), ("Understand", EXPLANATION))
 BESIDE = ("LICENSE",)           # what pages link to
 FRONT = """\
