@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM
 from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
@@ -73,18 +74,28 @@ class Operation:
     @property
     def reads_stdin(self) -> bool:
         """Whether it can be given something to read."""
-        return any(name.endswith(f"_{STDIN}") for name in self.arguments) or self.name == "deliver"
+        return any(name.endswith(f"_{STDIN}") for name in self.arguments) or self.name in READING_INPUT
 
     def words(self, given: Mapping[str, Any], *, as_json: bool = True) -> list[str]:
         """What is typed for these arguments. Raises Refused."""
         if unknown := sorted(given.keys() - self.arguments.keys()):
             raise Refused(400, f"{self.name} has no argument {unknown[0][:100]}")
+        if self.name in ("backup", "restore") and _is_streamed(given):
+            raise Refused(400, "an archive is no text: name a file of the server for it")
         options, placed = list[str](), list[str]()
         for name, argument in self.arguments.items():
             if name in given:
                 (options if argument.flag else placed).extend(argument.words(given[name]))
         forms = [flag for flag in (*(("--json",) if as_json else ()), "--yes") if flag in self.flags]
         return [*self.name.split(), *forms, *options, *(["--", *placed] if placed else [])]
+
+
+def _is_streamed(given: Mapping[str, Any]) -> bool:
+    """Whether an archive is to be read from standard input, or written to standard output, which backup does unless it
+    is given a file."""
+    names = given.get("archive", [])
+    return STREAM in (names if isinstance(names, list) else [names]) or given.get("to", STREAM) == STREAM and (
+        "archive" not in given and given.get("action", "create") == "create")
 
 
 def _is_unicode(text: str) -> bool:
