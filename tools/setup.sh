@@ -10,6 +10,13 @@ unset ${!ONECOPY_@}
 export ONECOPY_CONFIG=/dev/null
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
+# --yes, wherever it stands, is for set-up alone: the other words stay. Tests that run by themselves have nobody to ask.
+yes=${CI:+yes}
+for word; do
+    shift
+    if [ "$word" = --yes ]; then yes=yes; else set -- "$@" "$word"; fi
+done
+
 fail() {
     echo "${0##*/}: $*" >&2
     exit 2
@@ -27,20 +34,22 @@ choose_python() {
     return 1
 }
 
-# The packages of a list whose command fails, in `missing`.
+# The packages of the lists whose commands fail, in `missing`.
 look_for_missing() {
-    local package present
+    local list package present
     missing=()
-    while read -r package present; do
-        if [[ $package != '#'* ]] && ! eval "$present" >/dev/null 2>&1 </dev/null; then
-            missing+=("$package")
-        fi
-    done <"$root/tools/packages/$1.list"
+    for list in "$@"; do
+        while read -r package present; do
+            if [[ $package != '#'* ]] && ! eval "$present" >/dev/null 2>&1 </dev/null; then
+                missing+=("$package")
+            fi
+        done <"$root/tools/packages/$list.list"
+    done
 }
 
 system_packages() {
-    local become=()
-    look_for_missing "$1"
+    local become=() answer
+    look_for_missing "$@"
     [ ${#missing[@]} -eq 0 ] && return
     local command="apt-get install ${missing[*]}"
     command -v apt-get >/dev/null || fail "missing: ${missing[*]} (names of Debian packages)"
@@ -48,10 +57,21 @@ system_packages() {
         sudo -n true 2>/dev/null </dev/null || fail "missing: ${missing[*]}; as root: $command"
         become=(sudo -n)
     fi
+    if [ -z "$yes" ]; then
+        echo "${0##*/}: these packages of Debian are missing: ${missing[*]}" >&2
+        asks || fail "there is nobody to ask: $0 --yes installs them as root, or do it: $command"
+        read -r -p "${0##*/}: install them as root ($command)? [y/N] " answer || answer=
+        [[ $answer = [yY]* ]] || fail "nothing was installed; as root: $command"
+    fi
     echo "${0##*/}: $command" >&2
     "${become[@]}" bash "$root/tools/packages/apt.sh" "${missing[@]}" >&2 </dev/null || fail "failed: $command"
-    look_for_missing "$1"
+    look_for_missing "$@"
     [ ${#missing[@]} -eq 0 ] || fail "still missing after its installation: ${missing[*]}"
+}
+
+# Is there a terminal at which somebody can read the question and answer it?
+asks() {
+    [ -t 0 ] && [ -t 2 ]
 }
 
 # Packages that exclude one that is installed.
@@ -104,11 +124,14 @@ ingredients() {
     echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml tools/packages/*.lock; echo ./*/__init__.py; } | sha256sum)"
 }
 
+up_to_date() {
+    [ "$(cat "$venv/onecopy.stamp" 2>/dev/null)" = "$(ingredients)" ] && usable
+}
+
 virtual_environment() {
     local wanted
+    up_to_date && return
     wanted=$(ingredients)
-    [ "$(cat "$venv/onecopy.stamp" 2>/dev/null)" = "$wanted" ] && usable && return
-    system_packages build
     # One that was made elsewhere, or only half, is made anew.
     if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
             [ -e "$venv/onecopy.stamp" ] && [[ $(cat "$venv/onecopy.stamp") != "$root "* ]]; }; then
@@ -133,14 +156,16 @@ more_packages() {
 # One set-up at a time; the second waits and then finds everything done. The lock is that of the folder itself: who may
 # write to it can put nothing there that set-up would open.
 setup() {
-    local list
+    local list lists=()
     [ -z "$(find "$root" -maxdepth 0 -perm -002)" ] || fail "every user can write to $root, and so decide what runs" \
         "here: chmod o-w $root"
     {
         flock 9
+        up_to_date || lists+=(build)
         for list in "$@"; do
-            [ "$list" = docs ] || system_packages "$list" 9>&-
+            [ "$list" = docs ] || lists+=("$list")
         done
+        system_packages "${lists[@]}" 9>&-
         if [[ " $* " != *" test "* ]]; then
             virtual_environment 9>&-
             [[ " $* " != *" docs "* ]] || more_packages docs 9>&-

@@ -12,7 +12,8 @@ here=$copy/tools/packages/debian
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
-export LC_ALL=C.UTF-8 PIP_NO_COMPILE=1 PYTHONDONTWRITEBYTECODE=1
+# pip compiles nothing (it wants that said so), since it would note the folder of the build.
+export LC_ALL=C.UTF-8 PIP_NO_COMPILE=0 PYTHONDONTWRITEBYTECODE=1
 tree=$work/tree
 home=$tree/usr/lib/onecopy
 python=$(readlink -f /usr/bin/python3)

@@ -146,11 +146,12 @@ class DebianRoot:
             self.run(f"install -d -o {unit['User']} -g {unit['Group']} -m {unit[f'{kind}DirectoryMode']} "
                      f"/var/{folder}/{unit[f'{kind}Directory']}")
         allowed = "".join(f",+{name.removeprefix('CAP_').lower()}" for name in unit["AmbientCapabilities"].split())
+        log = self.path / LOG.lstrip("/")
+        log.unlink(missing_ok=True)
         process = subprocess.Popen(self.words(
             f"umask {unit['UMask']}; exec setsid setpriv --reuid {unit['User']} --regid {unit['Group']} --init-groups "
             f"--inh-caps=-all{allowed} --ambient-caps=-all{allowed} --bounding-set=-all{allowed} --no-new-privs "
             f"{unit['ExecStart']} >{LOG} 2>&1"), stdin=subprocess.DEVNULL)
-        log = self.path / LOG.lstrip("/")
         try:
             wait.until(lambda: log.exists() and "serving: " in log.read_text() or None, "the server", pid=process.pid,
                        limit=120)
