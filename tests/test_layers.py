@@ -33,6 +33,7 @@ store/filelock store/problems
 store/operations
 store/settings
 store/message
+store/sieve
 store/tables
 store/events
 store/partition
@@ -50,6 +51,7 @@ store/delivery
 store/quota
 store/search
 store/mailboxes
+store/filtering
 store/partitions
 store/users
 store/snapshots
@@ -155,6 +157,7 @@ PLACES = {
     "pyarrow": ("tools/spark/",),
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
+    "re2": ("store/sieve/matching.py",),
     "rich": ("tools/",),
     "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
