@@ -115,6 +115,8 @@ BESIDE = f"""
 0 stats
 0 log show
 0 log errors --since 1h
+0 dump
+0 dump state
 0 outbox list
 0 outbox show none
 0 outbox retry none

@@ -173,6 +173,9 @@ COMMANDS = (
                "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
     Registered("log errors", "observing.newestlog"),
+    Registered("dump", "observing.tabledump",
+               "print the rows of a table of the databases, a line each, without changing or holding anything; without "
+               "TABLE: list the tables", audit="read", audit_if=("table",)),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),
