@@ -160,6 +160,7 @@ PLACES = {
     "re2": ("store/sieve/matching.py",),
     "rich": ("tools/",),
     "setuptools": ("tools/packages/",),
+    "sphinx": ("tools/packages/site.py",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "webauthn": ("store/accounts/apppasswords/",),

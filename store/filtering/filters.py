@@ -67,6 +67,12 @@ class Filters:
         """Those of the store; `settings` are for the first who asks."""
         return store.owned.get(cls, lambda: cls(store, settings or Settings()))
 
+    def follow(self, settings: Settings) -> None:
+        """Mail that comes from now on obeys these."""
+        if settings.folder != self.settings.folder:
+            self.site = SiteScripts(settings.folder)
+        self.settings = settings
+
     def trees(self, user: str) -> tuple[Tree, ...]:
         """The scripts that run for the user, in order: the site's, the user's or the default one, the site's."""
         domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain

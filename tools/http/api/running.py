@@ -11,8 +11,10 @@ from typing import Any
 
 from attrs import define, field
 
+from store import VERSION
 from tools.cli.options import Config, option
 from tools.commandaudit import ASKER
+from tools.http.api.operationlist import OperationList
 from tools.http.api.operationprocess import OUTPUT, Forking, NotBegun, OperationProcess
 from tools.http.api.permissions import Asker
 from tools.http.apitokens import ADMINISTRATOR
@@ -163,6 +165,17 @@ class Runs:
             with self._lock:
                 self._processes.discard(process)
         return output, errors if status is not None else errors + CUT_OFF, 1 if status is None else status
+
+    def listed(self) -> OperationList:
+        """All operations, as the process knows them that has loaded the program. For a thread.
+
+        Raises NotBegun, OSError, ValueError."""
+        return self._forking.listed(VERSION)
+
+    def prepare(self) -> None:
+        """Somebody will ask for operations in a moment: have the program loaded. For a thread."""
+        if not self._is_stopping():
+            self._forking.prepare()
 
     def stop(self) -> None:
         """Have those that are under way end: what is cut off is finished or undone, as that of any command."""

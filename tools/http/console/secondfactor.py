@@ -140,8 +140,9 @@ async def let_in(visit: Visit) -> None:
     if account is None or not visit.session.is_of(account):
         raise Refused(403, "The account has changed: log in again.")
     before = visit.session.id
-    visit.session, visit.cookie = await offload.run(store, "pages", Doorway(store).begin, visit.asked,
-                                                    visit.console.settings, account, WHOLE)
+    doorway = Doorway(store, visit.console.calls)
+    visit.session, visit.cookie = await offload.run(store, "pages", doorway.begin, visit.asked, visit.console.settings,
+                                                    account, WHOLE)
     await offload.run(store, "pages", visit.sessions.end, before)
     visit.cookies.append(cookie_field(store, visit.asked, visit.cookie))
     log.info("%s has shown a second factor, from %s", visit.user, visit.asked.peer)
