@@ -1,4 +1,4 @@
-"""Commands as they are written (RFC 5804 §1.2, §4): a word, then strings and numbers; strings are quoted, or literals."""
+"""Commands as they are written (RFC 5804 §1.2, §4): a word, then strings and numbers; a string may be a literal."""
 
 import re
 from collections.abc import Awaitable, Callable

@@ -13,7 +13,15 @@ from attrs import frozen
 from mboxlist import privatefiles
 from tools.cli.options import Config
 from tools.exits import Failure
-from tools.serversettings import Exchange, FrontListen, HttpListen, ImapListen, LmtpListen, ManageSieveListen, Pop3Listen
+from tools.serversettings import (
+    Exchange,
+    FrontListen,
+    HttpListen,
+    ImapListen,
+    LmtpListen,
+    ManageSieveListen,
+    Pop3Listen,
+)
 
 SERVERS = ("imap", "pop3", "lmtp")
 HTTP = "http"
@@ -23,8 +31,8 @@ FOR_RELAYS = "relays of another user connect to it"
 EXCHANGE = "exchange"           # with other back ends; the keeper serves it
 _Group = (type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[ManageSieveListen] | type[FrontListen]
           | type[HttpListen] | type[Exchange])
-_GROUPS: dict[str, _Group] = {"imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen, "managesieve": ManageSieveListen,
-                              "front": FrontListen,
+_GROUPS: dict[str, _Group] = {"imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen,
+                              "managesieve": ManageSieveListen, "front": FrontListen,
                               HTTP: HttpListen, EXCHANGE: Exchange}
 
 
