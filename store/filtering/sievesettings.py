@@ -10,6 +10,15 @@ from store.values import setting
 SENDERS = ("sender", "recipient", "null")
 
 
+def _score(value: str) -> None:
+    try:
+        positive = float(value) > 0
+    except ValueError:
+        positive = False
+    if not positive:
+        raise ValueError("must be a number above 0, such as 15 or 7.5")
+
+
 @frozen
 class Settings:
     """Settings of Sieve at delivery."""
@@ -26,5 +35,5 @@ class Settings:
     vacation_least: int = setting(86_400, "time within which a sender gets one answer at most, whatever a script says",
                                   type="duration")
     spam_header: str = setting("X-Spam-Score", "header field with the score that the filter in front has given")
-    spam_most: str = setting("15", "the score at which a message is surely spam, for the test spamtest")
+    spam_most: str = setting("15", "the score at which a message is surely spam, for the test spamtest", check=_score)
     virus_header: str = setting("X-Virus-Status", "header field in which the scanner in front says Clean or Infected")

@@ -41,6 +41,10 @@ def _missing(text: str) -> Node:
     return Node("", Place(0, 0), fail)
 
 
+class _NoTag(ScriptProblem):
+    """A command takes no such tag, or not without another capability."""
+
+
 class _Compiler:
     """Compiles one script."""
 
@@ -102,8 +106,8 @@ class _Compiler:
             raise ScriptProblem(parsed.place, text)
         try:
             tags, values = self._arguments(parsed, form)
-        except ScriptProblem as problem:
-            if "ihave" in self.needs:           # a tag may belong to what is not there
+        except _NoTag as problem:
+            if "ihave" in self.needs:           # it may belong to what is not there
                 return evolve(_missing(problem.text), name=parsed.name, place=parsed.place)
             raise
         self._check_shape(parsed, form)
@@ -154,9 +158,9 @@ class _Compiler:
     def _tag(self, name: str, argument: Argument, parsed: Parsed, form: Form) -> Tag:
         tag = form.tags.get(name)
         if tag is None:
-            raise ScriptProblem(argument.place, f"{parsed.name} takes no :{name}")
+            raise _NoTag(argument.place, f"{parsed.name} takes no :{name}")
         if tag.need and tag.need not in self.needs:
-            raise ScriptProblem(argument.place, f':{name} needs require "{tag.need}"')
+            raise _NoTag(argument.place, f':{name} needs require "{tag.need}"')
         return tag
 
     def _values(self, parsed: Parsed, form: Form, found: Sequence[Argument]) -> tuple[Value, ...]:

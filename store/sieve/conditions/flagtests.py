@@ -7,7 +7,7 @@ from store.sieve.forms import MATCH, Form, Kind, matching
 from store.sieve.running import Node, Run
 
 _FLAG = re.compile(r"\\(?:answered|flagged|deleted|seen|draft)|[^\x00-\x20(){%*\"\\\]\x7f-\U0010ffff]{1,250}",
-                   re.IGNORECASE)
+                   re.IGNORECASE | re.ASCII)      # else it leaves out k and s, which are the Kelvin sign and a long s
 _SYSTEM = {name.lower(): name for name in ("\\Answered", "\\Flagged", "\\Deleted", "\\Seen", "\\Draft")}
 MOST = 100                              # flags of one list
 
