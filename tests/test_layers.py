@@ -156,6 +156,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),
     "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
