@@ -74,7 +74,7 @@ tools/server/tls tools/front
 tools/cli
 tools/transfer tools/outbox
 tools/server/process tools/server/metrics
-tools/server/transcripts
+tools/server/transcripts tools/reference
 tools/server/control tools/http/api
 tools/http/console
 tools/http/console/pages
