@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
 from tools.reference.markdown import cell, page, table
 
 _PACKAGE = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def lines() -> Iterator[str]:
     yield from page("Every line of the log", _WRITTEN, _WHERE)
     every: dict[str, dict[tuple[str, str], None]] = {}
     for path in _sources():
-        source = path.read_text("utf-8")
+        source = privatefiles.read_text(path)
         for name, level, text in written(source, _module(path)) if "getLogger" in source else ():
             every.setdefault(name, {})[level, text] = None
     for name in sorted(every):
