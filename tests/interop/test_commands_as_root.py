@@ -40,6 +40,7 @@ BESIDE = f"""
 0 mailbox create bob Folder
 0 mailbox list bob
 0 mailbox info bob Folder
+0 mailbox status -u bob
 0 mailbox rename bob Folder Other
 0 mailbox acl bob Other alice lr
 0 mailbox subscribe bob Other
@@ -113,6 +114,9 @@ BESIDE = f"""
 0 status
 0 stats
 0 log show
+0 log errors --since 1h
+0 dump
+0 dump state
 0 outbox list
 0 outbox show none
 0 outbox retry none

@@ -110,7 +110,7 @@ def installing(repository: Path, *lists: str) -> list[str]:
 def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
     (repository / "setup.cfg").write_text("")
     (repository / "pyproject.toml").write_text("")
-    for name in ("test", "unpacked", "npm"):
+    for name in ("test", "unpacked", "npm", "roots"):
         (repository / "tools" / "packages" / f"{name}.list").write_text("# none\n")
     done = bash(f"""
         mkdir -p "$venv/bin"
@@ -122,7 +122,8 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         """, repository)
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
-    assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark")
+    assert [words.split(" --quiet ")[1] for words in asked] == [
+        *installing(repository, "test", "spark"), *installing(repository, "test", "docs")]
 
 
 def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
@@ -203,7 +204,8 @@ def pinned(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("section", "key", "lists"), [
     ("options", "install_requires", ["runtime"]), ("options.extras_require", "test", ["runtime", "test"]),
-    ("options.extras_require", "spark", ["runtime", "test", "spark"])])
+    ("options.extras_require", "spark", ["runtime", "test", "spark"]),
+    ("options.extras_require", "docs", ["runtime", "test", "docs"])])
 def test_the_lists_have_what_the_package_asks_for(section: str, key: str, lists: list[str]) -> None:
     """tools/packages/lock.sh writes them again."""
     parser = ConfigParser()
@@ -216,7 +218,7 @@ def test_the_lists_have_what_the_package_asks_for(section: str, key: str, lists:
 
 
 def test_no_package_is_in_two_lists_and_no_list_names_a_host() -> None:
-    names = [name for each in ("runtime", "test", "spark") for name in pinned(each)]
+    names = [name for each in ("runtime", "test", "spark", "docs") for name in pinned(each)]
     assert len(names) == len(set(names)) > 40
     assert set(pinned("build")) >= {"setuptools", "wheel"}
     assert all("//" not in path.read_text() for path in LISTS.glob("*.lock"))

@@ -57,6 +57,7 @@ COMMANDS = (
     Registered("directory test", "directory_test"),
     Registered("mailbox create", "mailbox", audit="mailbox"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("list", "info")),
+    Registered("mailbox status", "mailboxes.mailboxstatus"),
     Registered("mailbox rename", "mailbox", audit="mailbox"),
     Registered("mailbox delete", "mailbox", audit="delete"),
     Registered("mailbox acl", "mailbox_sharing", audit="share", audit_if=("entries", "remove")),
@@ -171,6 +172,10 @@ COMMANDS = (
                "mail, in files below transcripts/ in the store; without USER or ADDRESS: list what is recorded; exit "
                "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
+    Registered("log errors", "observing.newestlog"),
+    Registered("dump", "observing.tabledump",
+               "print the rows of a table of the databases, a line each, without changing or holding anything; without "
+               "TABLE: list the tables", audit="read", audit_if=("table",)),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),

@@ -27,9 +27,10 @@ NO_JSON = {
 }
 
 # The last words of commands that change nothing in a store, and single commands that do not.
-READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
+READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
+                     "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "messages search", "messages fetch",
+    "path", "hashdir", "doctor", "dump", "messages search", "messages fetch",
     "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",

@@ -89,7 +89,8 @@ def test_nothing_keeps_what_is_shown_once(tmp_path: Path, name: str) -> None:
 #: Whatever else there is only an administrator may do: a command that is new, too.
 MAY = {
     AUDITOR: {
-        "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
+        "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
+        "hashdir", "uidl list",
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
