@@ -12,7 +12,8 @@ from tests.support.servers.server import Server
 from tools.server.metrics import history
 from tools.server.metrics.history import History
 
-PAGES = ("", "?span=month", "users", "users/one?user=alice", "own", "own/mailboxes", "own/mailbox?name=INBOX", "nothing")
+PAGES = ("", "?span=month", "users", "users/one?user=alice", "own", "own/mailboxes", "own/mailbox?name=INBOX",
+         "nothing")
 
 
 @pytest.fixture(scope="module")
