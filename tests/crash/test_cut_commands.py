@@ -123,7 +123,7 @@ OTHERS = {
                      "snapshot diff", "spark sharing", "spark shell", "spark sql", "config show", "config check",
                      "config diff", "connections", "logins", "stats", "status", "explain message", "explain access",
                      "explain quota", "explain login", "man", "completion", "audit head", "audit show", "audit verify",
-                     "outbox list", "outbox show", "token list", "log show", "log errors", "mailbox status", "dump",
+                     "outbox list", "outbox show", "token list", "log show", "log errors", "mailbox status", "dump", "batch",
                      "log levels", "access list"), "changes nothing in a store"),
     **dict.fromkeys(("export", "facts export", "spark generate"), "writes outside the store, and can be done again"),
     **dict.fromkeys(("drain", "directory flush", "config reload", "log level", "transcript"),
