@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.program import Program
-from tools.cli import batchlines
-from tools.cli.batchlines import Line, carry_out
+from tools.cli.elsewhere import batchlines
+from tools.cli.elsewhere.batchlines import Line, carry_out
 
 
 @pytest.fixture

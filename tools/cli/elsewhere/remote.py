@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from mboxlist import privatefiles
 from store.errors import in_words
-from tools.cli import batchlines, program, registry
+from tools.cli import program, registry
+from tools.cli.elsewhere import batchlines
 from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM, named
 from tools.cli.options import TYPED
 from tools.cli.output import print_json

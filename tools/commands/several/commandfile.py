@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from tools import commandaudit
-from tools.cli import batchlines, program
+from tools.cli import program
+from tools.cli.elsewhere import batchlines
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import given, option
 
