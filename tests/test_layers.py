@@ -156,6 +156,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),
     "sphinx": ("tools/packages/site.py",),
     "shtab": ("tools/cli/shellscripts.py",),
