@@ -56,7 +56,7 @@ NO_DRY_RUN = {
     "token create": "makes one, which can be revoked", "token revoke": ONE_THING,
     "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
     "access reset": "the user can set up another",
-    "relink": "has --check", "spark generate": "makes a new store",
+    "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 
 
