@@ -6,16 +6,15 @@ time, and its time in it, so a reader tells what is old. The keeper alone writes
 without a sync: a crash may lose the last minutes. One of another form is begun again. No snapshot or backup has it.
 """
 
-import logging
+import math
 import os
+import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from attrs import define, field
-from numpy.typing import NDArray
 
 from mboxlist import privatefiles
 from store.housekeeping.tasks import Task
@@ -28,11 +27,10 @@ MINUTE, HOUR = 60, 3600
 RINGS = {"day": (MINUTE, 1440), "month": (HOUR, 744)}
 COUNTED = ("delivered", "refused", "logins", "failed")      # in that time
 LEVELS = ("open", "used", "free")                           # the most connections; octets of all volumes, at the end
-RECORD = np.dtype([("time", "<i8"), *((name, "<f8") for name in (*COUNTED, *LEVELS))])
+NAMES = (*COUNTED, *LEVELS)
+RECORD = struct.Struct(f"<q{len(NAMES)}d")                  # the time at which it begins, and what has these names
 _FORM = b"onecopy history 1\n".ljust(32, b"\0")
-_SIZE = len(_FORM) + sum(count for _, count in RINGS.values()) * RECORD.itemsize
-
-log = logging.getLogger(__name__)
+_SIZE = len(_FORM) + sum(count for _, count in RINGS.values()) * RECORD.size
 
 
 @define(eq=False)
@@ -46,7 +44,7 @@ class History:
     def take(self, processes: Iterable[Mapping[str, Any]], volumes: Iterable[tuple[int, int]], now: float) -> None:
         """What the processes say that they have counted since they began, and what is free and used of each volume.
         Raises OSError."""
-        sample, before = dict.fromkeys((*COUNTED, *LEVELS), 0.0), self._counts
+        sample, before = dict.fromkeys(NAMES, 0.0), self._counts
         counts: dict[tuple[object, ...], dict[str, float]] = {}
         for each in processes:
             key, counted = (each["process"], each["pid"], each["started"]), _counted(each)
@@ -70,11 +68,9 @@ class History:
                 os.pwrite(handle, _FORM, 0)
             for name, (seconds, count) in RINGS.items():
                 begin, place = now // seconds * seconds, _place(name, now // seconds % count)
-                old = np.frombuffer(os.pread(handle, RECORD.itemsize, place), RECORD)[0]
-                record = np.zeros(1, RECORD)
-                record[0] = (begin, *(_joined(each, old, sample) if old["time"] == begin else sample[each]
-                                      for each in (*COUNTED, *LEVELS)))
-                os.pwrite(handle, record.tobytes(), place)
+                was, *values = RECORD.unpack(os.pread(handle, RECORD.size, place))
+                there = dict(zip(NAMES, values, strict=True)) if was == begin else None
+                os.pwrite(handle, RECORD.pack(begin, *(_joined(each, there, sample) for each in NAMES)), place)
         finally:
             os.close(handle)
 
@@ -89,10 +85,11 @@ class History:
         return 1
 
 
-def _joined(name: str, old: Any, sample: Mapping[str, float]) -> float:
-    """The value of what has been there before and what is there now, in the same time."""
-    return (float(old[name]) + sample[name] if name in COUNTED else max(float(old[name]), sample[name])
-            if name == "open" else sample[name])
+def _joined(name: str, there: Mapping[str, float] | None, sample: Mapping[str, float]) -> float:
+    """The value of what has been `there` in this time before, and of what is there now."""
+    if there is None or name in ("used", "free"):
+        return sample[name]
+    return there[name] + sample[name] if name in COUNTED else max(there[name], sample[name])
 
 
 def _counted(process: Mapping[str, Any]) -> dict[str, float]:
@@ -108,7 +105,7 @@ def _place(ring: str, number: int) -> int:
         if name == ring:
             break
         before += count
-    return len(_FORM) + (before + number) * RECORD.itemsize
+    return len(_FORM) + (before + number) * RECORD.size
 
 
 def read(root: Path, ring: str, now: float) -> list[dict[str, Any]]:
@@ -120,13 +117,12 @@ def read(root: Path, ring: str, now: float) -> list[dict[str, Any]]:
         return []
     if len(data) != _SIZE or not data.startswith(_FORM):
         return []
-    begin = _place(ring, 0)
-    rows: NDArray[np.void] = np.frombuffer(data[begin:begin + count * RECORD.itemsize], RECORD)
-    fits = rows["time"] // seconds % count == np.arange(count)
-    kept = rows[fits & (rows["time"] > now - seconds * count) & (rows["time"] <= now)]
-    kept = kept[np.argsort(kept["time"])]
-    return [{"time": int(row["time"]), **{name: int(row[name]) for name in (*COUNTED, *LEVELS)}} for row in kept
-            if all(np.isfinite(row[name]) and row[name] >= 0 for name in (*COUNTED, *LEVELS))]
+    begin, found = _place(ring, 0), list[dict[str, Any]]()
+    for at, (moment, *values) in enumerate(RECORD.iter_unpack(data[begin:begin + count * RECORD.size])):
+        if (moment // seconds % count == at and now - seconds * count < moment <= now
+                and all(math.isfinite(each) and each >= 0 for each in values)):
+            found.append({"time": moment, **{name: int(each) for name, each in zip(NAMES, values, strict=True)}})
+    return sorted(found, key=lambda each: each["time"])
 
 
 def grouped(rows: Sequence[Mapping[str, Any]], ring: str, now: float, parts: int) -> list[dict[str, Any] | None]:
