@@ -76,7 +76,7 @@ tools/server/tls tools/front
 tools/cli
 tools/transfer tools/outbox
 tools/server/process tools/server/metrics
-tools/server/transcripts
+tools/server/transcripts tools/reference
 tools/server/control tools/http/api
 tools/http/console
 tools/http/console/pages
@@ -159,6 +159,7 @@ PLACES = {
     "pyspark": ("tools/spark/",),
     "re2": ("store/sieve/matching.py",),
     "rich": ("tools/",),
+    "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),
     "sphinx": ("tools/packages/site.py",),
     "shtab": ("tools/cli/shellscripts.py",),

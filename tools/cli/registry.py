@@ -187,6 +187,9 @@ COMMANDS = (
     Registered("audit show", "observing.audittrail"),
     Registered("audit head", "observing.audittrail"),
     Registered("audit remove", "observing.audittrail"),
+    Registered("batch", "several.commandfile",
+               "carry out the commands in a file, one a line, quoted as a shell does; nothing is done if one of them "
+               "is none; exit status 1 if one failed"),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "

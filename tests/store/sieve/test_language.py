@@ -20,7 +20,7 @@ ROADRUNNER = Envelope("coyote@desert.example.org", "roadrunner+tools@acme.exampl
 # Messages like those that the examples of RFC 5228 are about.
 A = (b"Date: Tue, 1 Apr 1997 09:06:31 -0800 (PST)\r\nFrom: coyote@desert.example.org\r\n"
      b"To: roadrunner@acme.example.com\r\n"
-     b"Subject: I have a present for you\r\n\r\nLook, I'm sorry about the whole anvil thing, and I really didn't mean\r\n")
+     b"Subject: I have a present for you\r\n\r\nLook, I'm sorry about the whole anvil thing\r\n")
 B = (b"From: youcouldberich!@reply-by-postal-mail.invalid\r\nTo: rube@landru.example.com\r\n"
      b"Date:  Mon, 31 Mar 1997 18:26:10 -0800\r\nSubject: $$$ YOU, TOO, CAN BE A MILLIONAIRE! $$$\r\n\r\n"
      b"YOU MAY HAVE ALREADY WON TEN MILLION DOLLARS\r\n")

@@ -59,7 +59,7 @@ NO_DRY_RUN = {
     "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
     "access reset": "the user can set up another",
     **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), ONE_THING),
-    "relink": "has --check", "spark generate": "makes a new store",
+    "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 
 
