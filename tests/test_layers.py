@@ -157,7 +157,7 @@ PLACES = {
     "pyarrow": ("tools/spark/",),
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
-    "re2": ("store/sieve/matching.py",),
+    "re2": ("store/sieve/keymatching.py",),
     "rich": ("tools/",),
     "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),

@@ -27,8 +27,8 @@ from store.net.openlogins import OpenLogin
 from store.net.stream import Stream
 from store.problems import tell_refusal
 from store.sieve.language import CAPABILITIES
-from store.sieve.limits import DEFAULT
-from store.sieve.problems import ScriptProblem
+from store.sieve.scriptlimits import DEFAULT
+from store.sieve.scriptproblems import ScriptProblem
 from store.store import Store
 from store.values import Secret
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 SERVICE = "imap"                # who may use that may manage scripts: one right, and one kind of app password
 EARLY_LITERAL = 8 << 10         # octets of a literal before login
-PIECE = 64 << 10
+READ_OCTETS = 64 << 10
 
 
 @frozen(eq=False)
@@ -222,7 +222,8 @@ class Session:
             raise Farewell(bye("The literal is too large", "QUOTA/MAXSIZE" if self._user else ""))
         found, left = bytearray(), octets
         while left:
-            piece = await self._stream.some(min(left, PIECE), self._settings.idle_time if self._user else self._left())
+            time = self._settings.idle_time if self._user else self._left()
+            piece = await self._stream.some(min(left, READ_OCTETS), time)
             left -= len(piece)
             if octets <= most:
                 found += piece

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from attrs import field, frozen
 
-_TOKEN = re.compile(rb' *+(?:"((?:[^"\\\r\n\0]++|\\["\\])*+)"|\{([0-9]{1,10})(\+?)\}\Z|([^ "{}()]++))')
+_TOKEN = re.compile(rb' *+(?:"((?:[^"\\\r\n\0]++|\\["\\])*)"|\{([0-9]{1,10})(\+?)\}\Z|([^ "{}()]++))')
 _ESCAPE = re.compile(rb"\\(.)")
 MOST = 4                        # arguments of a command
 

@@ -16,8 +16,8 @@ from store.addresses import canonical
 from store.message import headers
 from store.sieve.actions.editing import field_of
 from store.sieve.conditions.fieldtests import addresses_of
-from store.sieve.outcome import Answered, Notified, Redirected
 from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptoutcome import Answered, Notified, Redirected
 from store.sieve.surroundings import Envelope
 
 HOPS = 100                      # Received fields of a message that is still sent on (RFC 5321 §6.3)

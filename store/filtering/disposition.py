@@ -16,8 +16,8 @@ from store.filtering.sievesettings import Settings
 from store.filtering.storesurroundings import mailbox_of, seen_key, special
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.sieve.outcome import KEPT, Copied, Edition, Filed, Outcome, Refused
 from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Refused
 from store.sieve.surroundings import Envelope
 from store.store import Store
 from store.values import Flag, Flags

@@ -25,9 +25,9 @@ from store.message.headers import header_end
 from store.partition.staged import Staged
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
-from store.sieve.problems import ScriptProblem
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.running import Run, Tree, run
+from store.sieve.scriptproblems import ScriptProblem
+from store.sieve.scriptrun import Run, Tree, run
 from store.sieve.surroundings import Envelope
 from store.store import Store
 

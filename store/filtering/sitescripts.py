@@ -10,9 +10,9 @@ from attrs import define, field
 from mboxlist import privatefiles
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
-from store.sieve.limits import DEFAULT
-from store.sieve.problems import ScriptProblem
-from store.sieve.running import Tree
+from store.sieve.scriptlimits import DEFAULT
+from store.sieve.scriptproblems import ScriptProblem
+from store.sieve.scriptrun import Tree
 
 log = logging.getLogger(__name__)
 

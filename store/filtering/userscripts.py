@@ -24,8 +24,8 @@ from store.mailboxes import firstuse
 from store.problems import problems
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
-from store.sieve.limits import DEFAULT
-from store.sieve.problems import Place, ScriptProblem
+from store.sieve.scriptlimits import DEFAULT
+from store.sieve.scriptproblems import Place, ScriptProblem
 from store.store import Store
 
 ACTIVE = SCRIPTS + "active"

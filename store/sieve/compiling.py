@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from store.sieve.forms import Form, Kind, Tag, Tests
-from store.sieve.limits import DEFAULT, Limits
-from store.sieve.problems import Place, RunProblem, ScriptProblem
-from store.sieve.running import NO_TAGS, Node, Run, Tree, Value
+from store.sieve.commandforms import Form, Kind, Tag, Tests
+from store.sieve.scriptlimits import DEFAULT, Limits
+from store.sieve.scriptproblems import Place, RunProblem, ScriptProblem
+from store.sieve.scriptrun import NO_TAGS, Node, Run, Tree, Value
 from store.sieve.syntax import Argument, Parsed, parse
 from store.sieve.templates import Template, decoded, template
 

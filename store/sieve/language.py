@@ -3,10 +3,10 @@
 from attrs import evolve
 
 from store.sieve.actions import control, editing, filing, leaving, mimeparts
+from store.sieve.commandforms import constants
 from store.sieve.compiling import Language
 from store.sieve.conditions import bodytests, datetests, fieldtests, flagtests, logic, sitetests
-from store.sieve.forms import constants
-from store.sieve.running import Node
+from store.sieve.scriptrun import Node
 
 # In the order in which ManageSieve and `onecopy sieve` show them, each with its source.
 CAPABILITIES = {

@@ -9,7 +9,7 @@ from store.message import mime
 from store.message.headers import unfold
 from store.message.text import decode_words, leaf_octets, octets_text
 
-_FIELD = re.compile(rb"([!-9;-~]++)[ \t]*+:([^\n]*+(?:\n[ \t][^\n]*+)*+)\n?+|[^\n]*+\n?+")
+_FIELD = re.compile(rb"([!-9;-~]++)[ \t]*+:([^\n]*+(?:\n[ \t][^\n]*+)*)\n?+|[^\n]*+\n?+")
 SCANNED = 16 << 20                      # octets at the head of a message whose parts are found
 
 

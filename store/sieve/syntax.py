@@ -8,16 +8,16 @@ from bisect import bisect_right
 
 from attrs import frozen
 
-from store.sieve.limits import DEFAULT, Limits
-from store.sieve.problems import Place, ScriptProblem
+from store.sieve.scriptlimits import DEFAULT, Limits
+from store.sieve.scriptproblems import Place, ScriptProblem
 
 _TOKEN = re.compile(r"""
-    (?P<blank>(?:[ \t\r\n]++|\#[^\n]*+|/\*.*?\*/)++)
+    (?P<blank>(?:[ \t\r\n]++|\#[^\n]*+|/\*.*?\*/)+)
   | (?P<multiline>[Tt][Ee][Xx][Tt]:[ \t]*+(?:\#[^\n]*+)?\r?\n)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*+)
   | (?P<tag>:[A-Za-z_][A-Za-z0-9_]*+)
   | (?P<number>[0-9]++[KkMmGg]?)(?![A-Za-z0-9_])
-  | "(?P<quoted>(?:[^"\\]++|\\.)*+)"
+  | "(?P<quoted>(?:[^"\\]++|\\.)*)"
   | (?P<sign>[\[\](){};,])
 """, re.VERBOSE | re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+|[0-9]++)\}")
-_ENCODED = re.compile(r"\$\{(?:(hex):[ \t\r\n]*+((?:[0-9A-Fa-f]{1,2}[ \t\r\n]++)*+[0-9A-Fa-f]{1,2})[ \t\r\n]*+"
-                      r"|(unicode):[ \t\r\n]*+((?:[0-9A-Fa-f]++[ \t\r\n]++)*+[0-9A-Fa-f]++)[ \t\r\n]*+)\}",
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*|[0-9]++)\}")
+_ENCODED = re.compile(r"\$\{(?:(hex):[ \t\r\n]*+((?:[0-9A-Fa-f]{1,2}[ \t\r\n]++)*[0-9A-Fa-f]{1,2})[ \t\r\n]*+"
+                      r"|(unicode):[ \t\r\n]*+((?:[0-9A-Fa-f]++[ \t\r\n]++)*[0-9A-Fa-f]++)[ \t\r\n]*+)\}",
                       re.IGNORECASE)
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 MATCHES = 1000                          # highest number of a match variable that can be meant; RFC 5229 §6 asks for 9

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from urllib.parse import quote
 
-from store.sieve.forms import Form, Kind, Tag, Tests, constant, constants
-from store.sieve.problems import RunProblem
-from store.sieve.running import Node, Returned, Run, Scope, Stopped
+from store.sieve.commandforms import Form, Kind, Tag, Tests, constant, constants
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Returned, Run, Scope, Stopped
 from store.sieve.templates import IDENTIFIER
 
 

@@ -3,12 +3,12 @@
 import re
 from email.header import Header
 
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
 from store.sieve.conditions.fieldtests import FIELD_NAME, check_index, check_names, chosen
-from store.sieve.forms import MATCH, Form, Kind, Tag, constants, matching
-from store.sieve.outcome import Edition
-from store.sieve.problems import RunProblem
 from store.sieve.receivedmail import HeaderField
-from store.sieve.running import Node, Run
+from store.sieve.scriptoutcome import Edition
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
 
 PROTECTED = frozenset((b"received", b"auto-submitted"))         # RFC 5293 §5: these cannot be deleted
 LONGEST = 8 << 10                       # octets of a field that is added

@@ -1,10 +1,10 @@
 """Commands that say which mailboxes a message goes to, with which flags: RFC 5228 §4.1, §4.3, §4.4; RFC 3894, 5232,
 5490, 8579, 9042."""
 
+from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of, read
-from store.sieve.forms import Form, Kind, Tag, constants
-from store.sieve.outcome import Filed
-from store.sieve.running import Node, Run
+from store.sieve.scriptoutcome import Filed
+from store.sieve.scriptrun import Node, Run
 
 LONGEST = 1000                          # characters of a mailbox name; the store has its own rules
 

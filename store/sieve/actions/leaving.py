@@ -6,12 +6,12 @@ import hashlib
 from store.message import headers
 from store.message.text import decode_words
 from store.sieve.actions.filing import FLAGS, PLACES
+from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of
 from store.sieve.conditions.sitetests import is_mail_uri
-from store.sieve.forms import Form, Kind, Tag, constants
-from store.sieve.outcome import Answered, Copied, Notified, Redirected, Refused
-from store.sieve.problems import RunProblem
-from store.sieve.running import Node, Run
+from store.sieve.scriptoutcome import Answered, Copied, Notified, Redirected, Refused
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
 
 DAY = 86400
 LONGEST = 90 * DAY                      # of a vacation (RFC 5230 §4.1 asks for at least 30 days)

@@ -6,11 +6,11 @@ from email.utils import format_datetime
 from store.message import mime
 from store.sieve.actions.control import MODIFIER_TAGS, check_variable, modified
 from store.sieve.actions.editing import field_of, rewritten
+from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.fieldtests import check_names, descendants
-from store.sieve.forms import Form, Kind, Tag, constants
-from store.sieve.problems import RunProblem
 from store.sieve.receivedmail import HeaderField, fields_of
-from store.sieve.running import Node, Run
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
 
 DEPTH = 4                               # loops within one another (RFC 5703 §3 asks for one)
 

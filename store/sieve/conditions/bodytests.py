@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from store.message import mime
 from store.message.text import decode_text
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, matching
 from store.sieve.conditions.fieldtests import descendants
-from store.sieve.forms import MATCH, Form, Kind, Tag, matching
-from store.sieve.running import Node, Run
+from store.sieve.scriptrun import Node, Run
 
 _GROUP = "transform"
 

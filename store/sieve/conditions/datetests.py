@@ -4,9 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime, parsedate_to_datetime
 
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, constant, constants, matching
 from store.sieve.conditions.fieldtests import INDEX, check_index, check_names, chosen
-from store.sieve.forms import MATCH, Form, Kind, Tag, constant, constants, matching
-from store.sieve.running import Node, Run
+from store.sieve.scriptrun import Node, Run
 
 _MODIFIED_JULIAN = 678576               # 1858-11-16 as `datetime.toordinal` counts: day 0 is the day after it
 PARTS: dict[str, Callable[[datetime], str]] = {

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from store.message import headers, mime
 from store.message.text import decode_text, decode_words
-from store.sieve.forms import MATCH, Form, Kind, Tag, constants, matching
-from store.sieve.problems import RunProblem
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
 from store.sieve.receivedmail import HeaderField
-from store.sieve.running import Node, Run
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
 
 FIELD_NAME = frozenset(map(chr, range(33, 127))) - {":"}        # RFC 5322 §3.6.8
 # Fields that are address lists, or one address.

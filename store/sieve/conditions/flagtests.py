@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from store.sieve.forms import MATCH, Form, Kind, matching
-from store.sieve.running import Node, Run
+from store.sieve.commandforms import MATCH, Form, Kind, matching
+from store.sieve.scriptrun import Node, Run
 
 _FLAG = re.compile(r"\\(?:answered|flagged|deleted|seen|draft)|[^\x00-\x20(){%*\"\\\]\x7f-\U0010ffff]{1,250}",
                    re.IGNORECASE | re.ASCII)      # else it leaves out k and s, which are the Kelvin sign and a long s

@@ -1,7 +1,7 @@
 """Tests that join or only say yes or no: RFC 5228 §5.2 to §5.10, RFC 5463."""
 
-from store.sieve.forms import Form, Kind, Tests
-from store.sieve.running import Node, Run
+from store.sieve.commandforms import Form, Kind, Tests
+from store.sieve.scriptrun import Node, Run
 
 
 def all_of(run: Run, node: Node) -> bool:

@@ -4,9 +4,9 @@
 import re
 from urllib.parse import urlsplit
 
-from store.sieve.forms import MATCH, Form, Kind, Tag, matching
-from store.sieve.outcome import Seen
-from store.sieve.running import Node, Run
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, matching
+from store.sieve.scriptoutcome import Seen
+from store.sieve.scriptrun import Node, Run
 
 LONGEST = 90 * 86400                    # seconds that a key of `duplicate` is remembered at most
 USUAL = 7 * 86400

@@ -6,11 +6,11 @@ import pytest
 
 from store.sieve.compiling import compile_script
 from store.sieve.language import CAPABILITIES, SIEVE
-from store.sieve.limits import Limits
-from store.sieve.outcome import KEPT
-from store.sieve.problems import ScriptProblem
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.running import Run, run
+from store.sieve.scriptlimits import Limits
+from store.sieve.scriptoutcome import KEPT
+from store.sieve.scriptproblems import ScriptProblem
+from store.sieve.scriptrun import Run, run
 from store.sieve.surroundings import Envelope, Surroundings
 
 ALL = "require [" + ", ".join(f'"{name}"' for name in CAPABILITIES) + "];\n"

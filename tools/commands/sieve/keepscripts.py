@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from store.filtering import userscripts
 from store.filtering.userscripts import ScriptRefused
-from store.sieve.problems import ScriptProblem
+from store.sieve.scriptproblems import ScriptProblem
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
@@ -48,7 +48,7 @@ def given() -> bytes:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def refusals_shown() -> Iterator[None]:
     """What is refused becomes the program's error. Raises Failure."""
     try:
         yield
@@ -72,7 +72,7 @@ def show(invocation: Invocation) -> int:
 def get(invocation: Invocation) -> int:
     """onecopy sieve get"""
     arguments = invocation.arguments
-    with invocation.overview() as store, told():
+    with invocation.overview() as store, refusals_shown():
         found = userscripts.find(store.mailboxes, account(store, arguments.user).user, arguments.name)
     sys.stdout.write(found.text.decode("utf-8", "replace"))
     return 0
@@ -81,7 +81,7 @@ def get(invocation: Invocation) -> int:
 def put(invocation: Invocation) -> int:
     """onecopy sieve put"""
     arguments, text = invocation.arguments, given()
-    with invocation.store() as store, told():
+    with invocation.store() as store, refusals_shown():
         owner = account(store, arguments.user)
         userscripts.put(store, owner, arguments.name, text)
         if arguments.activate:
@@ -106,7 +106,7 @@ def check(invocation: Invocation) -> int:
 def activate(invocation: Invocation) -> int:
     """onecopy sieve activate"""
     arguments = invocation.arguments
-    with invocation.store() as store, told():
+    with invocation.store() as store, refusals_shown():
         userscripts.activate(store, account(store, arguments.user).user, arguments.name)
     return 0
 
@@ -114,7 +114,7 @@ def activate(invocation: Invocation) -> int:
 def rename(invocation: Invocation) -> int:
     """onecopy sieve rename"""
     arguments = invocation.arguments
-    with invocation.store() as store, told():
+    with invocation.store() as store, refusals_shown():
         userscripts.rename(store, account(store, arguments.user).user, arguments.name, arguments.new)
     return 0
 
@@ -122,6 +122,6 @@ def rename(invocation: Invocation) -> int:
 def delete(invocation: Invocation) -> int:
     """onecopy sieve delete"""
     arguments = invocation.arguments
-    with invocation.store() as store, told():
+    with invocation.store() as store, refusals_shown():
         userscripts.delete(store, account(store, arguments.user).user, arguments.name)
     return 0

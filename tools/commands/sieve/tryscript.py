@@ -12,14 +12,14 @@ from store.filtering.userscripts import find
 from store.mailboxes import firstuse
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
-from store.sieve.outcome import Outcome
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.running import Node, run
+from store.sieve.scriptoutcome import Outcome
+from store.sieve.scriptrun import Node, run
 from store.values import Flag
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json
-from tools.commands.sieve.keepscripts import given, told
+from tools.commands.sieve.keepscripts import given, refusals_shown
 from tools.exits import Failure
 
 
@@ -45,7 +45,7 @@ def test(invocation: Invocation) -> int:
         if said is not None or not node.block:
             steps.append({"line": node.place.line, "column": node.place.column, "name": node.name, "said": said})
 
-    with invocation.store() as store, told():
+    with invocation.store() as store, refusals_shown():
         owner = account(store, arguments.user)
         filters = Filters.of(store, invocation.config.settings("sieve", Settings))
         if arguments.script is None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from store.sieve.matching import ASCII_CASEMAP, COMPARATORS, NUMERIC, RELATIONS, TYPES, Matching, regular
-from store.sieve.running import Function, Node, Value
+from store.sieve.keymatching import ASCII_CASEMAP, COMPARATORS, NUMERIC, RELATIONS, TYPES, Matching, regular
+from store.sieve.scriptrun import Function, Node, Value
 
 
 class Kind(Enum):

@@ -5,10 +5,10 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from store.sieve.limits import DEFAULT, Limits
-from store.sieve.outcome import UNCHANGED, Edition, Filed, Outcome
-from store.sieve.problems import Place, RunProblem
 from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptlimits import DEFAULT, Limits
+from store.sieve.scriptoutcome import UNCHANGED, Edition, Filed, Outcome
+from store.sieve.scriptproblems import Place, RunProblem
 from store.sieve.surroundings import Envelope, Surroundings
 from store.sieve.templates import Template
 

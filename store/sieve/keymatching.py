@@ -12,8 +12,8 @@ import re2
 from attrs import frozen
 
 from store.message.collation import casemap
-from store.sieve.problems import RunProblem
-from store.sieve.running import Node, Run
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
 from store.sieve.templates import MATCHES
 
 ASCII_CASEMAP, OCTET, NUMERIC, UNICODE = "i;ascii-casemap", "i;octet", "i;ascii-numeric", "i;unicode-casemap"
