@@ -36,6 +36,8 @@ _FLAGS = struct.Struct("<IHhQQ")                # of a record: UID, flags, zone,
 _MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, header length, digest, head
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
+_ARRIVAL = struct.Struct("<IH2xQ16xQ56x")         # of a record: UID, flags, keywords, size
+
 CHUNK = 64                  # UIDs in a chunk
 MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
 _KEY = struct.Struct(">II")
@@ -128,6 +130,10 @@ def decode(value: bytes) -> Rows:
 
 message_of: Callable[[Any], tuple[int, int, int, bytes, int]] = _MESSAGE.unpack
 """A record's `size`, `serial`, `header_length`, `digest` and `head`, ten times as fast as field by field."""
+
+
+arrival_of: Callable[[bytes], tuple[int, int, int, int]] = _ARRIVAL.unpack
+"""The UID, system flags, keywords and size of a record in its stored form."""
 
 
 def take(rows: Rows, which: NDArray[Any]) -> Rows:

@@ -394,6 +394,11 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         server.command(*words, "user", "remove", "carol", status=2)                     # it must not ask
         server.command(*words, "user", "remove", "carol", "--yes")
         assert "carol" in server.command("user", "list", "--removed")
+        commands = tmp_path / "commands"
+        commands.write_text("mailbox create alice 'By batch'\nmailbox create nobody X\nmailbox create alice Left\n")
+        done = json.loads(server.command(*words, "batch", str(commands), "--json", status=1))
+        assert [row["status"] for row in done] == [0, 1] and "no user" in done[1]["errors"]
+        assert "By batch" in (made := server.command("mailbox", "list", "alice")) and "Left" not in made
         server.command(*words, "deliver", "alice", octets=b"Subject: caf\xe9\r\n\r\n\xff\xfe\r\n")       # no UTF-8
         steer_under_tls(server, tmp_path, authority, tls, port)
         shown = server.command(*words, "token", "create", "--role", "auditor", "--for", "1h").strip()
