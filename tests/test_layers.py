@@ -74,7 +74,7 @@ tools/server/tls tools/front
 tools/cli
 tools/transfer tools/outbox
 tools/server/process tools/server/metrics
-tools/server/transcripts
+tools/server/transcripts tools/reference
 tools/server/control tools/http/api
 tools/http/console
 tools/http/console/pages
@@ -156,6 +156,7 @@ PLACES = {
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),
     "sphinx": ("tools/packages/site.py",),
     "shtab": ("tools/cli/shellscripts.py",),

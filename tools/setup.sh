@@ -1,6 +1,7 @@
 # Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
-# packages/LIST.list names, for the tests also to those of packages/unpacked.list and npm.list, to Spark and to what builds
-# the site (`setup docs`: to that alone). Leaves $root (the repository) and $venv set. The system's own Python is not touched.
+# packages/LIST.list names, for the tests also to those of packages/unpacked.list and npm.list, to the root folders of
+# roots.list, to Spark and to what builds the site (`setup docs`: to that alone). Leaves $root (the repository) and $venv
+# set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
@@ -81,6 +82,19 @@ npm_packages() {
     done <"$root/tools/packages/npm.list"
 }
 
+# Root folders of Debian, in which packages are installed and removed. Who is not root does without their tests.
+debian_roots() {
+    local folder suite packages
+    [ "$(id -u)" -eq 0 ] || return 0
+    while read -r folder suite packages; do
+        [[ $folder == '#'* ]] && continue
+        folder=$venv/unpacked/$folder
+        [ -e "$folder/etc/debian_version" ] && continue
+        echo "${0##*/}: making a root folder of Debian ($suite) in $folder" >&2
+        bash "$root/tools/packages/root.sh" "$folder" "$suite" $packages >&2 </dev/null || fail "could not make $folder"
+    done <"$root/tools/packages/roots.list"
+}
+
 usable() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
@@ -124,16 +138,21 @@ setup() {
         "here: chmod o-w $root"
     {
         flock 9
-        virtual_environment 9>&-
         for list in "$@"; do
             [ "$list" = docs ] || system_packages "$list" 9>&-
         done
-        [[ " $* " != *" docs "* ]] || more_packages docs 9>&-
-        if [[ " $* " == *" test "* ]]; then
+        if [[ " $* " != *" test "* ]]; then
+            virtual_environment 9>&-
+            [[ " $* " != *" docs "* ]] || more_packages docs 9>&-
+        else
+            debian_roots 9>&- &         # it waits for the network, mostly
+            local roots=$!
+            virtual_environment 9>&-
             more_packages spark 9>&-
             more_packages docs 9>&-
             unpacked_packages 9>&-
             npm_packages 9>&-
+            wait "$roots" || exit 2
         fi
     } 9<"$root"
 }

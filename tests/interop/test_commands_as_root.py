@@ -115,6 +115,9 @@ BESIDE = f"""
 0 stats
 0 log show
 0 log errors --since 1h
+0 dump
+0 dump state
+0 batch @/commands
 0 outbox list
 0 outbox show none
 0 outbox retry none
@@ -171,6 +174,7 @@ def places(folder: Path) -> tuple[Path, Path]:
     os.chown(theirs, user.pw_uid, user.pw_gid)
     for place in (theirs, roots):
         (place / "uidls").write_text("1 one\n")
+    (theirs / "commands").write_text("user show bob\n")
     (theirs / "rules").write_text("old.folderpattern: user/*\nold.messagedays: 1\n")
     (roots / "password").write_text("secret\n")
     (roots / "mbox").write_text("From a@example.org Thu Feb  1 09:30:00 2024\nSubject: mbox\n\ntext\n")

@@ -110,7 +110,7 @@ def installing(repository: Path, *lists: str) -> list[str]:
 def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
     (repository / "setup.cfg").write_text("")
     (repository / "pyproject.toml").write_text("")
-    for name in ("test", "unpacked", "npm"):
+    for name in ("test", "unpacked", "npm", "roots"):
         (repository / "tools" / "packages" / f"{name}.list").write_text("# none\n")
     done = bash(f"""
         mkdir -p "$venv/bin"

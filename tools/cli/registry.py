@@ -173,12 +173,18 @@ COMMANDS = (
                "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
     Registered("log errors", "observing.newestlog"),
+    Registered("dump", "observing.tabledump",
+               "print the rows of a table of the databases, a line each, without changing or holding anything; without "
+               "TABLE: list the tables", audit="read", audit_if=("table",)),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),
     Registered("audit show", "observing.audittrail"),
     Registered("audit head", "observing.audittrail"),
     Registered("audit remove", "observing.audittrail"),
+    Registered("batch", "several.commandfile",
+               "carry out the commands in a file, one a line, quoted as a shell does; nothing is done if one of them "
+               "is none; exit status 1 if one failed"),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "

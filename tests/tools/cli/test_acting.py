@@ -29,7 +29,7 @@ WORDS = {
     "user rename": ["alice", "bob"], "user remove": ["alice"], "user restore": ["alice"], "user undelete": ["alice"],
     "user move": ["alice", "--to", "primary"], "directory test": ["alice"], "mailbox create": ["alice", "x"],
     "mailbox list": ["alice"], "mailbox info": ["alice", "x"],
-    "mailbox status": ["--all"], "mailbox rename": ["alice", "x", "y"],
+    "mailbox status": ["--all"], "batch": ["-"], "mailbox rename": ["alice", "x", "y"],
     "mailbox delete": ["alice", "x"], "mailbox acl": ["alice", "x"], "mailbox undelete": ["alice", "x"],
     "deliver": ["alice"], "path": ["alice", "x", "1"], "hashdir": ["alice"], "undelete": ["alice", "x"],
     **dict.fromkeys(("messages search", "messages fetch", "messages flag", "messages expunge"), ["--all", "seen"]),

@@ -30,7 +30,7 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
                      "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "messages search", "messages fetch",
+    "path", "hashdir", "doctor", "dump", "messages search", "messages fetch",
     "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",
@@ -56,7 +56,7 @@ NO_DRY_RUN = {
     "token create": "makes one, which can be revoked", "token revoke": ONE_THING,
     "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
     "access reset": "the user can set up another",
-    "relink": "has --check", "spark generate": "makes a new store",
+    "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 
 

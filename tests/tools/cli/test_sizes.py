@@ -56,7 +56,7 @@ CALLS = {
     "log level": None, "log levels": None, "transcript": "",
     "access list": "", "access create": "alice --name phone",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
-    "log show": None, "log errors": None,
+    "log show": None, "log errors": None, "dump": "", "batch": None,
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",
