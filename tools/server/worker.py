@@ -48,6 +48,8 @@ from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.doorpages import add_pages
+from tools.server.metrics import history
+from tools.server.metrics.history import History
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
@@ -147,7 +149,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if worker_config.keeper:
         more = [*more, _saving(former), _forgetting(worker_config.config.settings("log", Log).transcript_time)]
     if worker_config.keeper and not opened.read_only:
-        more = [*more, finishing(worker_config.config, repeated).task()]
+        more = [*more, finishing(worker_config.config, repeated).task(), History(opened.root / history.FILE).task()]
     dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
         worker_config.keeper and not opened.read_only) else None
     if dispatch is not None:
