@@ -104,10 +104,12 @@ ingredients() {
     echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml tools/packages/*.lock; echo ./*/__init__.py; } | sha256sum)"
 }
 
+up_to_date() {
+    [ "$(cat "$venv/onecopy$1.stamp" 2>/dev/null)" = "$(ingredients)" ] && usable
+}
+
 virtual_environment() {
-    local wanted
-    wanted=$(ingredients)
-    [ "$(cat "$venv/onecopy.stamp" 2>/dev/null)" = "$wanted" ] && usable && return
+    up_to_date '' && return
     system_packages build
     # One that was made elsewhere, or only half, is made anew.
     if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
@@ -115,19 +117,27 @@ virtual_environment() {
         echo "${0##*/}: making $venv" >&2
         "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
     fi
-    echo "${0##*/}: installing Python packages into $venv" >&2
-    bash "$root/tools/packages/python.sh" --editable "$venv" test >&2 || fail "pip could not install what the lists name"
-    echo "$wanted" >"$venv/onecopy.stamp"
 }
 
-# What an extra of setup.cfg needs besides: there is none before somebody asks for it. Spark is large.
-more_packages() {
-    local wanted stamp=$venv/onecopy.$1.stamp
-    wanted=$(ingredients)
-    [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
-    echo "${0##*/}: installing Python packages for $1 into $venv" >&2
-    bash "$root/tools/packages/python.sh" --editable "$venv" test "$1" >&2 || fail "pip could not install what the lists name"
-    echo "$wanted" >"$stamp"
+# What onecopy and its tests need, and these extras of setup.cfg, in one go: there is none of them before somebody asks for
+# it. Spark is large.
+python_packages() {
+    local list lists=()
+    for list in "$@"; do
+        up_to_date ".$list" || lists+=("$list")
+    done
+    [ ${#lists[@]} -eq 0 ] && up_to_date '' && return
+    echo "${0##*/}: installing Python packages into $venv" >&2
+    bash "$root/tools/packages/python.sh" --editable "$venv" test "${lists[@]}" >&2 || fail "pip could not install what the lists name"
+    for list in '' "${lists[@]/#/.}"; do
+        ingredients >"$venv/onecopy$list.stamp"
+    done
+}
+
+# What was begun beside it ends first: nothing goes on after its lock is gone.
+failed() {
+    wait "$@" || true
+    exit 2
 }
 
 # One set-up at a time; the second waits and then finds everything done. The lock is that of the folder itself: who may
@@ -138,21 +148,21 @@ setup() {
         "here: chmod o-w $root"
     {
         flock 9
+        local extras=() packages roots
+        [[ " $* " != *" test "* ]] || extras=(spark docs)
+        [[ " $* " != *" docs "* ]] || extras=(docs)
+        virtual_environment 9>&-
+        python_packages "${extras[@]}" 9>&- &       # apt does not need them, and much of it waits for the network
+        packages=$!
         for list in "$@"; do
-            [ "$list" = docs ] || system_packages "$list" 9>&-
+            [ "$list" = docs ] || ( system_packages "$list" ) 9>&- || failed "$packages"
         done
-        if [[ " $* " != *" test "* ]]; then
-            virtual_environment 9>&-
-            [[ " $* " != *" docs "* ]] || more_packages docs 9>&-
-        else
-            debian_roots 9>&- &         # it waits for the network, mostly
-            local roots=$!
-            virtual_environment 9>&-
-            more_packages spark 9>&-
-            more_packages docs 9>&-
-            unpacked_packages 9>&-
-            npm_packages 9>&-
-            wait "$roots" || exit 2
+        if [[ " $* " == *" test "* ]]; then
+            debian_roots 9>&- &
+            roots=$!
+            ( unpacked_packages && npm_packages ) 9>&- || failed "$packages" "$roots"
+            wait "$roots" || failed "$packages"
         fi
+        wait "$packages" || exit 2
     } 9<"$root"
 }

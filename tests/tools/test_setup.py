@@ -122,8 +122,29 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         """, repository)
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
-    assert [words.split(" --quiet ")[1] for words in asked] == [
-        *installing(repository, "test", "spark"), *installing(repository, "test", "docs")]
+    assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark", "docs")
+
+
+def test_all_python_packages_are_installed_in_one_go(repository: Path) -> None:
+    """Where none of them is there yet; and what fails beside them is said."""
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    lists = {"build": "here  choose_python", "test": "lost  test -e /no/such/file"}
+    for name, line in {**lists, **dict.fromkeys(("unpacked", "npm", "roots"), "# none")}.items():
+        (repository / "tools" / "packages" / f"{name}.list").write_text(f"{line}\n")
+    done = bash(f"""
+        mkdir -p "$venv/bin"
+        printf '#!/bin/sh\necho "$@" >>{repository}/asked\n' >"$venv/bin/python"
+        chmod +x "$venv/bin/python"
+        choose_python() {{ python=$venv/bin/python; }}
+        id() {{ echo 1000; }}; sudo() {{ return 1; }}
+        setup test
+        """, repository)
+    assert done.returncode == 2
+    assert "try: missing: lost; as root: apt-get install lost" in done.stderr.splitlines()
+    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip --")]
+    assert [words.split(" --quiet ")[1] for words in asked if " --quiet " in words] == installing(
+        repository, "test", "spark", "docs")
 
 
 def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
@@ -246,7 +267,7 @@ def test_an_installation_from_other_files_is_refused(tmp_path: Path) -> None:
 def test_nothing_that_was_planted_is_opened_for_the_lock(repository: Path, tmp_path: Path) -> None:
     (repository / "victim").write_text("kept")
     (repository / ".setup.lock").symlink_to(repository / "victim")
-    done = bash("virtual_environment() { :; }; system_packages() { :; }; setup", repository)
+    done = bash("virtual_environment() { :; }; python_packages() { :; }; system_packages() { :; }; setup", repository)
     assert done.returncode == 0 and (repository / "victim").read_text() == "kept"
 
 
