@@ -6,7 +6,8 @@ A script goes through three steps, each a pure function of what it is given:
 2. `compiling.compile_script`: to a frozen tree of nodes. Names, arguments and `require` are checked by the forms that
    `language` lists; a problem is a `ScriptProblem` that says where.
 3. `scriptrun.run`: the tree, one message (`receivedmail.ReceivedMail`), its envelope and the site around it
-   (`surroundings.Surroundings`) to a `scriptoutcome.Outcome`: mailboxes with flags, what is to be sent, what is refused.
+   (`surroundings.Surroundings`) to a `scriptoutcome.Outcome`: mailboxes with flags, what is to be sent, what is
+   refused.
 
 Nothing here writes, sends or waits, and no script can take long: `scriptlimits.Limits` bounds the size and depth of a
 script, the steps of a run, the octets that its tests look at, and its actions. Whoever runs it carries the outcome out.
