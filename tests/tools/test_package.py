@@ -28,7 +28,8 @@ from onecopy.spark import register
 from onecopy import spark as public
 assert public.__file__.startswith(sys.argv[1]) and "/site-packages/tools/" in tools.__file__, tools
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
-    "spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    "spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").config(
+    "spark.sql.shuffle.partitions", "2").config("spark.sql.codegen.wholeStage", "false").getOrCreate()
 assert register(spark) == ()
 print(*register(spark, *sys.argv[2:]))
 print(spark.sql("SELECT count(DISTINCT store, owner) AS n FROM mailboxes").first().n)

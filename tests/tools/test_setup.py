@@ -58,7 +58,7 @@ def asked(repository: Path, answer: str, *words: str, terminal: bool = True) -> 
     """Root sets up without the rights of CI, at a terminal where somebody answers, or without one."""
     (repository / "tools" / "packages" / "apt.sh").write_text('echo "$@" >>"${0%/*}/asked"; exit 0\n')
     commands = f"""set -euo pipefail; . {SCRIPT} {' '.join(words)}; root={repository}; id() {{ echo 0; }}
-        asks() {{ {str(terminal).lower()}; }}; system_packages try"""
+        asks() {{ {str(terminal).lower()}; }}; consent try; system_packages try"""
     return subprocess.run(["bash", "-c", commands, "tools/try"], input=answer, capture_output=True, text=True,
                           check=False, env={name: value for name, value in os.environ.items() if name != "CI"})
 
@@ -95,13 +95,13 @@ def test_a_question_needs_a_terminal() -> None:
 
 
 def test_all_that_is_missing_is_asked_for_at_once(repository: Path) -> None:
-    for name in ("setup.cfg", "pyproject.toml", "tools/packages/docs.lock"):
+    for name in ("setup.cfg", "pyproject.toml"):
         (repository / name).touch()
     (repository / "tools" / "packages" / "build.list").write_text("gcc  false\n")
-    (repository / "tools" / "packages" / "apt.sh").write_text('echo "$@" >>"${0%/*}/asked"; exit 1\n')
-    done = bash("id() { echo 0; }; setup try", repository)
+    done = bash("yes=; id() { echo 0; }; asks() { true; }; setup try", repository)
     assert done.returncode == 2
-    assert (repository / "tools" / "packages" / "asked").read_text() == "gcc missing lost\n"
+    assert done.stderr == ("try: these packages of Debian are missing: gcc missing lost\n"
+                           "try: nothing was installed; as root: apt-get install gcc missing lost\n")
 
 
 def test_an_installation_that_fails(repository: Path) -> None:
@@ -172,8 +172,29 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         """, repository)
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
-    assert [words.split(" --quiet ")[1] for words in asked] == [
-        *installing(repository, "test", "spark"), *installing(repository, "test", "docs")]
+    assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark", "docs")
+
+
+def test_all_python_packages_are_installed_in_one_go(repository: Path) -> None:
+    """Where none of them is there yet; and what fails beside them is said."""
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    lists = {"build": "here  choose_python", "test": "lost  test -e /no/such/file"}
+    for name, line in {**lists, **dict.fromkeys(("unpacked", "npm", "roots"), "# none")}.items():
+        (repository / "tools" / "packages" / f"{name}.list").write_text(f"{line}\n")
+    done = bash(f"""
+        mkdir -p "$venv/bin"
+        printf '#!/bin/sh\necho "$@" >>{repository}/asked\n' >"$venv/bin/python"
+        chmod +x "$venv/bin/python"
+        choose_python() {{ python=$venv/bin/python; }}
+        id() {{ echo 1000; }}; sudo() {{ return 1; }}
+        setup test
+        """, repository)
+    assert done.returncode == 2
+    assert "try: missing: lost; as root: apt-get install lost" in done.stderr.splitlines()
+    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip --")]
+    assert [words.split(" --quiet ")[1] for words in asked if " --quiet " in words] == installing(
+        repository, "test", "spark", "docs")
 
 
 def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
@@ -296,7 +317,7 @@ def test_an_installation_from_other_files_is_refused(tmp_path: Path) -> None:
 def test_nothing_that_was_planted_is_opened_for_the_lock(repository: Path, tmp_path: Path) -> None:
     (repository / "victim").write_text("kept")
     (repository / ".setup.lock").symlink_to(repository / "victim")
-    done = bash("virtual_environment() { :; }; system_packages() { :; }; setup", repository)
+    done = bash("virtual_environment() { :; }; python_packages() { :; }; system_packages() { :; }; setup", repository)
     assert done.returncode == 0 and (repository / "victim").read_text() == "kept"
 
 

@@ -11,7 +11,10 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.support import ROOT
+from tools.cli import options
+from tools.cli.commandtree import tree
 from tools.packages import site
+from tools.server.metrics.metriclist import METRICS, PREFIX
 
 NAMES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml", "http://www.w3.org/1999/xlink"}  # of languages
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data",
@@ -90,6 +93,18 @@ def test_no_link_is_dead(built: Path, read: dict[Path, Read]) -> None:
                 dead.append(f"{path.relative_to(built)}: {link}")
     assert dead == []
     assert seen > 1000
+
+
+def test_every_option_can_be_linked_to(built: Path, read: dict[Path, Read]) -> None:
+    """Those of the configuration, of each command, and each metric."""
+    folder = built / "docs" / "reference"
+    assert read[folder / "options.html"].anchors > options.table().keys()
+    assert read[folder / "metrics.html"].anchors > {PREFIX + metric.name for metric in METRICS}
+    commands = read[folder / "commands.html"].anchors
+    of_commands = {node.name.replace(" ", "-") + word for node in tree().walk() for action in node.actions
+                   for word in action.option_strings[-1:]}
+    assert commands > of_commands and len(of_commands) > 300
+    assert commands > {"onecopy-" + node.name.replace(" ", "-") for node in tree().walk()}
 
 
 def test_nothing_is_asked_of_another_host(built: Path, read: dict[Path, Read]) -> None:

@@ -76,11 +76,16 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def json_line(value: object) -> str:
+    """A value of JSON in one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def print_long_json(rows: Iterable[object]) -> None:
     """One JSON document, a list with a line for each value, however many there are: none is kept."""
     before = "["
     for row in rows:
-        print(before, json.dumps(row, ensure_ascii=False, default=str), sep="\n", end="")
+        print(before, json_line(row), sep="\n", end="")
         before = ","
     print("[]" if before == "[" else "\n]")
 

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from mboxlist import privatefiles
 from store.errors import in_words
 from tools.cli import program, registry
+from tools.cli.elsewhere import batchlines
 from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM, named
 from tools.cli.options import TYPED
 from tools.cli.output import print_json
@@ -52,6 +53,8 @@ def run(words: Sequence[str]) -> int:
         raise Failure("--server must be a URL, http:// or https://")
     if urlsplit(typed.server).scheme == "http" and not _is_this_host(urlsplit(typed.server).hostname or ""):
         raise Failure("--server must be https:// : anybody on the way could read the token")
+    if typed.command[:1] == ["batch"]:
+        return _batch(typed.command, words[:len(words) - len(typed.command)])
     name, given, arguments = _given(typed.command)
     if getattr(arguments, "yes", True) is False:
         raise Failure("nothing was changed: nobody is there to be asked; use --yes")
@@ -71,6 +74,17 @@ def run(words: Sequence[str]) -> int:
         print(told.get("output", ""), end="")
     print(told.get("errors", ""), end="", file=sys.stderr)
     return int(told["exit"])
+
+
+def _batch(command: Sequence[str], before: Sequence[str]) -> int:
+    """The commands in a file of this machine, each by an operation of its own. Raises Failure."""
+    arguments = program.parse(command).arguments
+    lines = batchlines.read(arguments.file)
+    batchlines.must_be_right(lines, lambda words: _given(words)[0])
+    if arguments.check:
+        return 0
+    return batchlines.carry_out(lines, lambda words: program.guarded(lambda: run([*before, *words])),
+                                goes_on=arguments.keep_going, as_json=arguments.json)
 
 
 def _octets(file: Path) -> bytes:

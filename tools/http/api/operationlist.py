@@ -11,8 +11,10 @@ from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM
 from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
-#: can run any program (SELECT TRANSFORM ... USING) and write any file.
-NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate"})
+#: can run any program (SELECT TRANSFORM ... USING) and write any file. The rows of the databases are the owner's. What
+#: is in a file of commands is asked for one by one (`tools/cli/elsewhere`).
+NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
+                         "dump", "batch"})
 #: What is said once: nothing keeps what they print.
 SECRET = frozenset({"token create", "access create"})
 MOST_VALUES = 1000          # of one argument,
