@@ -1,6 +1,6 @@
 """The Debian package, built as `tools/package deb` builds it, in Debian 13 for Python 3.13, too: installed, used,
-upgraded, removed and purged in systems of their own (tests/support/servers/debianroot.py). Nothing is fetched there: what
-the package needs is Debian's, or comes along."""
+upgraded, removed and purged in systems of their own (tests/support/servers/debianroot.py). Nothing is fetched there:
+what the package needs is Debian's, or comes along."""
 
 import os
 import re
