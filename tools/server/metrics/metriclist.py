@@ -228,13 +228,3 @@ METRICS = (
            lambda found: [((name,), name in found["read_only_partitions"]) for name in found["partitions"]]),
     Metric("advice", GAUGE, "Pieces of advice that onecopy stats has", (), lambda found: [((), len(found["advice"]))]),
 )
-
-
-def markdown() -> str:
-    """The list, as docs/administration.md has it."""
-    return "".join(f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} | "
-                   f"{metric.help} |\n" for metric in METRICS)
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")
