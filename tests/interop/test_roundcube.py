@@ -61,11 +61,10 @@ MAIL = (HTML, plain(6, "Lunch", "At noon?"), plain(7, "Re: Lunch", "Yes, gladly.
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Authority]]:
+def served(memory_path: Path) -> Iterator[tuple[Server, Authority]]:
     """A server with mail for alice."""
-    folder = tmp_path_factory.mktemp("served")
-    authority = Authority(folder, "authority")
-    with Server(folder, ("alice", "bob", "webmail"), {
+    authority = Authority(memory_path, "authority")
+    with Server(memory_path, ("alice", "bob", "webmail"), {
             "tls.certificate": str(authority.server()), "store.special_mailboxes": SPECIAL,
             "store.default_domain": "example.org", "login.proxies": "webmail",
             "login.proxy_networks": "127.0.0.1"}) as server:
@@ -85,20 +84,19 @@ def relay(served: tuple[Server, Authority]) -> Iterator[Postfix]:
 
 
 @pytest.fixture(scope="module")
-def roundcube(served: tuple[Server, Authority], relay: Postfix, tmp_path_factory: pytest.TempPathFactory
-              ) -> Iterator[Roundcube]:
+def roundcube(served: tuple[Server, Authority], relay: Postfix, memory_path: Path) -> Iterator[Roundcube]:
     """Where the mail is read."""
     server, authority = served
-    with Roundcube(tmp_path_factory.mktemp("roundcube"), int(server.options["imap.tls_port"]), authority.file,
+    with Roundcube(memory_path / "roundcube", int(server.options["imap.tls_port"]), authority.file,
                    {"tls://smtp.example.org:587": f"127.0.0.1:{relay.port}", "'%u'": "''", "'%p'": "''"}) as found:
         yield found
         assert found.errors() == ""
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def browser(memory_path: Path) -> Iterator[Chromium]:
     """One for both people."""
-    with running(tmp_path_factory.mktemp("chromium")) as found:
+    with running(memory_path / "chromium") as found:
         yield found
 
 

@@ -107,9 +107,9 @@ def own_address() -> str:
 
 
 @pytest.fixture(scope="module")
-def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def alice(memory_path: Path) -> Iterator[Person]:
     """With mail, a mailbox that bob shares, and a Thunderbird that knows nothing yet."""
-    folder = tmp_path_factory.mktemp("served")
+    folder = memory_path
     authority, http = Authority(folder, "authority"), free_port()
     certificate = authority.back_end(*NAMES, "smtp.example.org")
     with Server(folder, ("alice", "bob"), {
