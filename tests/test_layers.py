@@ -33,6 +33,7 @@ store/filelock store/problems
 store/operations
 store/settings
 store/message
+store/sieve
 store/tables
 store/events
 store/partition
@@ -50,6 +51,7 @@ store/delivery
 store/quota
 store/search
 store/mailboxes
+store/filtering
 store/partitions
 store/users
 store/snapshots
@@ -166,6 +168,7 @@ PLACES = {
     "pyarrow": ("tools/spark/",),
     "pyotp": ("store/accounts/apppasswords/",),
     "pyspark": ("tools/spark/",),
+    "re2": ("store/sieve/keymatching.py",),
     "rich": ("tools/",),
     "segno": ("tools/http/console/qrcodes.py",),
     "setuptools": ("tools/packages/",),

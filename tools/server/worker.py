@@ -29,6 +29,8 @@ from store.audit import sessionaudit
 from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
 from store.errors import StoreError
+from store.filtering.filters import Filters
+from store.filtering.sievesettings import Settings as SieveSettings
 from store.housekeeping.tasks import Task
 from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
@@ -134,6 +136,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     former = Authenticator.of(opened).slow.former
     if worker_config.keeper:
         former.load(opened.root / formerlogins.FILE)
+    Filters.of(opened, worker_config.config.settings("sieve", SieveSettings))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
