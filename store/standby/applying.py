@@ -39,6 +39,7 @@ def cut(root: Path, state: StandbyState) -> None:
     """Remove what the logs have behind the places of `state`: it was being written when that was cut off. Raises
     OSError."""
     for name, end in state.ends.items():
+        shutil.rmtree(root / name / APPLYING, ignore_errors=True)
         for path in log_files(root / name):
             if log_number(path.name) > end[0]:
                 path.unlink()

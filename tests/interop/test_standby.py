@@ -103,7 +103,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     assert without_figures(after) == without_figures(before)
     deliver(two, "after@example.org", "alice")
     two.check()
-    two.command("standby", "status", status=1)
+    two.command("standby", "status", status=2)
 
 
 def without_figures(found: dict[str, dict[str, object]]) -> str:

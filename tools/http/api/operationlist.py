@@ -14,7 +14,8 @@ from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
 #: can run any program (SELECT TRANSFORM ... USING) and write any file.
-NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate"})
+NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
+                         "standby create", "standby follow", "standby status", "standby promote"})    # no server there
 #: What is said once: nothing keeps what they print.
 SECRET = frozenset({"token create", "access create"})
 _HERE = frozenset({"watch", "prometheus", "csv", "help", "bytes", "yes", "json"})       # set here, or of no use here
