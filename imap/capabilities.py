@@ -1,48 +1,55 @@
-"""What the server announces, and when: RFC 3501 §6.1.1. Only what is whole is in these lists."""
+"""What the server announces, and when: RFC 3501 §6.1.1. Only what is whole is in these tables, each with the number of
+its RFC; docs/reference/extensions.md is made of them."""
 
 from collections.abc import Iterable
 
 from imap.wire.grammar import MAX_NUMBER
 
-BASE = (b"IMAP4rev1", b"IMAP4rev2", b"LITERAL+", b"SASL-IR", b"ID")
+BASE = {b"IMAP4rev1": 3501, b"IMAP4rev2": 9051, b"LITERAL+": 7888, b"SASL-IR": 4959, b"ID": 2971}
 """LITERAL- must not stand beside LITERAL+, which allows all that it does (RFC 7888 §5, RFC 9051 §4.3)."""
 
-AFTER_LOGIN = (
-    b"ACL",                 # RFC 4314
-    b"BINARY",              # RFC 3516
-    b"CHILDREN",            # RFC 3348
-    b"CONDSTORE",           # RFC 7162
-    b"CREATE-SPECIAL-USE",  # RFC 6154
-    b"ENABLE",              # RFC 5161
-    b"ESEARCH",             # RFC 4731
-    b"ESORT",               # RFC 5267
-    b"I18NLEVEL=1",         # RFC 5255
-    b"IDLE",                # RFC 2177
-    b"INPROGRESS",          # RFC 9585
-    b"LIST-EXTENDED",       # RFC 5258
-    b"LIST-MYRIGHTS",       # RFC 8440
-    b"LIST-STATUS",         # RFC 5819
-    b"MOVE",                # RFC 6851
-    b"MULTIAPPEND",         # RFC 3502
-    b"NAMESPACE",           # RFC 2342
-    b"QRESYNC",             # RFC 7162
-    b"QUOTA",               # RFC 9208
-    b"QUOTA=RES-MESSAGE",
-    b"QUOTA=RES-STORAGE",
-    b"RIGHTS=kxte",         # RFC 4314
-    b"SEARCHRES",           # RFC 5182
-    b"SORT",                # RFC 5256
-    b"SORT=DISPLAY",        # RFC 5957
-    b"SPECIAL-USE",         # RFC 6154
-    b"STATUS=SIZE",         # RFC 8438
-    b"THREAD=ORDEREDSUBJECT",
-    b"THREAD=REFERENCES",   # RFC 5256
-    b"UIDPLUS",             # RFC 4315
-    b"UNAUTHENTICATE",      # RFC 8437
-    b"UNSELECT",            # RFC 3691
-    b"UTF8=ACCEPT",         # RFC 6855
-    b"WITHIN",              # RFC 5032
-)
+AFTER_LOGIN = {
+    b"ACL": 4314,
+    b"BINARY": 3516,
+    b"CHILDREN": 3348,
+    b"CONDSTORE": 7162,
+    b"CREATE-SPECIAL-USE": 6154,
+    b"ENABLE": 5161,
+    b"ESEARCH": 4731,
+    b"ESORT": 5267,
+    b"I18NLEVEL=1": 5255,
+    b"IDLE": 2177,
+    b"INPROGRESS": 9585,
+    b"LIST-EXTENDED": 5258,
+    b"LIST-MYRIGHTS": 8440,
+    b"LIST-STATUS": 5819,
+    b"MOVE": 6851,
+    b"MULTIAPPEND": 3502,
+    b"NAMESPACE": 2342,
+    b"QRESYNC": 7162,
+    b"QUOTA": 9208,
+    b"QUOTA=RES-MESSAGE": 9208,
+    b"QUOTA=RES-STORAGE": 9208,
+    b"RIGHTS=kxte": 4314,
+    b"SEARCHRES": 5182,
+    b"SORT": 5256,
+    b"SORT=DISPLAY": 5957,
+    b"SPECIAL-USE": 6154,
+    b"STATUS=SIZE": 8438,
+    b"THREAD=ORDEREDSUBJECT": 5256,
+    b"THREAD=REFERENCES": 5256,
+    b"UIDPLUS": 4315,
+    b"UNAUTHENTICATE": 8437,
+    b"UNSELECT": 3691,
+    b"UTF8=ACCEPT": 6855,
+    b"WITHIN": 5032,
+}
+
+SOMETIMES = {
+    b"APPENDLIMIT": 7889, b"AUTH": 3501, b"LOGIN-REFERRALS": 2221, b"LOGINDISABLED": 3501, b"QUOTASET": 9208,
+    b"STARTTLS": 3501,
+}
+"""What depends on the connection, the user and the configuration, without its value: see `capabilities`."""
 
 EARLY = (b"ENABLE", b"IDLE")
 """What clients look for that do not ask again after login: Python's imaplib is one."""

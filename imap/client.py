@@ -135,9 +135,14 @@ class Client(ABC):
         self.reading.log_in()
         log.info("%s: %s logged in from %s%s", self.stream.id, account.user, self.stream.peer, admitted.how)
 
+    @property
+    def app_password(self) -> str:
+        """The name of the app password by which the user has logged in; "" for any other login."""
+        return self.login.admitted.by_name if self.login is not None else ""
+
     def log_out(self) -> None:
         """Nobody is logged in any more; another may (RFC 8437)."""
-        self.stream.tell_end("imap", self.user, "unauthenticate")
+        self.stream.tell_end("imap", self.user, "unauthenticate", app_password=self.app_password)
         self.leave()
         self.stream.leave()
         self.end_login()

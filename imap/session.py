@@ -29,6 +29,7 @@ from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import TROUBLES
 from store import offload
 from store.accounts import refusallines
+from store.accounts.refusallines import by_app_password
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.metrics.processcounters import SECONDS, Counters
@@ -108,7 +109,7 @@ class Session(Selection):
             raise
         finally:
             if self.user:
-                self.stream.tell_end("imap", self.user, self.ending)
+                self.stream.tell_end("imap", self.user, self.ending, app_password=self.app_password)
             self.leave()
             self.forget_message()
             self.end_login()
@@ -303,7 +304,8 @@ class Session(Selection):
     def _tell_right(self, head: Head, lacking: bool, why: str) -> None:
         if lacking and head.name in ADMINISTRATION:
             refusallines.refused(refusallines.RIGHT, self.stream.peer, self.user, "imap",
-                                 f"{head.name.decode('ascii')}: {why}", session=self.stream.id)
+                                 f"{head.name.decode('ascii')}: {why}{by_app_password(self.app_password)}",
+                                 session=self.stream.id)
 
     def _answer_bad(self, tag: bytes | None, problem: SyntaxProblem) -> None:
         self.stream.write(responses.problem(tag, problem))

@@ -409,7 +409,8 @@ class Session:
                 mark_seen(self._listener.store, drop, self._who)
         finally:
             self._listener.admission.leave(drop)
-            self._stream.tell_end("pop", self._user, self._ending)
+            self._stream.tell_end("pop", self._user, self._ending, app_password=(
+                self._held.admitted.by_name if self._held is not None else ""))
 
 
 def _ended(ended: StoreError) -> bytes:

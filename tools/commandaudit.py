@@ -8,7 +8,8 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _SECRET = re.compile(rf"{_WORD}$", re.IGNORECASE)
 _VALUE = re.compile(rf"([^\s=&?;,]*{_WORD}(?:\.[\w.-]+|[-_.]?keys?)?)=[^\s&;]*", re.IGNORECASE)      # NAME=VALUE
 _LOGIN = re.compile(r"(?<=://)[^\s:]*:\S*(?=@)")      # user:password of a URL, with whatever is in the password
 _LONGEST = 400              # characters of what a line says of who asked
+_runs = ContextVar("who runs the commands", default="")
 _NOBODY = 0xFFFFFFFF        # the login of a process that has none
 
 
@@ -39,7 +41,17 @@ def note(root: Path, kinds: Sequence[str], kind: str, command: str, actor: str, 
 
 def running() -> str:
     """Who runs this process; asked before it acts as the owner of the store."""
-    return _name(os.getuid())
+    return _runs.get() or _name(os.getuid())
+
+
+@contextmanager
+def running_as(name: str) -> Iterator[None]:
+    """Who ran this process before it became the owner of the store is who runs the commands of the block."""
+    before = _runs.set(name)
+    try:
+        yield
+    finally:
+        _runs.reset(before)
 
 
 def who(actor: str) -> dict[str, Any]:

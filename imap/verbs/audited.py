@@ -54,7 +54,8 @@ def _noting(kind: str, what: str, verb: Verb, facts: Facts, *, counts: bool = Fa
 async def _note(session: Session, kind: str, what: str, noted: Mapping[str, Any], **more: Any) -> None:
     actor = session.login.admitted.authenticated if session.login is not None else session.user
     await note(session.store, kind, what, actor=actor, user=session.user if session.user != actor else None,
-               address=session.stream.peer, service="imap", session=session.stream.id, **noted, **more)
+               address=session.stream.peer, service="imap", session=session.stream.id,
+               app_password=session.app_password or None, **noted, **more)
     if kind != "quota":         # which only administrators have
         late = Pace.of(session.store).wait(actor, noted, session.clock.seconds())
         if late:

@@ -79,10 +79,12 @@ def reserve(folder: Path) -> None:
 
 
 def _mapped() -> dict[bytes, int]:
-    """How many octets of files this process has mapped, by their names: proc(5), /proc/pid/maps."""
+    """How many octets of regions this process has mapped, by their names: proc(5), /proc/pid/maps."""
     found: dict[bytes, int] = {}
     with privatefiles.open_named("/proc/self/maps") as lines:
         for line in lines:
+            if b"/__db." not in line:
+                continue            # one of some hundred libraries
             span, _, offset, *_, name = line.rstrip(b"\n").split(None, 5)
             first, _, end = span.partition(b"-")
             name = name.replace(b"\\012", b"\n")

@@ -2,9 +2,10 @@
 it, docs/logging.md says it, and the filter for fail2ban in docs/deploy reads it.
 
     refused: KIND address=A user="U" service=S times=N reason="R" session=ID
-    session: address=A user="U" service=S seconds=N received=N sent=N FIGURES reason="R" session=ID
+    session: address=A user="U" service=S seconds=N received=N sent=N FIGURES reason="R" session=ID app_password="N"
 
-What is refused before there is a session has no `session`. FIGURES are those of the service: read, deleted, expunged
+What is refused before there is a session has no `session`; `app_password` has the name of the one by which the user has
+logged in, and is missing for any other password. FIGURES are those of the service: read, deleted, expunged
 and removed of a user's mail; messages of a relay; requests of HTTP.
 
 The address comes first, and is written by us. What a client has said stands in double quotes: there a backslash stands
@@ -42,12 +43,19 @@ def refused(kind: str, address: str, user: str, service: str, reason: str, times
 
 
 def ended(address: str, user: str, service: str, figures: Mapping[str, int], reason: str, *, session: str,
-          level: int = logging.INFO) -> None:
-    """A session is over; `figures` are those of the form above, in its order."""
+          level: int = logging.INFO, app_password: str = "") -> None:
+    """A session is over; `figures` are those of the form above, in its order. `app_password`: the name of the one by
+    which it began."""
     if _session.isEnabledFor(level):
         told = " ".join(f"{name}={number}" for name, number in figures.items())
-        _session.log(level, "address=%s user=%s service=%s %s reason=%s session=%s", plain(address), quoted(user),
-                     service, told, quoted(reason), session)
+        _session.log(level, "address=%s user=%s service=%s %s reason=%s session=%s%s", plain(address), quoted(user),
+                     service, told, quoted(reason), session,
+                     f" app_password={quoted(app_password)}" if app_password else "")
+
+
+def by_app_password(name: str) -> str:
+    """What a reason ends with, where an app password of that name was shown, which is right ("": none was)."""
+    return f" (app password {name})" if name else ""
 
 
 def plain(address: str) -> str:

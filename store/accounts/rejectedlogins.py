@@ -50,16 +50,17 @@ class RejectedLogins:
     _told: int = field(default=0, init=False)
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
-    def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False, session: str = ""
-                ) -> None:
+    def refused(self, service: str, peer: str, user: str, error: StoreError, *, again: bool = False, session: str = "",
+                app_password: str = "") -> None:
         """A login as that user id ("": it is not known whose) has been refused; `again`: as it was before. `session`,
-        here and below: the id of the connection, which the line has."""
+        here and below: the id of the connection, which the line has. `app_password`: the name of one that was right."""
         if again:
             kind, reason = refusallines.REPEATED, AGAIN
         else:
             kind = _KINDS.get(error.problem, refusallines.UNAVAILABLE)
             public = error.public if error.problem is not Problem.BAD_LOGIN else WRONG
             reason = f"{public}: {error.detail}" if error.detail else public
+            reason += refusallines.by_app_password(app_password)
         self.counted[service, kind] += 1
         refusallines.refused(kind, peer, user, service, reason, session=session)
         self._note(service, peer, user, error.problem, error.detail or error.public)

@@ -45,19 +45,22 @@ class Event:
 
     def body(self, server: str) -> dict[str, object]:
         """As a receiver gets it, but for what tells one from another."""
-        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        said: dict[str, object] = {"event": self.type, "timestamp": now, "process": "onecopy", "pid": os.getpid(),
-                                   "serverFQDN": server}
+        said: dict[str, object] = {"event": self.type, "timestamp": moment(time.time()), "process": "onecopy",
+                                   "pid": os.getpid(), "serverFQDN": server}
         if self.owner:
             said["user"] = self.owner
         return {**said, **self.parameters}
 
 
-def mailbox_url(server: str, entry: MailboxEntry) -> str:
+def mailbox_url(server: str, name: MailboxName, validity: int) -> str:
     """The mailbox as RFC 5092 §2.1 writes it: for its owner, with its UIDVALIDITY."""
-    name = entry.name
     who = f"{quote(name.owner, safe='')}@" if name.owner else ""
-    return f"imap://{who}{server}/{quote(name.to_client(name.owner))};UIDVALIDITY={entry.uidvalidity}"
+    return f"imap://{who}{server}/{quote(name.to_client(name.owner))};UIDVALIDITY={validity}"
+
+
+def moment(at: float) -> str:
+    """A Unix time as events have it (RFC 3339)."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def named_flags(bits: int, keywords: Iterable[str]) -> list[str]:
@@ -67,9 +70,10 @@ def named_flags(bits: int, keywords: Iterable[str]) -> list[str]:
 
 def of_mailbox(kind: str, server: str, entry: MailboxEntry, former: MailboxEntry | None = None) -> Event:
     """A mailbox was made, renamed or deleted."""
-    said: dict[str, object] = {"mailboxID": mailbox_url(server, entry), "vnd.onecopy.mailbox": entry.id}
+    said: dict[str, object] = {"mailboxID": mailbox_url(server, entry.name, entry.uidvalidity),
+                               "vnd.onecopy.mailbox": entry.id}
     if former is not None:
-        said["oldMailboxID"] = mailbox_url(server, former)
+        said["oldMailboxID"] = mailbox_url(server, former.name, former.uidvalidity)
     return Event(kind, entry.name.owner, entry.name, said, None if former is None else former.name)
 
 

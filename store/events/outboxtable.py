@@ -3,7 +3,8 @@
 `outbox.db`: b"w", the receiver's name, a zero octet, when, which -> what is waiting, in order; b"d" alike -> dead
 letters, which the receiver does not take, or that became too old; b"l" alike -> what is put off, `when` is until then;
 b"c" -> the clock. A row is JSON: its `kind` (event, mail), when it was written (`at`, Unix time), `mailbox` (an id, or
-0), `tries`, `said` (what the receiver said last) and the `body`, which is what is sent.
+0), `tries`, `said` (what the receiver said last) and the `body`, which is what is sent. Events of records are written
+packed (`packedevents`), all of a transaction in one row; one with which something is to be done alone gets its own.
 
 When is the clock of the machine, which never goes back, and which the first process to open the environment sets beyond
 all that is waiting. A transaction writes its rows last, when it has its mailboxes locked, so those of a mailbox are in
@@ -11,14 +12,15 @@ the order of its changes, whichever process made them. The rows of a receiver ar
 when they have left; a row that is committed later is still found, whatever its place.
 """
 
-import itertools
 import json
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
+from threading import Lock
 from typing import Any, cast
 
 from attrs import define, evolve, field, frozen
@@ -27,6 +29,7 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events.eventvalues import EVENT, GAP
+from store.events.packedevents import FORM, MOST, alone, events_in, pack_row, unpack
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
@@ -34,13 +37,20 @@ _PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
 WAITING, DEAD, LATER = b"w", b"d", b"l"
 STATES = (WAITING, LATER, DEAD)
 READ = 200                  # rows that are in memory when all are read
-_ROWS = 0xFFFFFFFF
+_ROWS = 1 << 32
+_ROW_KEY = attrgetter("row")
+NAMES = 350                 # octets that a packed event has more when it is sent, about
 TAKEN = 1000                # rows that one transaction takes from another outbox
+
+
+to_json = json.JSONEncoder(separators=(",", ":")).encode
+"""A value as JSON, in as few octets as can be."""
 
 
 @frozen
 class Parcel:
-    """A row: something to be sent to `receiver`."""
+    """Something to be sent to `receiver`; `key` is that of its row, or would be if it had one of its own: `row` is the
+    key of the row that it has with others, `together` of them."""
 
     key: bytes
     receiver: str
@@ -51,8 +61,14 @@ class Parcel:
     tries: int
     said: str
     body: Mapping[str, Any]
-    octets: int = 0             # of the row, as it was read
+    octets: int = 0             # that are sent, about
     readable: bool = True       # else it says in its place that an event is missing
+    row: bytes = field()
+    together: int = 1
+
+    @row.default
+    def _row_of_its_own(self) -> bytes:
+        return self.key
 
     @property
     def id(self) -> str:
@@ -66,8 +82,8 @@ class Parcel:
 
     def to_bytes(self) -> bytes:
         """The stored form."""
-        return json.dumps({"kind": self.kind, "at": self.at, "mailbox": self.mailbox, "tries": self.tries,
-                           "said": self.said, "body": self.body}, separators=(",", ":")).encode()
+        return to_json({"kind": self.kind, "at": self.at, "mailbox": self.mailbox, "tries": self.tries,
+                        "said": self.said, "body": self.body}).encode()
 
 
 @define(eq=False)
@@ -78,7 +94,8 @@ class OutboxTable:
     fresh: bool = field(default=False, init=False)  # whether it was new, or lost, when `set_clock` came
     ahead: int = field(default=0, init=False)       # nanoseconds that the outbox's clock is before the machine's
     _process: bytes = field(factory=lambda: os.urandom(4), init=False)
-    _rows: Iterator[int] = field(factory=itertools.count, init=False)
+    _rows: int = field(default=0, init=False)       # so many of this process have a place
+    _turns: Lock = field(factory=Lock, init=False)
 
     def set_clock(self, txn: Txn, least: int = 0) -> None:
         """For whoever opens the environment first. `least`: so much ahead are those of the others."""
@@ -108,9 +125,12 @@ class OutboxTable:
         """By its clock; what comes later has a place behind it."""
         return self.ahead + time.monotonic_ns()
 
-    def new_place(self) -> bytes:
-        """Behind all that has a place; for what several receivers get it is one."""
-        return _PLACE.pack(self.now, self._process, next(self._rows) & _ROWS)
+    def new_place(self, most: int = 1) -> bytes:
+        """Behind all that has a place, and the first of so many; for what several receivers get it is one."""
+        with self._turns:
+            row = self._rows if self._rows + most <= _ROWS else 0
+            self._rows = row + most
+        return _PLACE.pack(self.now, self._process, row)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -120,12 +140,32 @@ class OutboxTable:
             self.table.put(key, Parcel(key, name, False, kind, at, mailbox, 0, "", body).to_bytes(), txn)
         return keys
 
+    def add_events(self, rows: Mapping[tuple[str, int], Sequence[bytes]], places: int, server: bytes, txn: Txn) -> None:
+        """Have these sent, packed: by receiver, and by how many thousands (`packedevents.MOST`) of the transaction's
+        events come before. It has so many `places`."""
+        first, at, process = self.new_place(places), time.time(), os.getpid()
+        for (name, thousands), events in rows.items():
+            key = b"%b%b\0%b" % (WAITING, name.encode(), first)
+            self.table.put(_shifted(key, thousands * MOST) if thousands else key,
+                           pack_row(events, at, process, server), txn)
+
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"") -> list[Parcel]:
-        """The first of a receiver in that state, behind that key. Nothing stays locked."""
-        prefix = _prefix(state, name)
+        """The first of a receiver in that state, behind that row: so many or some more, since none is without those of
+        its row. Nothing stays locked."""
+        return [parcel for key, row in self._rows_of(name, most, state, after) for parcel in _parcels(key, row)]
+
+    def _rows_of(self, name: str, most: int, state: bytes, after: bytes) -> list[tuple[bytes, bytes]]:
+        """Their rows; a page of them stays locked only for as long as it takes to read it."""
+        prefix, count = _prefix(state, name), 0
+        found: list[tuple[bytes, bytes]] = []
         scan = self.table.scan(after + b"\0" if after else prefix, prefix[:-1] + b"\1")
         with closing(cast("Any", scan)) as rows:
-            return [_parcel(key, data) for key, data in islice(rows, most)]
+            for row in rows:
+                found.append(row)
+                count += events_in(row[1])
+                if count >= most:
+                    break
+        return found
 
     def every(self, name: str) -> Iterator[Parcel]:
         """All of a receiver; some of them are in memory at a time."""
@@ -136,20 +176,40 @@ class OutboxTable:
         after = b""
         while some := self.some(name, at_a_time, state, after=after):
             yield from some
-            after = some[-1].key
+            after = some[-1].row
 
-    def find(self, key: bytes, txn: Txn) -> Parcel | None:
-        """The row of that key, if it is there; locked."""
-        data = self.table.get_to_change(key, txn)
-        return None if data is None else _parcel(key, data)
+    def find(self, parcel: Parcel, txn: Txn) -> Parcel | None:
+        """It, in a row of its own from here on, if it is there; locked."""
+        if parcel.row != parcel.key or parcel.together > 1:
+            self.part(parcel.row, txn)
+        data = self.table.get_to_change(parcel.key, txn)
+        return None if data is None else _parcels(parcel.key, data)[0]
+
+    def part(self, row: bytes, txn: Txn) -> None:
+        """Have each event of that row in a row of its own."""
+        data = self.table.get_to_change(row, txn)
+        if data is None or data[:1] != FORM:
+            return
+        events = unpack(data)[1]
+        if len(events) > 1 or events[0].place:
+            self.table.delete(row, txn)
+            for event in events:
+                self.table.put(_shifted(row, event.place), alone(event, data), txn)
 
     def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
         """They have left, or nobody wants them; how many were there."""
-        return sum(self.table.delete(parcel.key, txn) for parcel in parcels)
+        count = 0
+        for row, some in groupby(parcels, _ROW_KEY):
+            of_row = list(some)
+            if len(of_row) == of_row[0].together:
+                count += len(of_row) * self.table.delete(row, txn)
+            else:
+                count += sum(self.find(each, txn) is not None and self.table.delete(each.key, txn) for each in of_row)
+        return count
 
     def mend(self, parcel: Parcel, txn: Txn) -> bool:
         """In the place of a row that cannot be read there is one that says so; whether it was there."""
-        now = self.find(parcel.key, txn)
+        now = self.find(parcel, txn)
         if now is None or now.readable:
             return False
         self.table.put(now.key, now.to_bytes(), txn)
@@ -157,15 +217,15 @@ class OutboxTable:
 
     def bury(self, parcel: Parcel, tries: int, said: str, txn: Txn) -> None:
         """It is a dead letter, if it is still waiting."""
-        now = self.find(parcel.key, txn)
+        now = self.find(parcel, txn)
         if now is not None and not now.dead:
-            self.table.delete(parcel.key, txn)
-            key = DEAD + parcel.key[1:]
+            self.table.delete(now.key, txn)
+            key = DEAD + now.key[1:]
             self.table.put(key, evolve(now, tries=max(tries, now.tries + 1), said=said).to_bytes(), txn)
 
     def revive(self, parcel: Parcel, txn: Txn) -> bool:
         """A dead letter is sent once more, behind all that waits; whether it was there."""
-        now = self.find(parcel.key, txn)
+        now = self.find(parcel, txn)
         if now is None or not now.dead:
             return False
         self.table.delete(parcel.key, txn)
@@ -176,10 +236,10 @@ class OutboxTable:
 
     def put_off(self, parcel: Parcel, until: float, said: str, txn: Txn) -> None:
         """It is sent after that Unix time, if it is still waiting; what waits behind it goes on."""
-        now = self.find(parcel.key, txn)
+        now = self.find(parcel, txn)
         if now is not None and not now.dead:
             self.table.delete(parcel.key, txn)
-            key = _prefix(LATER, now.receiver) + _PLACE.pack(int(until * 1e9), self._process, next(self._rows) & _ROWS)
+            key = _prefix(LATER, now.receiver) + _PLACE.pack(int(until * 1e9), *_PLACE.unpack(self.new_place())[1:])
             self.table.put(key, evolve(now, tries=now.tries + 1, said=said).to_bytes(), txn)
 
     def due(self, name: str, most: int) -> list[Parcel]:
@@ -200,7 +260,12 @@ class OutboxTable:
         """How many of a receiver are in that state: counted up to `most`."""
         prefix = _prefix(state, name)
         with closing(cast("Any", self.table.scan(prefix, prefix[:-1] + b"\1"))) as rows:
-            return sum(1 for _ in islice(rows, most))
+            count = 0
+            for _, row in rows:
+                count += events_in(row)
+                if count >= most:
+                    return most
+            return count
 
     def take(self, other: "OutboxTable", env: Env) -> None:
         """Have what is in another one too; `env` is that of this one. On disk when this returns."""
@@ -224,12 +289,26 @@ def _name(key: bytes) -> str:
     return key[1:-_PLACE.size - 1].decode()
 
 
-def _parcel(key: bytes, data: bytes) -> Parcel:
-    """The row; one that cannot be read says in its place that an event is missing, and so it leaves as others do."""
+def _shifted(key: bytes, by: int) -> bytes:
+    """The key of the row so many rows further on."""
+    if not by:
+        return key
+    when, process, row = _PLACE.unpack(key[-_PLACE.size:])
+    return key[:-_PLACE.size] + _PLACE.pack(when, process, row + by)
+
+
+def _parcels(key: bytes, row: bytes) -> list[Parcel]:
+    """What is in the row; one that cannot be read says in its place that an event is missing, and so it leaves as
+    others do."""
+    name, dead = _name(key), key[:1] == DEAD
     try:
-        said = json.loads(data)
-        return Parcel(key, _name(key), key[:1] == DEAD, str(said["kind"]), float(said["at"]), int(said["mailbox"]),
-                      int(said["tries"]), str(said["said"]), {**said["body"]}, len(data))
-    except (ValueError, KeyError, TypeError):
-        return Parcel(key, _name(key), key[:1] == DEAD, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
-            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(data), readable=False)
+        if row[:1] == FORM:
+            at, events = unpack(row)
+            return [Parcel(_shifted(key, each.place), name, dead, EVENT, at, each.mailbox, 0, "", each.body,
+                           NAMES + len(each.octets), row=key, together=len(events)) for each in events]
+        said = json.loads(row)
+        return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
+                       str(said["said"]), {**said["body"]}, len(row))]
+    except (ValueError, KeyError, TypeError, IndexError, struct.error):
+        return [Parcel(key, name, dead, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
+            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(row), readable=False)]

@@ -16,7 +16,22 @@ from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
-from store.events.eventvalues import EVENT, GAP, MAIL, OF_QUOTA, OF_RECORDS, OF_THE_LIST, TYPES, Event
+from store.events.eventvalues import (
+    APPEND,
+    CLEAR,
+    EVENT,
+    GAP,
+    MAIL,
+    NEW,
+    OF_QUOTA,
+    OF_RECORDS,
+    OF_THE_LIST,
+    READ,
+    SET,
+    TRASH,
+    TYPES,
+    Event,
+)
 from store.filelock import in_turn
 
 FILE = "receivers"
@@ -76,13 +91,16 @@ class Receiver:
 
 @frozen
 class Receivers:
-    """All of them, and which want events of records, of the list, and of quota."""
+    """All of them, and which want events of records, of the list, and of quota; whether any wants `arrivals` of
+    messages, and `flags`."""
 
     all: tuple[Receiver, ...] = ()
     of_records: tuple[Receiver, ...] = ()
     of_the_list: tuple[Receiver, ...] = ()
     of_quota: tuple[Receiver, ...] = ()
     relay: Receiver | None = None           # which takes mail
+    arrivals: bool = False
+    flags: bool = False
 
     @classmethod
     def of(cls, receivers: Iterable[Receiver]) -> "Receivers":
@@ -91,7 +109,9 @@ class Receivers:
         of_records, of_the_list, of_quota = (tuple(each for each in every if each.wanted.intersection(types))
                                              for types in (OF_RECORDS, OF_THE_LIST, OF_QUOTA))
         relay = next((each for each in every if each.kind == MAIL), None)
-        return cls(every, of_records, of_the_list, of_quota, relay)
+        arrivals, flags = (any(each.wanted.intersection(types) for each in of_records)
+                           for types in ((NEW, APPEND), (READ, TRASH, SET, CLEAR)))
+        return cls(every, of_records, of_the_list, of_quota, relay, arrivals, flags)
 
 
 def seen(root: Path) -> tuple[int, ...]:

@@ -1,22 +1,25 @@
 """What a transaction of a partition did to records, as events; written by that transaction before it is committed.
 
-A `Recording` remembers each chunk of the index as it was before the transaction touched it. At the end it compares: a
-UID that is new has arrived, one that is missing was expunged, another flag was set or cleared. Of a mailbox that is on
-its way to another partition, was deleted, or is being made nothing is told: its events are those of the list.
+What is done to single records (a delivery, a flag) says itself what it did, since that is most of what happens. Of all
+else a `Recording` remembers each chunk of the index as it was before the transaction touched it, and compares at the
+end: a UID that is new has arrived, one that is missing was expunged, another flag was set or cleared. Of a mailbox that
+is on its way to another partition, was deleted, or is being made nothing is told: its events are those of the list.
 """
 
 import logging
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.entry import MailboxId
+from mboxlist.names import MailboxName
 from store.events import receivers
 from store.events.eventvalues import (
     APPEND,
@@ -31,33 +34,36 @@ from store.events.eventvalues import (
     SET,
     TRASH,
     Event,
-    mailbox_url,
-    named_flags,
 )
 from store.events.outboxtable import OutboxTable
+from store.events.packedevents import MOST, pack_event, words
 from store.events.receivers import Receiver, Receivers
-from store.tables.index import Rows, chunk_key, join
-from store.tables.state import DELETED, SEEN, MailboxState, is_here, state_key
+from store.tables.index import CHUNK, ROW, Rows, arrival_of, arrivals_of, chunk_key, octets_of_chunks, rows_of
+from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, state_key
 
 log = logging.getLogger(__name__)
 
 _SYSTEM = 0xFFFF
+REMEMBERED = 50_000         # names of mailboxes, and events of each, of which it is known who wants them
 
 
 @define(eq=False)
 class Recorder:
-    """Of an open store: who wants what, and what events say of the store. `entry_of` finds a mailbox in the list."""
+    """Of an open store: who wants what, and what events say of the store. `name_of` finds a mailbox in the list."""
 
     root: Path
     server: str = ""
-    entry_of: Callable[[MailboxId], MailboxEntry | None] = lambda mailbox: None
+    name_of: Callable[[MailboxId], bytes | None] = lambda mailbox: None
     receivers: Receivers = field(factory=Receivers)
+    octets: bytes = field(init=False)               # the server's name, as rows have it
+    _wanting: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
     _said: str = ""         # why the file could not be read
 
     def __attrs_post_init__(self) -> None:
         self.server = self.server or socket.gethostname().lower()
+        self.octets = self.server.encode()
 
     def look(self) -> bool:
         """Have the filters that the file has now; whether they are other ones. Those of before hold while it cannot be
@@ -66,7 +72,7 @@ class Recorder:
             seen = receivers.seen(self.root)
             if seen == self._seen:
                 return False
-            self.receivers = receivers.read(self.root)
+            self.receivers, self._wanting = receivers.read(self.root), {}
         except OSError as error:
             if str(error) != self._said:
                 log.error("who wants which events cannot be read: %s; what was wanted before holds", error)
@@ -78,12 +84,26 @@ class Recorder:
     def write(self, outbox: OutboxTable, event: Event, mailbox: int, txn: Txn, among: Iterable[Receiver]
               ) -> list[bytes]:
         """Write the event for those of these receivers who want it; the keys of its rows."""
-        wanting = [each for each in among if each.wants(event)]
-        for each in wanting:
-            if each.full:
-                self.lost[each.name] = self.lost.get(each.name, 0) + 1
-        names = [each.name for each in wanting if not each.full]
+        names = [each.name for each in among if each.wants(event) and not self.is_full(each)]
         return outbox.add(names, EVENT, event.body(self.server), mailbox, txn) if names else []
+
+    def wanting(self, name: bytes, kind: str) -> tuple[Receiver, ...]:
+        """Those who want such events of records of that mailbox."""
+        found = self._wanting.get((name, kind))
+        if found is None:
+            if len(self._wanting) >= REMEMBERED:
+                self._wanting.clear()
+            text = name.decode()
+            owner = MailboxName.parse(text).owner
+            found = self._wanting[name, kind] = tuple(each for each in self.receivers.of_records
+                                                      if kind in each.wanted and each.concerns(owner, text))
+        return found
+
+    def is_full(self, receiver: Receiver) -> bool:
+        """Whether it gets no more; that it does not get this is counted."""
+        if receiver.full:
+            self.lost[receiver.name] = self.lost.get(receiver.name, 0) + 1
+        return receiver.full
 
     def write_gap(self, outbox: OutboxTable, why: str, txn: Txn, names: Iterable[str] | None = None) -> None:
         """Events may be missing from here on back, for those receivers or all: they had better look at what there is.
@@ -93,9 +113,8 @@ class Recorder:
             outbox.add(wanted, EVENT, Event(GAP, "", None, {"vnd.onecopy.reason": why}).body(self.server), 0, txn)
 
 
-@frozen
-class Tables:
-    """Those of a partition that a recording reads, and the outbox; the `epoch` is that of the figures."""
+class Tables(Protocol):
+    """What a recording reads of a partition, and the outbox; the `epoch` is that of the figures."""
 
     index: Table
     states: Table
@@ -103,16 +122,46 @@ class Tables:
     epoch: int
 
 
+_Step = tuple[MailboxId, str, int, int, int, int, bytes]
+"""What was done to single messages: mailbox, event, first and last UID, octets, system flags, and the figures of the
+mailbox then, as they are stored."""
+
+
 @define(eq=False)
 class Recording:
     """Of one transaction. `delivered`: what came by a delivery; `expired`: mailboxes from which it takes messages by
-    rules."""
+    rules. `arrivals`, `flags`: whether anybody wants to hear of such."""
 
     recorder: Recorder
+    arrivals: bool
+    flags: bool
     delivered: set[tuple[int, int]] = field(factory=set)
     expired: set[int] = field(factory=set)
+    _steps: list[_Step] = field(factory=list)
     _before: dict[tuple[MailboxId, int], bytes | None] = field(factory=dict)
     _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] = field(factory=dict)
+    _rows: dict[tuple[str, int], list[bytes]] = field(factory=dict)
+    _places: int = 0
+
+    def arrived(self, mailbox: MailboxId, value: bytes | None, record: bytes, figures: bytes) -> None:
+        """A message has come, with that record, into a chunk whose value was this; the mailbox has those figures."""
+        uid, flags, keywords, size = arrival_of(record)
+        if keywords or self._before and (mailbox, (uid - 1) // CHUNK) in self._before:
+            self.note(mailbox, (uid - 1) // CHUNK, value)
+            return
+        kind, first = NEW if (mailbox, uid) in self.delivered else APPEND, uid
+        if self._steps:
+            (where, last_kind, begin, end, octets, last_flags, _) = self._steps[-1]
+            if (where, last_kind, end, last_flags) == (mailbox, kind, uid - 1, flags):
+                self._steps.pop()
+                first, size = begin, octets + size
+        self._steps.append((mailbox, kind, first, uid, size, flags, figures))
+
+    def flagged(self, mailbox: MailboxId, uid: int, came: int, went: int, figures: bytes) -> None:
+        """System flags (bits) of a message were set and cleared; the mailbox has those figures."""
+        if not self._before or (mailbox, (uid - 1) // CHUNK) not in self._before:
+            for kind, flags in kinds_of_flags(came, went):
+                self._steps.append((mailbox, kind, uid, uid, 0, flags, figures))
 
     def note(self, mailbox: MailboxId, number: int, value: bytes | None) -> None:
         """That chunk is written now; so far its value was this."""
@@ -125,26 +174,47 @@ class Recording:
         self._own[mailbox, number, reader] = first, new.copy()
 
     def write(self, tables: Tables, txn: Txn) -> None:
-        """Compare, and write what has happened. The last thing that the transaction does."""
+        """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
+        transaction does."""
+        for mailbox, kind, first, last, size, flags, figures in self._steps:
+            if name := self.recorder.name_of(mailbox):
+                self.add(name, kind, mailbox, figures, b"%d" % first if first == last else b"%d:%d" % (first, last),
+                         size, flags)
+        if self._before or self._own:
+            self._compare(tables, txn)
+        if self._rows:
+            tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
+
+    def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, uids: bytes, size: int = 0,
+            flags: int = 0, reader: str = "", keywords: Sequence[str] = ()) -> None:
+        """An event of a mailbox of that name and those figures."""
+        wanting = self.recorder.wanting(name, kind)
+        if wanting:
+            thousands, place = divmod(self._places, MOST)
+            octets = pack_event(place, kind, mailbox, figures, size, flags, words(name, uids, reader, keywords))
+            self._places += 1
+            for each in wanting:
+                if not each.full or not self.recorder.is_full(each):
+                    self._rows.setdefault((each.name, thousands), []).append(octets)
+
+    def _compare(self, tables: Tables, txn: Txn) -> None:
         chunks: dict[MailboxId, list[int]] = {}
         for mailbox, number in self._before:
             chunks.setdefault(mailbox, []).append(number)
         for mailbox in sorted({*chunks, *(mailbox for mailbox, _, _ in self._own)}):
+            name = self.recorder.name_of(mailbox)
+            if not name or not any(self.recorder.wanting(name, kind) for kind in OF_RECORDS):
+                continue
             data = tables.states.get_to_change(state_key(mailbox), txn)
-            if data is None or not is_here(data):
-                continue
-            entry = self.recorder.entry_of(mailbox)
-            among = self.recorder.receivers.of_records
-            if entry is None or not any(each.concerns(entry.name.owner, str(entry.name)) for each in among):
-                continue
-            state = MailboxState.from_bytes(data, tables.epoch)
-            of = _OfMailbox(self, entry, state)
-            for event in (*of.of_records(tables, sorted(chunks.get(mailbox, ())), txn), *of.of_own_flags()):
-                self.recorder.write(tables.outbox, event, mailbox, txn, among)
+            if data is not None and is_here(data):
+                of = _OfMailbox(self, mailbox, name, in_epoch(data, tables.epoch))
+                of.of_records(tables, sorted(chunks.get(mailbox, ())), txn)
+                if self._own:
+                    of.of_own_flags()
 
-    def old(self, mailbox: MailboxId, numbers: list[int]) -> Rows:
+    def old(self, mailbox: MailboxId, numbers: list[int]) -> bytes:
         """The records that these chunks had before."""
-        return join(value for number in numbers if (value := self._before[mailbox, number]) is not None)
+        return octets_of_chunks([self._before[mailbox, number] for number in numbers])
 
     def own_flags(self, mailbox: MailboxId) -> Iterator[tuple[int, str, NDArray[np.void], NDArray[np.void]]]:
         """Chunks in which readers' own flags were written: number, reader, before, now."""
@@ -153,86 +223,103 @@ class Recording:
                 yield number, reader, old, new
 
 
+@lru_cache(maxsize=1024)
+def kinds_of_flags(came: int, went: int) -> tuple[tuple[str, int], ...]:
+    r"""The events of system flags (bits) that were set and cleared, each with the flags that it names. What got \Seen
+    is MessageRead, what got \Deleted MessageTrash, and neither is told once more as a flag."""
+    said = ((READ, came & SEEN), (TRASH, came & DELETED), (SET, came & ~(SEEN | DELETED)), (CLEAR, went))
+    return tuple((kind, bits if kind in (SET, CLEAR) else 0) for kind, bits in said if bits)
+
+
 @frozen
 class _OfMailbox:
-    """What happened in one mailbox; `state`: its figures now."""
+    """What happened in one mailbox, by chunks that were written; `figures`: its own now, as they are stored."""
 
     recording: Recording
-    entry: MailboxEntry
-    state: MailboxState
+    mailbox: MailboxId
+    name: bytes
+    figures: bytes
 
-    def of_records(self, tables: Tables, numbers: list[int], txn: Txn) -> Iterator[Event]:
+    def of_records(self, tables: Tables, numbers: list[int], txn: Txn) -> None:
         """Arrivals, expunges and flags that everybody sees."""
-        if not numbers:
-            return
-        old = self.recording.old(self.entry.id, numbers)
-        values = [tables.index.get(chunk_key(self.entry.id, number), txn) for number in numbers]
-        new = join(value for value in values if value is not None)
-        before, now, fresh = old, new[:len(old)], new[len(old):]
-        if len(now) < len(old) or not (old["uid"] == now["uid"]).all():         # something went: rarer, and dearer
-            stays = np.isin(old["uid"], new["uid"], assume_unique=True)
-            if not stays.all():
-                kind = EXPIRE if self.entry.id in self.recording.expired else EXPUNGE
-                yield self._event(kind, old[~stays]["uid"])
-            was_there = np.isin(new["uid"], old["uid"], assume_unique=True)
-            before, now, fresh = old[stays], new[was_there], new[~was_there]
-        if before.tobytes() != now.tobytes():
-            yield from self._of_flags(now["uid"], before["flags"], now["flags"], before["keywords"], now["keywords"])
-        yield from self._of_new_records(fresh)
+        values = [tables.index.get(chunk_key(self.mailbox, number), txn) for number in numbers]
+        old, now = differing(self.recording.old(self.mailbox, numbers), octets_of_chunks(values))
+        before, fresh = rows_of(old), rows_of(now)
+        if len(old) and len(now):
+            stays = np.isin(before["uid"], fresh["uid"], assume_unique=True)
+            was_there = np.isin(fresh["uid"], before["uid"], assume_unique=True)
+            of_both = before[stays], fresh[was_there]
+            self._of_flags(of_both[1]["uid"], of_both[0]["flags"], of_both[1]["flags"], of_both[0]["keywords"],
+                           of_both[1]["keywords"])
+            before, fresh = before[~stays], fresh[~was_there]
+        if len(before):
+            self._add(EXPIRE if self.mailbox in self.recording.expired else EXPUNGE, before["uid"])
+        self._of_new_records(fresh)
 
-    def of_own_flags(self) -> Iterator[Event]:
+    def of_own_flags(self) -> None:
         """Flags that a reader of a shared mailbox has for itself."""
-        for number, reader, old, new in self.recording.own_flags(self.entry.id):
+        for number, reader, old, new in self.recording.own_flags(self.mailbox):
             at = np.flatnonzero(old["flags"] != new["flags"])
             uids = (at + number * len(new) + 1).astype(np.uint32)
             none = np.zeros(len(at), np.uint64)
-            for event in self._of_flags(uids, old["flags"][at].astype(np.uint16),
-                                         new["flags"][at].astype(np.uint16), none, none):
-                yield Event(event.type, event.owner, event.name, {**event.parameters, "user": reader})
+            self._of_flags(uids, old["flags"][at].astype(np.uint16), new["flags"][at].astype(np.uint16), none, none,
+                           reader)
 
-    def _of_new_records(self, rows: Rows) -> Iterator[Event]:
+    def _of_new_records(self, rows: Rows) -> None:
         """One event for all that came in the same way with the same flags."""
-        if not len(rows):
-            return
-        byway = [(self.entry.id, uid) in self.recording.delivered for uid in rows["uid"].tolist()]
         groups: dict[tuple[bool, int, int], list[int]] = {}
-        for at, key in enumerate(zip(byway, rows["flags"].tolist(), rows["keywords"].tolist(), strict=True)):
-            groups.setdefault(key, []).append(at)
-        for (delivered, system, words), places in groups.items():
-            some = rows[places]
-            more: dict[str, object] = {"messageSize": int(some["size"].sum())}
-            if flags := named_flags(system, self._words(words)):
-                more["flagNames"] = flags
-            if len(some) == 1:
-                more["uri"] = f"{mailbox_url(self.recording.recorder.server, self.entry)}/;UID={int(some['uid'][0])}"
-            yield self._event(NEW if delivered else APPEND, some["uid"], more)
+        for at, (uid, flags, keywords, _) in enumerate(arrivals_of(rows.tobytes())):
+            groups.setdefault(((self.mailbox, uid) in self.recording.delivered, flags, keywords), []).append(at)
+        for (delivered, system, keywords), places in groups.items():
+            some = rows if len(places) == len(rows) else rows[places]
+            self._add(NEW if delivered else APPEND, some["uid"], int(some["size"].sum()), system, keywords)
 
     def _of_flags(self, uids: NDArray[np.uint32], old: NDArray[Any], new: NDArray[Any], old_words: NDArray[np.uint64],
-                  new_words: NDArray[np.uint64]) -> Iterator[Event]:
-        r"""One event for all that got, or lost, the same flags. What got \Seen is MessageRead, what got \Deleted is
-        MessageTrash, and neither is told once more as a flag."""
+                  new_words: NDArray[np.uint64], reader: str = "") -> None:
+        """One event for all that got, or lost, the same flags; see `kinds_of_flags`."""
         came, went = new & ~old, old & ~new
         for kind, bit in ((READ, SEEN), (TRASH, DELETED)):
             if len(some := uids[came & bit != 0]):
-                yield self._event(kind, some)
+                self._add(kind, some, reader=reader)
         rest = _SYSTEM & ~(SEEN | DELETED)
-        for kind, bits, words in ((SET, came & rest, new_words & ~old_words), (CLEAR, went, old_words & ~new_words)):
-            at = np.flatnonzero((bits != 0) | (words != 0))
+        for kind, bits, named in ((SET, came & rest, new_words & ~old_words), (CLEAR, went, old_words & ~new_words)):
+            at = np.flatnonzero((bits != 0) | (named != 0))
             groups: dict[tuple[int, int], list[int]] = {}
-            for place, key in zip(at.tolist(), zip(bits[at].tolist(), words[at].tolist(), strict=True), strict=True):
+            for place, key in zip(at.tolist(), zip(bits[at].tolist(), named[at].tolist(), strict=True), strict=True):
                 groups.setdefault(key, []).append(place)
             for (system, keywords), places in groups.items():
-                yield self._event(kind, uids[places], {"flagNames": named_flags(system, self._words(keywords))})
+                self._add(kind, uids[places], 0, system, keywords, reader)
 
-    def _words(self, bits: int) -> list[str]:
-        return [name for at, name in enumerate(self.state.keywords) if bits >> at & 1]
+    def _add(self, kind: str, uids: NDArray[np.uint32], size: int = 0, flags: int = 0, keywords: int = 0,
+             reader: str = "") -> None:
+        names = keywords_of(self.figures) if keywords else ()
+        self.recording.add(self.name, kind, self.mailbox, self.figures, uid_set(uids).encode(), size, flags, reader,
+                           [name for at, name in enumerate(names) if keywords >> at & 1])
 
-    def _event(self, kind: str, uids: NDArray[np.uint32], more: dict[str, object] | None = None) -> Event:
-        assert kind in OF_RECORDS
-        return Event(kind, self.entry.name.owner, self.entry.name, {
-            "mailboxID": mailbox_url(self.recording.recorder.server, self.entry), "uidset": uid_set(uids),
-            "uidnext": self.state.uidnext, "modseq": self.state.highestmodseq, "messages": self.state.messages,
-            "vnd.onecopy.mailbox": self.entry.id, **(more or {})})
+
+def differing(old: bytes, new: bytes) -> tuple[bytes, bytes]:
+    """Records in stored form, as they were and as they are, without those at the beginning and the end that are alike:
+    mostly one is left, or none, on either side."""
+    if new.startswith(old):
+        return b"", new[len(old):]
+    size = ROW.itemsize
+    first = _alike(min(len(old), len(new)) // size, lambda begin, end: (
+        old[begin * size:end * size] == new[begin * size:end * size]))
+    last = _alike(min(len(old), len(new)) // size - first, lambda begin, end: (
+        old[len(old) - end * size:len(old) - begin * size] == new[len(new) - end * size:len(new) - begin * size]))
+    return old[first * size:len(old) - last * size], new[first * size:len(new) - last * size]
+
+
+def _alike(most: int, same: Callable[[int, int], bool]) -> int:
+    """How many, of so many, are alike from the first on: `same` says whether those from here to there are."""
+    alike = 0
+    while alike < most:
+        half = (alike + most + 1) // 2
+        if same(alike, half):
+            alike = half
+        else:
+            most = half - 1
+    return alike
 
 
 def uid_set(uids: NDArray[np.uint32]) -> str:

@@ -375,8 +375,9 @@ class _Attempt:
                 guess = authenticator.slow.failed(turn, self._shown)
         elif turn is not None:
             authenticator.slow.release(turn)
-        authenticator.turned.refused(caller.service, caller.peer, self._user, error, again=not guess,
-                                     session=caller.stream.id)
+        authenticator.turned.refused(
+            caller.service, caller.peer, self._user, error, again=not guess, session=caller.stream.id,
+            app_password=self._app_password.name if self._app_password is not None else "")
 
     def left_off(self, why: str, *, given_up: bool = False) -> None:
         """The exchange has ended before its end. What was refused before has been told."""

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from store.accounts.apppasswords.apppassword import AppPassword
 from store.accounts.base import Account
 from store.accounts.mechanisms import WITHOUT_PASSWORD
+from store.accounts.refusallines import quoted
 from store.errors import Problem, StoreError
 from store.net.stream import Stream
 
@@ -81,9 +82,15 @@ class Admitted:
         return self.app_password is not None and self.app_password.read_only
 
     @property
+    def by_name(self) -> str:
+        """The name of the app password; "" for any other login."""
+        return "" if self.app_password is None else self.app_password.name
+
+    @property
     def how(self) -> str:
         """For the log: nothing, or which app password it was."""
-        return "" if self.app_password is None else f" by app password {self.app_password.id}"
+        shown = self.app_password
+        return "" if shown is None else f" by app password {shown.id} {quoted(shown.name)}"
 
 
 @define(eq=False)

@@ -128,9 +128,9 @@ class Counted(Protocol):
             self._admission.watch(self, answers=1)
 
     def tell_end(self, service: str, user: str, reason: str, figures: Mapping[str, int] | None = None,
-                 level: int = logging.INFO) -> None:
+                 level: int = logging.INFO, app_password: str = "") -> None:
         """The session, of a user or a relay, is over: one line of the log. What comes after it counts anew. `figures`:
-        what it has done, where that is nothing with a user's mail."""
+        what it has done, where that is nothing with a user's mail; `app_password`: the one by which it began."""
         self.flush()
         self.tell_busy(user)
         acts, received, sent = self.acts, self.received - self._before[0], self.sent - self._before[1]
@@ -138,7 +138,7 @@ class Counted(Protocol):
         seconds = round(self._clock.seconds() - (self.entered_at or self.began))
         done = {name: acts[name] for name in ACTS} if figures is None else figures
         refusallines.ended(self.peer, user, service, {"seconds": seconds, "received": received, "sent": sent, **done},
-                           reason, session=self.id, level=level)
+                           reason, session=self.id, level=level, app_password=app_password)
 
     def tell_busy(self, user: str) -> None:
         """Count for the user ("": nobody) what has been done since the last time."""

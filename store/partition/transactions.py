@@ -80,7 +80,9 @@ class WriteTxn:
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
         recorder = partition.recorder
-        self.recording = Recording(recorder) if recorder is not None and recorder.receivers.of_records else None
+        self.recording: Recording | None = None
+        if recorder is not None and (wanted := recorder.receivers).of_records:
+            self.recording = Recording(recorder, wanted.arrivals, wanted.flags)
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.
@@ -138,7 +140,7 @@ class WriteTxn:
         partition.states.put(key, after, self.handle)
         self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
         self._figures = after
-        if delivery and self.recording is not None:
+        if delivery and self.recording is not None and self.recording.arrivals:
             self.recording.delivered.add((mailbox, uid))
         return uid, modseq
 
@@ -146,8 +148,8 @@ class WriteTxn:
         """Add the record of what has just arrived (`arrive`), in its stored form."""
         key, chunks = chunk_key(mailbox, (uid - 1) // CHUNK), self.partition.index
         value = chunks.get_to_change(key, self.handle)
-        if self.recording is not None:
-            self.recording.note(mailbox, (uid - 1) // CHUNK, value)
+        if self.recording is not None and self.recording.arrivals:
+            self.recording.arrived(mailbox, value, record, self._figures)
         chunks.put(key, extend(value, record), self.handle)
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
@@ -174,10 +176,10 @@ class WriteTxn:
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):
             return modseq
-        if self.recording is not None:
-            self.recording.note(mailbox, number, value)
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
+        if self.recording is not None and self.recording.flags:
+            self.recording.flagged(mailbox, uid, come, gone, after)
         value = with_flags(value, at, flags, modseq)
         partition.index.put_part(place, at, value[at:at + ROW.itemsize], handle)
         partition.index.put_part(place, len(value) - TRAILER, value[-TRAILER:], handle)
@@ -213,7 +215,7 @@ class WriteTxn:
         key = chunk_key(mailbox, number)
         chunks = self.partition.index
         value = chunks.get_to_change(key, self.handle)
-        if self.recording is not None:
+        if self.recording is not None and self.recording.arrivals:
             self.recording.note(mailbox, number, value)
         chunks.put(key, extend(value, rows), self.handle)
 
@@ -248,7 +250,7 @@ class WriteTxn:
             lasts = which[which.searchsorted(ends) - 1].tolist()
             for number, begin, end, first, last in zip(touched.tolist(), begins, ends, firsts, lasts, strict=True):
                 key, value = chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size])
-                if self.recording is not None:
+                if self.recording is not None and self.recording.flags:
                     self.recording.note(mailbox, number, self.partition.index.get_to_change(key, handle))
                 if in_parts and end - last > UNCHANGED:         # `put` would log these as well, up to the trailer
                     start, stop = (first - begin) * size, (last + 1 - begin) * size
@@ -279,7 +281,7 @@ class WriteTxn:
 
     def put_own(self, mailbox: MailboxId, number: int, reader: str, own: NDArray[np.void]) -> None:
         """Set a reader's own flags of the UIDs of a chunk."""
-        if self.recording is not None:
+        if self.recording is not None and self.recording.flags:
             self.recording.note_own(mailbox, number, reader, self.partition.readers.chunk(
                 mailbox, number, reader, self.handle), own)
         self.partition.readers.put_chunk(mailbox, number, reader, own, self.handle)

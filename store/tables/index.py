@@ -36,6 +36,8 @@ _FLAGS = struct.Struct("<IHhQQ")                # of a record: UID, flags, zone,
 _MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, header length, digest, head
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
+_ARRIVAL = struct.Struct("<IH2xQ16xQ56x")         # of a record: UID, flags, keywords, size
+
 CHUNK = 64                  # UIDs in a chunk
 MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
 _KEY = struct.Struct(">II")
@@ -130,6 +132,12 @@ message_of: Callable[[Any], tuple[int, int, int, bytes, int]] = _MESSAGE.unpack
 """A record's `size`, `serial`, `header_length`, `digest` and `head`, ten times as fast as field by field."""
 
 
+arrival_of: Callable[[bytes], tuple[int, int, int, int]] = _ARRIVAL.unpack
+"""The UID, system flags, keywords and size of a record in its stored form,"""
+arrivals_of: Callable[[bytes], Iterable[tuple[int, int, int, int]]] = _ARRIVAL.iter_unpack
+"""and of many."""
+
+
 def take(rows: Rows, which: NDArray[Any]) -> Rows:
     """A copy of the records at these places, or where this mask is set."""
     taken: Rows = rows.view(_OCTETS)[which].view(ROW)
@@ -171,6 +179,16 @@ def writable(values: Sequence[bytes]) -> Rows:
 def octets_of(rows: Rows) -> memoryview:
     """The records' octets, not copied."""
     return rows.view(np.uint8).data if len(rows) else memoryview(b"")
+
+
+def octets_of_chunks(values: Iterable[bytes | None]) -> bytes:
+    """The records of many chunks, of those that there are, in stored form."""
+    return b"".join([value[:-TRAILER] for value in values if value is not None])
+
+
+def rows_of(octets: bytes) -> Rows:
+    """Records from their stored form, in an array that is only read."""
+    return np.frombuffer(octets, ROW)
 
 
 def join(values: Iterable[bytes]) -> Rows:

@@ -19,6 +19,8 @@ MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
 _STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
+MODSEQ_END, MESSAGES = 16, slice(28, 32)        # UIDVALIDITY, UIDNEXT and HIGHESTMODSEQ come first; then these:
+SHOWN = struct.Struct("<IIQI")                  # all four
 SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python what the figures count in C
 
 state_key: Callable[[int], bytes] = struct.Struct(">I").pack       # the key of a mailbox's row
@@ -188,6 +190,17 @@ def root_if_here(data: bytes) -> str | None:
     if data[_REMOVED:_STATE.size] != _HERE:
         return None
     return data[_STATE.size:].partition(b"\n")[0].decode()
+
+
+def in_epoch(data: bytes, epoch: int) -> bytes:
+    """Stored figures as those of that epoch."""
+    return data if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") == epoch else (
+        MailboxState.from_bytes(data, epoch).to_bytes())
+
+
+def keywords_of(data: bytes) -> list[str]:
+    """The keywords in stored figures."""
+    return data[_STATE.size:].decode().split("\n")[1:]
 
 
 def is_moving(data: bytes) -> bool:

@@ -118,8 +118,8 @@ class Peer:
         """All has been said; it is on disk there when this returns."""
         self.ask_for({"op": "ready"})
 
-    def activate(self, user: str, move: str) -> None:
-        self.ask_for({"op": "activate", "user": user, "move": move})
+    def activate(self, user: str, move: str, access: bytes) -> None:
+        self.ask_for({"op": "activate", "user": user, "move": move}, access)
 
     def confirm(self, user: str, move: str) -> None:
         self.ask_for({"op": "confirm", "user": user, "move": move})

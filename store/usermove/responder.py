@@ -16,6 +16,7 @@ from attrs import define, field
 
 from mboxlist import acl, names
 from mboxlist.engine.transact import Failure
+from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.messagereading import MID_OCTETS
@@ -64,7 +65,7 @@ class Session:
             "expunged": self._expunged, "purged": self._purged, "user": self._user,
             "subscriptions": self._subscriptions, "mailbox": self._mailbox, "vanished": self._vanished,
             "own": self._own, "uidls": self._uidls, "ready": lambda message: self._here.ready(),
-            "activate": partial(self._after, targetside.activate), "confirm": partial(self._after, targetside.confirm),
+            "activate": self._activate, "confirm": partial(self._after, targetside.confirm),
             "drop": partial(self._after, targetside.drop)}
         actions = {**(moves if self.moves else {}), **self.further}
         try:
@@ -154,6 +155,16 @@ class Session:
         self._claims.enter_context(self.incoming.alone(user))
         self._arrival = targetside.begin(self.incoming.store, user, message.text("move", 64), self.host,
                                        message.text("partition"), self.incoming.side_by_side)
+
+    def _activate(self, message: Message) -> None:
+        user = message.text("user")
+        try:
+            access = Access.from_bytes(message.octets) if message.octets else Access(user)
+        except ValueError as error:
+            raise BadMessage(f"app passwords cannot be read: {error}") from None
+        if access.user != user:
+            raise BadMessage("the app passwords are somebody else's")
+        self._after(partial(targetside.activate, access=access), message)
 
     def _after(self, step: Callable[[Store, str, str, str], None], message: Message) -> None:
         """One of the steps that follow when all has come."""

@@ -134,7 +134,7 @@ def finish(store: Store, move: Move, peer: Peer) -> None:
     store.mailboxes.env.flush()         # our row may have been committed when there was no room to have it on disk
     if move.phase is not Phase.LEFT:
         store.directory.set_host(move.user, move.host)
-        peer.activate(move.user, move.id)
+        peer.activate(move.user, move.id, _access(store, move.user))
         clear(store, move)
     peer.confirm(move.user, move.id)
 
@@ -144,6 +144,18 @@ def finish(store: Store, move: Move, peer: Peer) -> None:
             store.mailboxes.moves.forget(move.user, txn)
 
     store.mailboxes.change(forget)
+
+
+def _access(store: Store, user: str) -> bytes:
+    """The app passwords and the second factor, which go along; b"" where there is nothing that can be read. Nobody
+    changes them any more: who would has to find the user here. Raises StoreError UNAVAILABLE."""
+    try:
+        return AccessFiles(store.root).settled(user).to_bytes()
+    except StoreError as error:
+        if error.problem is not Problem.CORRUPT:
+            raise
+        log.error("%s goes without app passwords and second factor: %s", user, error.detail)
+        return b""
 
 
 def moves_to_finish(store: Store) -> list[Move]:

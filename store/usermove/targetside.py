@@ -17,6 +17,8 @@ from mboxlist.entry import MailboxId
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.usermoves import Move, Phase
 from store import hosting
+from store.accounts.apppasswords.accessfiles import AccessFiles
+from store.accounts.apppasswords.accessrecord import Access
 from store.delivery.batch import BatchStore, SideBySide, one_by_one
 from store.errors import Problem, StoreError
 from store.mailboxes import placement
@@ -94,9 +96,13 @@ def look(store: Store, user: str, place: str) -> Partition:
                 None) or store.partition(placement.for_new_mail(store))
 
 
-def activate(store: Store, user: str, move: str, host: str) -> None:
-    """The user is here from now on. No harm if it was done before. Raises StoreError GONE when there is no such copy.
+def activate(store: Store, user: str, move: str, host: str, access: Access) -> None:
+    """The user is here from now on, with these app passwords. No harm if it was done before.
+
+    Raises StoreError GONE when there is no such copy, and DISK_FULL, READ_ONLY, after which nothing has been done.
     """
+    _take_access(store, user, move, host, access)
+
     def work(txn: Txn) -> Move | None:
         mailboxes = store.mailboxes
         there = mailboxes.moves.find_to_change(user, txn)
@@ -125,6 +131,18 @@ def activate(store: Store, user: str, move: str, host: str) -> None:
             writing.note(store, planned.entry)
         store.news.tell([planned.entry.id for planned in done.planned])
         log.info("%s is here now, from %s", user, done.host)
+
+
+def _take_access(store: Store, user: str, move: str, host: str, access: Access) -> None:
+    """Have them before the user is here, and not again afterwards: they may have been changed since."""
+    there = store.mailboxes.moves.find(user)
+    if there is None or (there.id, there.host, there.phase) != (move, host, Phase.READY):
+        return
+    files = AccessFiles(store.root)
+    if files.path(user).exists():               # from an earlier stay
+        files.remove(user)
+    if not access.is_empty:
+        files.change(user, lambda _: access)
 
 
 def confirm(store: Store, user: str, move: str, host: str) -> None:

@@ -12,6 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -209,8 +210,10 @@ def record(name: str) -> Recording:
                          [event.note.view for event in events if isinstance(event.note, Seen)], boxes=boxes)
 
 
-def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) -> dict[Any, tuple[Image, list[Moment]]]:
-    """Every state that a crash can leave, once, with the moments at which it can."""
+def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False, every: bool = False
+           ) -> dict[Any, tuple[Image, list[Moment]]]:
+    """Every state that a crash can leave, once, with the moments at which it can. Of writes in a row to one file, which
+    is half written after each of them, the first, another one and the last are looked at, or `every` one."""
     found: dict[Any, tuple[Image, list[Moment]]] = {}
     disk = recording.base.copy()
     changes, (answers, views), seeds = 0, recording.first, tuple(seeds)
@@ -223,7 +226,8 @@ def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) ->
             found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, views))
 
     add("the beginning")
-    for event in recording.events:
+    among = set(range(len(recording.events))) if every else _not_alike(recording)
+    for number, event in enumerate(recording.events):
         if isinstance(event.note, Answered):
             answers += 1
         elif isinstance(event.note, Seen):
@@ -231,7 +235,25 @@ def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) ->
         else:
             disk.apply(event)
             changes += 1
-        add(f"{event.kind} {event.path} {event.to}".strip() if event.kind != "note" else type(event.note).__name__)
+        if number in among:
+            add(f"{event.kind} {event.path} {event.to}".strip() if event.kind != "note" else type(event.note).__name__)
+    return found
+
+
+def is_mixed(moments: list[Moment]) -> bool:
+    """Whether a state comes only of a random part of what was not synced."""
+    return all(moment.how.startswith("mixed") for moment in moments)
+
+
+def _not_alike(recording: Recording) -> set[int]:
+    """The numbers of events without those between the first and the last of several writes to one file; but one of
+    these stays, chosen at random."""
+    found, random = set(), Random(recording.title)
+    files = [(event.node if event.kind == "write" else -1, 0 if event.kind == "write" else number)
+             for number, event in enumerate(recording.events)]
+    for _, run in groupby(range(len(files)), files.__getitem__):
+        numbers = list(run)
+        found |= {numbers[0], random.choice(numbers), numbers[-1]}
     return found
 
 

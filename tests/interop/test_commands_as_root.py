@@ -40,6 +40,7 @@ BESIDE = f"""
 0 mailbox create bob Folder
 0 mailbox list bob
 0 mailbox info bob Folder
+0 mailbox status -u bob
 0 mailbox rename bob Folder Other
 0 mailbox acl bob Other alice lr
 0 mailbox subscribe bob Other
@@ -54,6 +55,14 @@ BESIDE = f"""
 0 messages move -u bob --to INBOX mailbox Copies all
 0 messages expunge -u bob --yes seen uid 2
 1 messages withdraw none@example.org --yes
+0 sieve list bob
+1 sieve put bob main
+1 sieve get bob main
+1 sieve check
+0 sieve test bob
+0 sieve activate bob
+1 sieve rename bob main other
+1 sieve delete bob main
 0 uidl list bob
 0 uidl import --numbers bob @/uidls
 2 uidl import --numbers bob #/uidls
@@ -117,6 +126,10 @@ BESIDE = f"""
 0 status
 0 stats
 0 log show
+0 log errors --since 1h
+0 dump
+0 dump state
+0 batch @/commands
 0 outbox list
 0 outbox show none
 0 outbox retry none
@@ -173,6 +186,7 @@ def places(folder: Path) -> tuple[Path, Path]:
     os.chown(theirs, user.pw_uid, user.pw_gid)
     for place in (theirs, roots):
         (place / "uidls").write_text("1 one\n")
+    (theirs / "commands").write_text("user show bob\n")
     (theirs / "rules").write_text("old.folderpattern: user/*\nold.messagedays: 1\n")
     (roots / "password").write_text("secret\n")
     (roots / "mbox").write_text("From a@example.org Thu Feb  1 09:30:00 2024\nSubject: mbox\n\ntext\n")

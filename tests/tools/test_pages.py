@@ -9,7 +9,6 @@ ROOT = next(folder for folder in Path(__file__).parents if (folder / "setup.cfg"
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 LONGEST = {"README.md": 150, "docs/architecture.md": 400}          # lines: what is read first stays short
-ELSEWHERE = "docs/ldap/README.md"                                   # a note beside files, for who looks at the folder
 
 
 def links(page: Path) -> list[tuple[str, str]]:
@@ -37,7 +36,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_index_has_every_page() -> None:
     index = {(DOCS / name).resolve() for name, _ in links(DOCS / "README.md")}
     missing = [str(page.relative_to(ROOT)) for page in PAGES if page.resolve() not in index]
-    assert missing == ["docs/README.md", ELSEWHERE]
+    assert missing == ["docs/README.md"]
 
 
 def test_the_glossary_is_in_order() -> None:

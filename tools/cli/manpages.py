@@ -16,9 +16,10 @@ from tools.cli import options
 from tools.cli.commandtree import Node
 from tools.cli.options import Option
 
-_INTRODUCTIONS = {
+INTRODUCTIONS = {
     "store": "The store and its messages.", "imap": "The IMAP server.", "pop3": "The POP3 server.",
     "lmtp": "The LMTP server, which takes mail from the relay.", "exchange": "Moves of users between back ends.",
+    "managesieve": "The ManageSieve server.", "sieve": "Sieve scripts at delivery.",
     "front": "The end point that proxies ask about logins.", "http": "Metrics, health and the API over HTTP.",
     "directory": "An outside directory (LDAP).",
     "login": "Logins by all protocols.", "tls": "Certificates.", "workers": "Processes.", "log": "The log."}
@@ -122,7 +123,7 @@ def _configuration(reloaded: Collection[str]) -> argparse.ArgumentParser:
     for option in options.table().values():
         if option.section not in groups:
             groups[option.section] = made.add_argument_group(
-                f"section [{option.section}]", _INTRODUCTIONS.get(option.section, f"Section {option.section}."))
+                f"section [{option.section}]", INTRODUCTIONS.get(option.section, f"Section {option.section}."))
         text = _description(option, option.name in reloaded)
         groups[option.section].add_argument(option.name, metavar=option.key, help=text.replace("%", "%%"))
     return made
@@ -132,62 +133,3 @@ def _description(option: Option, reloaded: bool) -> str:
     default = option.show(option.default)
     return " ".join([f"{option.help}.", f"Default: {default}." if default else "No default.",
                      *(["Reloaded."] if reloaded else []), f"{option.variable}, {option.flag}"])
-
-
-# Markdown
-
-_WRITTEN = ("Written by `onecopy man --markdown docs/reference` from the texts that `--help` shows: change those, not "
-            "this page.")
-_OPTIONS = (f"An option such as `imap.port` stands in `{options.FILE_NAME}` as `port` below `[imap]`, in the "
-            "environment as `ONECOPY_IMAP_PORT`, and on the command line as `--imap-port`. Reload: a running server "
-            "takes over a new value at `onecopy config reload`; the others need a restart. "
-            "[configuration.md](../configuration.md) says what a site must set, and which page is about what.")
-_COMMANDS = ("All of them have `--root FOLDER`, `--config FILE`, any option of the configuration as "
-             "`--SECTION-KEY VALUE`, and `--help`. Options of the configuration may stand before the command, too.")
-
-
-def reference(top: Node, reloaded: Collection[str]) -> dict[str, str]:
-    """Two pages in Markdown by their file names: every option of the configuration, and every command with its own."""
-    return {"options.md": "\n".join(_options_page(reloaded)), "commands.md": "\n".join(_commands_page(top))}
-
-
-def _options_page(reloaded: Collection[str]) -> Iterable[str]:
-    yield from ("# Every option", "", _WRITTEN, "", _OPTIONS)
-    for section in ("", *options.SECTIONS):
-        yield from ("", f"## Section {section}" if section else "## Outside of sections", "",
-                    *([_INTRODUCTIONS[section], ""] if section in _INTRODUCTIONS else []),
-                    "| option | default | reload | what it is |", "|---|---|---|---|")
-        for option in options.section(section).values():
-            default = option.show(option.default).replace("|", "\\|")
-            yield (f"| `{option.name}` | " + (f"`{default}`" if default else "")
-                   + f" | {'yes' if option.name in reloaded else ''} | {_cell(option.help)} |")
-    yield ""
-
-
-def _commands_page(top: Node) -> Iterable[str]:
-    yield from ("# Every command", "", _WRITTEN, "", _COMMANDS)
-    for node in top.walk():
-        text = _cell(node.help)
-        yield from ("", f"## onecopy {node.name}", "", f"{text[:1].upper()}{text[1:]}.")
-        if node.actions:
-            yield from ("", "| | |", "|---|---|", *(f"| {_typed(action)} | {_cell(_filled(action))} |"
-                                                    for action in node.actions))
-    yield ""
-
-
-def _typed(action: argparse.Action) -> str:
-    """An argument as one types it."""
-    value = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ()) or (
-        ", ".join(map(str, action.choices)) if action.choices is not None else action.dest.upper())
-    value = value.replace("|", "\\|")
-    names = ", ".join(f"`{name}`" for name in action.option_strings)
-    return names if action.nargs == 0 else f"{names} `{value}`" if names else f"`{value}`"
-
-
-def _filled(action: argparse.Action) -> str:
-    return argparse.HelpFormatter("onecopy")._expand_help(action) if action.help else ""
-
-
-def _cell(text: str) -> str:
-    """A text for a cell of a table."""
-    return re.sub(r"([|*_<])", r"\\\1", " ".join(text.split()))

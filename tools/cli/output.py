@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TextIO
 
 from attrs import frozen
@@ -21,6 +22,7 @@ from tools.cli.later import Later
 SIZES = frozenset({"octets", "octet_limit", "size", "free", "memory", "charged", "discount", "unique", "shared", "fair",
                    "fair_share", "freed", "saved", "cost", "logical", "waiting_octets", "file_octets", "drift_octets",
                    "octets_before", "octets_after", "octets too many"})
+TOGETHER = 5_000            # rows of one table
 _plain_sizes = ContextVar("plain sizes", default=False)
 
 _show = Later("tools.cli.richtable:show")       # rich takes as long to load as the rest of a small command
@@ -74,6 +76,20 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
+def json_line(value: object) -> str:
+    """A value of JSON in one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def print_long_json(rows: Iterable[object]) -> None:
+    """One JSON document, a list with a line for each value, however many there are: none is kept."""
+    before = "["
+    for row in rows:
+        print(before, json_line(row), sep="\n", end="")
+        before = ","
+    print("[]" if before == "[" else "\n]")
+
+
 def use_plain_sizes(plain: bool) -> None:
     """Whether sizes are printed as numbers of octets from now on (--bytes)."""
     _plain_sizes.set(plain)
@@ -93,6 +109,13 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], si
         _print_plain([[column.replace("_", " ") for column in columns], *cells], right)
         return
     _show([column.replace("_", " ") for column in columns], cells, right)
+
+
+def print_long_table(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """`print_table`, of so many rows at a time as a table has whose columns are as wide as they must be."""
+    following = iter(rows)
+    while piece := list(islice(following, TOGETHER)):
+        print_table(piece, columns)
 
 
 def _print_plain(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> None:

@@ -215,11 +215,16 @@ def every_parser() -> argparse.ArgumentParser:
     return _grown((), registry.every_module()).top
 
 
+def name_of(invocation: Invocation) -> str:
+    """The command's, as the registry has it."""
+    return str(invocation.arguments.program).removeprefix("onecopy ")
+
+
 def run(invocation: Invocation) -> int:
     """Do what was typed, for root as the owner of the store; the exit status. Raises Failure."""
     command: Command = invocation.arguments.command
     output.use_plain_sizes(getattr(invocation.arguments, "bytes", False))
-    registered = registry.BY_NAME[invocation.arguments.program.removeprefix("onecopy ")]
+    registered = registry.BY_NAME[name_of(invocation)]
     note = _noting(invocation, registered)
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)

@@ -57,6 +57,7 @@ COMMANDS = (
     Registered("directory test", "directory_test"),
     Registered("mailbox create", "mailbox", audit="mailbox"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("list", "info")),
+    Registered("mailbox status", "mailboxes.mailboxstatus"),
     Registered("mailbox rename", "mailbox", audit="mailbox"),
     Registered("mailbox delete", "mailbox", audit="delete"),
     Registered("mailbox acl", "mailbox_sharing", audit="share", audit_if=("entries", "remove")),
@@ -76,6 +77,11 @@ COMMANDS = (
     *(Registered(f"messages {name}", "messages.changemessages", audit=kind)
       for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"))),
     Registered("messages withdraw", "messages.withdrawal", audit="delete"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts") for name in ("list", "check")),
+    Registered("sieve get", "sieve.keepscripts", audit="read"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts", audit="mailbox")
+      for name in ("put", "activate", "rename", "delete")),
+    Registered("sieve test", "sieve.tryscript", audit="read"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -175,12 +181,19 @@ COMMANDS = (
                "mail, in files below transcripts/ in the store; without USER or ADDRESS: list what is recorded; exit "
                "status 1 if no server runs", audit="read", audit_if=("who",)),
     Registered("log show", "observing.newestlog"),
+    Registered("log errors", "observing.newestlog"),
+    Registered("dump", "observing.tabledump",
+               "print the rows of a table of the databases, a line each, without changing or holding anything; without "
+               "TABLE: list the tables", audit="read", audit_if=("table",)),
     Registered("explain message", "explain", audit="search"),
     *(Registered(f"explain {name}", "explain") for name in ("access", "quota", "login")),
     Registered("audit verify", "observing.audittrail"),
     Registered("audit show", "observing.audittrail"),
     Registered("audit head", "observing.audittrail"),
     Registered("audit remove", "observing.audittrail"),
+    Registered("batch", "several.commandfile",
+               "carry out the commands in a file, one a line, quoted as a shell does; nothing is done if one of them "
+               "is none; exit status 1 if one failed"),
     Registered("man", "man", "show a man page, or write all of them into a folder",
                stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
@@ -193,6 +206,7 @@ GROUPS = {
     "directory": "try an outside directory, and see or forget what is known of it",
     "mailbox": "make, list, rename, delete and restore mailboxes, and say who may do what with them",
     "messages": "search, read, mark, copy, move and remove messages of any users; take one out of every mailbox",
+    "sieve": "see, write, check and try the Sieve scripts of users",
     "uidl": "show the unique-ids of POP3, and take over those of another server",
     "partition": "add, list, drain and remove partitions",
     "quota": "show, set and report limits and use, and send the warnings that are due",

@@ -9,6 +9,7 @@ from mboxlist import privatefiles
 from tools.cli import commandtree, manpages, options
 from tools.cli.invocation import Invocation, Parsers
 from tools.exits import Failure
+from tools.reference import writtenpages
 from tools.server.process.reloadable import is_reloaded
 
 FOR_ALL = "everybody on the host may read the manual"
@@ -21,8 +22,8 @@ def add(parser: Parsers) -> None:
                       help="such as onecopy-user or onecopy.toml; to a pipe it goes as it is written, for man -l -; "
                            "default: list the pages")
     made.add_argument("--markdown", type=Path, metavar="FOLDER",
-                      help="write pages of all commands and options in Markdown, as docs/reference has them, into this "
-                           "folder")
+                      help="write the pages of docs/reference into this folder, in Markdown: commands, options, files, "
+                           "metrics and so on")
     made.add_argument("--to", type=Path, metavar="FOLDER",
                       help="write all into man1 and man5 of this folder, such as /usr/local/share/man")
 
@@ -31,7 +32,7 @@ def man(invocation: Invocation) -> int:
     """onecopy man"""
     arguments, reloaded = invocation.arguments, {name for name in options.table() if is_reloaded(name)}
     if arguments.markdown is not None:
-        for name, text in manpages.reference(commandtree.tree(), reloaded).items():
+        for name, text in writtenpages.pages(commandtree.tree(), reloaded).items():
             privatefiles.make_folder(arguments.markdown, parents=True, exist_ok=True)
             privatefiles.write(arguments.markdown / name, text)
             privatefiles.share(arguments.markdown / name, 0o644, FOR_ALL)

@@ -20,7 +20,7 @@ from store.accounts import refusallines
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
-from store.net.callers import Behind, Caller
+from store.net.callers import Admitted, Behind, Caller
 from store.net.limits import is_this_host
 from store.net.stream import Stream
 from store.problems import tell_refusal
@@ -123,15 +123,16 @@ class _Asking:
         question = Question.parse(asked)
         user = _name(question.user)
         try:
-            account = await self._log_in(question, user)
+            admitted = await self._log_in(question, user)
+            account = admitted.account
             address, port = await self._place(question.protocol, account)
         except StoreError as error:
             return self._refusal(question, user, error)
-        log.info("%s: %s (%s) from %s goes to %s port %d", self._stream.id, account.user, question.protocol,
-                 question.peer, address, port)
+        log.info("%s: %s (%s) from %s%s goes to %s port %d", self._stream.id, account.user, question.protocol,
+                 question.peer, admitted.how, address, port)
         return Answer(fields=[("Auth-Status", "OK"), ("Auth-Server", address), ("Auth-Port", str(port))])
 
-    async def _log_in(self, question: Question, user: str) -> Account:
+    async def _log_in(self, question: Question, user: str) -> Admitted:
         """Raises StoreError, ConnectionLost, Stopping."""
         listener = self._listener
         authenticator = Authenticator.of(listener.store)
@@ -142,7 +143,7 @@ class _Asking:
         if error is not None:
             authenticator.turned.refused(caller.service, caller.peer, user, error, session=self._stream.id)
             raise error
-        return (await authenticator.password(caller, user, question.password)).account
+        return await authenticator.password(caller, user, question.password)
 
     def _not_asked(self, question: Question, user: str, *, passwords: bool) -> StoreError | None:
         """Why a login is refused of which nobody asks the directory."""

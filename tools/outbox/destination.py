@@ -1,10 +1,9 @@
 """What sends a batch, and what may come of it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from store.events.outboxtable import Parcel
+from store.events.outboxtable import Parcel, to_json
 
 
 class Down(Exception):
@@ -41,4 +40,4 @@ def document(parcel: Parcel) -> Mapping[str, Any]:
 
 def line(parcel: Parcel) -> bytes:
     """A document as one line."""
-    return json.dumps(document(parcel), separators=(",", ":")).encode() + b"\n"
+    return to_json(document(parcel)).encode() + b"\n"

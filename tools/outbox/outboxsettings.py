@@ -46,7 +46,9 @@ class Settings:
     domains: tuple[str, ...] = setting((), "domains whose users' events it gets; . is the default one; empty: all")
     mailboxes: tuple[str, ...] = setting((), "mailboxes whose events it gets: user/*/INBOX; empty: all, and events of "
                                          "no mailbox")
-    batch: int = setting(100, "events that are sent together", check=_at_least_one)
+    batch: int = setting(500, "events that are sent together, at most", check=_at_least_one)
+    gather: float = setting(0.5, "time for which events are gathered before they are sent; a batch that is full goes "
+                            "at once", type="duration", validator=gt(0))
     rate: int = setting(0, "events a second that it gets at most; 0: no limit")
     timeout: float = setting(30.0, "how long it has to say that it has a batch", type="duration", validator=gt(0))
     retry: float = setting(1.0, "time until the next attempt when it is down; twice as long each time", type="duration",
@@ -75,6 +77,11 @@ class Settings:
     def is_relay(self) -> bool:
         """Whether it gets mail."""
         return self.kind in RELAYS
+
+    @property
+    def gets(self) -> str:
+        """What it gets, in a word."""
+        return "mails" if self.is_relay else "events"
 
     @property
     def path(self) -> Path:

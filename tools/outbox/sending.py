@@ -1,5 +1,8 @@
 """One receiver: what waits for it is read, sent, and taken away; again and again, whatever becomes of it.
 
+What happens is gathered for a time (`Settings.gather`), so that a look, a flush of the log and an answer of the
+receiver are shared by all of it. A batch that is full goes at once.
+
 When the receiver is down the batch is tried again, after a time that doubles up to a longest one, with some chance in
 it so that many servers do not come back at once. When it refuses a batch, its events are sent one by one, and one that
 it refuses again and again becomes a dead letter, so that the others go on; so does what has become too old while the
@@ -11,6 +14,8 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 from attrs import define, field
@@ -26,11 +31,12 @@ from tools.outbox.outboxsettings import Settings
 
 log = logging.getLogger(__name__)
 
-IDLE = 0.5                  # seconds between two looks when nothing waits
 COUNT_INTERVAL = 10.0       # seconds between two looks how much waits,
 COUNT_SHARE = 50            # or so many times as long as a look takes
-WOKEN = 100                 # rows that were put off and wait again, in one transaction
+WOKEN = 100                 # rows that were put off and wait again, in one transaction,
+REMOVED = 100               # or that have left: whoever writes rows may wait for the page
 BATCH_OCTETS = 1 << 20      # of rows that are sent together, unless one alone is larger
+_BY_KEY = attrgetter("key")
 
 Outboxes = Callable[[], Mapping[str, tuple[Env, OutboxTable]]]      # of all environments that are there, by name
 
@@ -59,6 +65,8 @@ class Sending:
     _under_way: Any = field(default=None, init=False)       # the batch that the receiver has been given last
     _stopped: bool = field(default=False, init=False)
     _next_count: float = field(default=0.0, init=False)
+    _more: bool = field(default=False, init=False)          # whether more waits than the batch that was read
+    _places: dict[bytes, tuple[Env, OutboxTable]] = field(factory=dict, init=False)      # where its rows are
 
     def start(self) -> None:
         """Begin."""
@@ -78,7 +86,8 @@ class Sending:
 
     def status(self) -> dict[str, Any]:
         """How it stands."""
-        return {"receiver": self.name, "to": self.settings.kind, "state": "down" if self.down_since else "up",
+        return {"receiver": self.name, "to": self.settings.kind, "gets": self.settings.gets,
+                "state": "down" if self.down_since else "up",
                 "down_since": self.down_since, "failures": self.failures, "said": self.said, "next_try": self.next_try,
                 "sent": self.sent, "dead": self.buried, "waiting": self.waiting}
 
@@ -101,14 +110,14 @@ class Sending:
         most = 1 if self._one_by_one else self.settings.batch
         batch = await self.threads.run("outbox", partial(self._fetch, most))
         if self._stopped:
-            return IDLE
+            return self.settings.gather
         if not batch:
             self._worked()
-            return IDLE
+            return self.settings.gather
         try:
             await self._within(self.destination.send(batch))
         except Down as error:           # what a stop cuts off says nothing of the receiver
-            return IDLE if self._stopped else await self._is_down(batch, str(error))
+            return self.settings.gather if self._stopped else await self._is_down(batch, str(error))
         except Refused as error:
             return await self._is_refused(batch, str(error), final=error.final)
         except NotNow as error:
@@ -116,10 +125,12 @@ class Sending:
         await self.threads.run("outbox", partial(self._remove, batch))
         self.sent += len(batch)
         self._one_by_one = max(0, self._one_by_one - 1)
-        for parcel in batch:
-            self._refused.pop(parcel.key, None)
+        if self._refused:
+            for parcel in batch:
+                self._refused.pop(parcel.key, None)
         self._worked()
-        return len(batch) / self.settings.rate if self.settings.rate else 0.0
+        pause = 0.0 if self._more else self.settings.gather
+        return max(pause, len(batch) / self.settings.rate) if self.settings.rate else pause
 
     async def _within(self, sending: Any) -> None:
         """Raises Down when it takes too long."""
@@ -140,7 +151,7 @@ class Sending:
 
     def _worked(self) -> None:
         if self.down_since:
-            log.info("outbox %s: the receiver takes events again", self.name)
+            log.info("outbox %s: the receiver takes %s again", self.name, self.settings.gets)
         self.failures, self.down_since, self.next_try, self.said = 0, 0.0, 0.0, ""
 
     def _put_off(self, said: str) -> float:
@@ -189,8 +200,8 @@ class Sending:
         return 0.0
 
     async def _bury(self, parcels: Sequence[Parcel], said: str) -> None:
-        log.error("outbox %s: %d events are dead letters: %s; the first is %s", self.name, len(parcels), said,
-                  parcels[0].id)
+        log.error("outbox %s: %d %s are dead letters: %s; the first is %s", self.name, len(parcels), self.settings.gets,
+                  said, parcels[0].id)
         await self.threads.run("outbox", partial(self._bury_all, parcels, said))
         self.buried += len(parcels)
 
@@ -202,11 +213,13 @@ class Sending:
         found: list[Parcel] = []
         if self.settings.is_relay:
             self._wake()
+        self._places.clear()
         outboxes = [(env, outbox, outbox.now) for env, outbox in self.outboxes().values()]
         for env, outbox, now in outboxes:
             some = [parcel for parcel in outbox.some(self.name, most) if parcel.order <= now]
             if some:
                 env.flush()
+                self._places |= {parcel.row: (env, outbox) for parcel in some}
             found += some
         began = time.monotonic()
         if began >= self._next_count:
@@ -214,7 +227,14 @@ class Sending:
                                for state in (WAITING, LATER))
             ended = time.monotonic()
             self._next_count = ended + max(COUNT_INTERVAL, COUNT_SHARE * (ended - began))
-        return _fitting(sorted(found, key=lambda parcel: parcel.key[1:])[:most])
+        found.sort(key=_BY_KEY)         # all are in the same state
+        if found and found[0].together > most:
+            env, outbox = self._places[found[0].row]
+            transact(env, lambda txn: outbox.part(found[0].row, txn))
+            return self._fetch(most)
+        batch = _fitting(found, most)
+        self._more = len(found) > len(batch) or len(found) >= most
+        return batch
 
     def _wake(self) -> None:
         """What was put off until now waits again. Only mail is put off: events keep their order."""
@@ -223,10 +243,12 @@ class Sending:
                 transact(env, lambda txn, outbox=outbox, due=due: outbox.wake(due, txn))     # type: ignore[misc]
 
     def _remove(self, batch: Sequence[Parcel]) -> None:
-        for env, outbox in self.outboxes().values():
-            mine = [parcel for parcel in batch if outbox.table.get(parcel.key) is not None]
-            if mine:
-                transact(env, lambda txn, outbox=outbox, mine=mine: outbox.remove(mine, txn))    # type: ignore[misc]
+        """Not flushed: what comes again after a crash is sent again."""
+        for (env, outbox), of_one in groupby(batch, lambda parcel: self._places[parcel.row]):
+            rows = [list(row) for _, row in groupby(of_one, attrgetter("row"))]
+            for begin in range(0, len(rows), REMOVED):
+                mine = list(chain.from_iterable(rows[begin:begin + REMOVED]))
+                transact(env, partial(outbox.remove, mine))
 
     def _bury_all(self, parcels: Sequence[Parcel], said: str) -> None:
         for parcel in parcels:
@@ -236,16 +258,17 @@ class Sending:
 
     def _change(self, parcel: Parcel, work: Callable[[OutboxTable, Txn], None]) -> None:
         """Do that where the row is."""
-        for env, outbox in self.outboxes().values():
-            if outbox.table.get(parcel.key) is not None:
-                transact(env, lambda txn, outbox=outbox: work(outbox, txn))     # type: ignore[misc]
+        env, outbox = self._places[parcel.row]
+        transact(env, lambda txn: work(outbox, txn))
 
 
-def _fitting(parcels: list[Parcel]) -> list[Parcel]:
-    """The first of them, at least one, that are sent together."""
-    octets = 0
+def _fitting(parcels: list[Parcel], most: int) -> list[Parcel]:
+    """The first of them, at least one, that are sent together; none without those of its row."""
+    octets, fitting = 0, 0
     for at, parcel in enumerate(parcels):
+        if at and parcel.row != parcels[at - 1].row:
+            fitting = at
         octets += parcel.octets
-        if at and octets > BATCH_OCTETS:
-            return parcels[:at]
+        if at >= most or octets > BATCH_OCTETS and fitting:
+            return parcels[:fitting]
     return parcels

@@ -7,7 +7,6 @@ certificate of https is verified; `http` is for what listens on this machine.
 
 import hashlib
 import hmac
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from zope.interface import implementer
 
 from mboxlist import privatefiles
 from store import VERSION
-from store.events.outboxtable import Parcel
+from store.events.outboxtable import Parcel, to_json
 from tools.outbox.destination import Down, Refused, document
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.trust import client_options
@@ -102,7 +101,7 @@ class WebHook:
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         """See Destination. Raises Down, Refused."""
-        body = json.dumps([document(parcel) for parcel in batch], separators=(",", ":")).encode()
+        body = to_json([document(parcel) for parcel in batch]).encode()
         headers = Headers({"Content-Type": ["application/json"], "User-Agent": [f"onecopy/{VERSION}"]})
         try:
             if self.settings.secret is not None:

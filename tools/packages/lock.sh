@@ -2,8 +2,8 @@
 # lock.sh [--upgrade]: write again which versions of Python packages are installed, with the digests of their files, from
 # what setup.cfg asks for. Versions that were chosen before and still fit stay, unless --upgrade is given.
 #
-# build.lock has what builds packages, runtime.lock what onecopy needs, and test.lock, traces.lock and spark.lock what the
-# extras of these names need besides. They hold for every Python from 3.11 on and for every machine.
+# build.lock has what builds packages, runtime.lock what onecopy needs, and test.lock, traces.lock, spark.lock and docs.lock
+# what the extras of these names need besides. They hold for every Python from 3.11 on and for every machine.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -38,10 +38,12 @@ compile runtime.lock setup.cfg
 compile whole.lock --extra test --extra spark --constraint "$work/runtime.lock" setup.cfg
 compile tested.lock --extra test --constraint "$work/whole.lock" setup.cfg
 compile traced.lock --extra traces --constraint "$work/tested.lock" setup.cfg
+compile documented.lock --extra docs --constraint "$work/whole.lock" setup.cfg
 besides "$work/runtime.lock" "$work/tested.lock" >"$work/test.lock"
 besides "$work/runtime.lock" "$work/traced.lock" >"$work/traces.lock"
 besides "$work/tested.lock" "$work/whole.lock" >"$work/spark.lock"
-for list in build runtime test traces spark; do
+besides "$work/tested.lock" "$work/documented.lock" >"$work/docs.lock"
+for list in build runtime test traces spark docs; do
     { echo "# Written by tools/packages/lock.sh from setup.cfg: not to be changed by hand."; cat "$work/$list.lock"; } \
         >"$here/$list.lock"
 done

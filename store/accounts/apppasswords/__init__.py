@@ -10,8 +10,8 @@ asked for by the console beside the password. `accessfiles` has a file of each u
 * Nobody but who logs in by one pays for it: a login with another password looks once whether there is such a file.
 
 The file is replaced whole, under a lock, so that several processes may change it, and a kill leaves what was or what is
-to be. A rename of the user takes the file along; when the user is removed, or moves to another back end, it goes, and
-who comes back makes app passwords again.
+to be. A rename of the user takes the file along, and a move to another back end sends it there; when the user is
+removed it goes, and who comes back makes app passwords again.
 
 `apppassword` says what an app password is, `accessrecord` what the file says, `applogins` what a login asks.
 `totp` and `passkeys` check second factors, by pyotp and webauthn: only the console loads them.

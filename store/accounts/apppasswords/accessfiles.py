@@ -90,6 +90,11 @@ class AccessFiles:
                 self._put(after)
         return after
 
+    def settled(self, user: str) -> Access:
+        """What a user has, once nobody is changing it."""
+        with self._changing():
+            return self.of(user)
+
     def rename(self, old: str, new: str) -> None:
         """The user has another id. No harm if it was done before."""
         with self._changing():

@@ -1,6 +1,7 @@
 """App passwords in sessions: who takes them, what they may do, and when a session that one has opened ends."""
 
 import base64
+import re
 import time
 
 import pytest
@@ -20,6 +21,10 @@ from store.accounts.apppasswords.apppassword import SERVICES
 from store.accounts.base import Status
 from store.accounts.loginsettings import OFF, REQUIRED, Settings
 from store.accounts.passwords import hash_password
+from store.audit import sessionaudit
+from store.audit.auditline import CHOICES
+from store.audit.auditverification import read
+from store.audit.trail import Trail
 from store.net import authentication
 from store.net.authentication import Authenticator
 from store.net.openlogins import CUT_OFF, GLANCE, OpenLogins
@@ -146,8 +151,28 @@ def test_the_log_says_which_one_and_not_the_password(place, caplog):
         id, shown = place.make()
         wire, _ = place.login(protocol, shown)
         assert f"by app password {id}" in caplog.text
-        assert shown.decode() not in caplog.text and shown.replace(b"-", b"").decode() not in caplog.text
         wire.hang_up()
+        assert re.search(rf'address=.* user="alice" service={protocol[:4].rstrip("3")} .*'
+                         r' session=[0-9a-f-]+ app_password="phone"$', caplog.text, re.MULTILINE)
+        assert shown.decode() not in caplog.text and shown.replace(b"-", b"").decode() not in caplog.text
+
+
+def test_what_is_done_and_refused_by_one_names_it(place, caplog):
+    """And nothing names one that was wrong, or one where another password was shown."""
+    sessionaudit.attach(place.store, Trail(place.store.root, CHOICES))
+    for _, shown in (place.make(), ("", b"secret")):
+        wire, _ = place.login("imap", shown)
+        place.talk(wire, "b CREATE Work", "b SETACL Work bob lrs", "b DELETE Work")
+    assert [line.facts.get("app_password") for line in read(place.store.root)] == ["phone", "phone", None, None]
+    place.store.directory.change("alice", access="-imap:*")
+    caplog.clear()
+    _, shown = place.make()
+    place.login("imap", shown)
+    assert "(app password phone)" in caplog.text
+    caplog.clear()
+    for wrong in (b"secret", shown[:-1]):
+        place.login("imap", wrong)
+    assert "refused" in caplog.text and "app password" not in caplog.text
 
 
 # Reading only

@@ -6,6 +6,9 @@ from attrs import evolve
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store import hosting, offload
+from store.accounts.apppasswords.accessfiles import AccessFiles
+from store.accounts.apppasswords.accessrecord import Access, SecurityKey, Totp
+from store.accounts.apppasswords.apppassword import make
 from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.delivery import durable, severalmessages
@@ -18,6 +21,7 @@ from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelet
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.uidllist import give
+from store.net.authentication import Authenticator
 from store.partitions import volumes
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
@@ -27,8 +31,9 @@ from store.usermove import sourceside
 from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import send
 from store.users import lastuse
+from store.users.accesschanges import change_access
 from store.users.restorable import forget_user
-from store.values import Flag, FlagAction, Flags, InternalDate
+from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.stores.movepair import ONE, TWO, Line
 from tests.support.stores.stores import deliver
 
@@ -367,3 +372,43 @@ def test_what_would_be_moved_can_be_counted(ends):
     assert everything(one) == before and two.directory.find("alice") is None
     assert list(two.mailboxes.moves.all()) == [] and list(two.partitions["primary"].refs.all()) == []
     assert move("alice", one, two).moved.files == counted[2]
+
+
+def test_app_passwords_and_the_second_factor_go_along(ends):
+    """They ended, and the user had to make them again. A change that comes too late is refused and not lost; what an
+    earlier stay has left holds no more."""
+    one, two = ends
+    files, there = AccessFiles(one.root), AccessFiles(two.root)
+    made, shown = make("telephone", ["imap"], read_only=True, now=1000)
+    mine = Access("alice", (made,), Totp("JBSWY3DPEHPK3PXP", 1000), (SecurityKey("id", "blue", "key", 1000),), ("ab",))
+    change_access(one, "alice", lambda _: mine)
+    there.change("alice", lambda before: before.with_password(make("old", ["imap"], read_only=False, now=1)[0], 2))
+    move("alice", one, two)
+    assert there.of("alice") == mine and not files.path("alice").exists()
+    authenticator = Authenticator.of(two)
+    assert authenticator.app_logins.find("alice", Secret(shown.encode()), "imap") == made
+    with pytest.raises(StoreError) as refused:
+        change_access(one, "alice", lambda before: before.without_passwords([made.id]))
+    assert refused.value.problem is Problem.ELSEWHERE and not files.path("alice").exists()
+    change_access(two, "alice", lambda before: before.without_second_factor())
+    there.path("alice").write_bytes(b"{damaged")
+    move("alice", two, one)
+    assert files.of("alice").is_empty and not there.path("alice").exists()
+
+
+def test_another_activation_gives_back_no_app_password(ends):
+    """The source does it again when it has not heard the answer; meanwhile one may have been revoked."""
+    one, two = ends
+    made, _ = make("telephone", ["imap"], read_only=False, now=1000)
+    change_access(one, "alice", lambda before: before.with_password(made, 1001))
+    line = Line(two, one.settings.host)
+    peer = line.connect()
+    sender = MailboxSender(one, "alice", two.settings.host, peer, lambda so_far: None)
+    gone = sender.run()
+    before = sourceside._access(one, "alice")
+    peer.activate("alice", gone.id, before)
+    change_access(two, "alice", lambda before: before.without_passwords([made.id]))
+    sourceside.finish(one, gone, peer)
+    peer.close()
+    line.ended()
+    assert made.id.encode() in before and AccessFiles(two.root).of("alice").is_empty

@@ -10,7 +10,7 @@ from contextlib import suppress
 from glob import glob
 
 import mboxlist.engine.hotcopy
-from mboxlist.engine import kv
+from mboxlist.engine import kv, regions
 from store import opening
 from store.accounts import builtin, passwords
 from store.partition.messagefiles import MessageFiles
@@ -26,6 +26,7 @@ def make() -> None:
     builtin.NOBODY = passwords.hash_password(Secret(b"nobody"))         # of unknown users, who cost as much
     kv.LOG_FILE = mboxlist.engine.hotcopy.LOG_FILE = 2 << 20
     kv.LOG_BUFFER = 256 << 10
+    regions.LOCK_LISTS = 251
     opening.LIST_CACHE = 1 << 20
 
 

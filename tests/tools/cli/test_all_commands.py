@@ -24,14 +24,17 @@ NO_JSON = {
     "spark shell": "is a Python prompt",
     "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
     "standby follow": "says what it does in its log",
+    "sieve get": "prints a script", **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"),
+                                                    "says nothing"),
     "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
 }
 
 # The last words of commands that change nothing in a store, and single commands that do not.
-READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
+READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
+                     "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "messages search", "messages fetch",
-    "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
+    "path", "hashdir", "doctor", "dump", "messages search", "messages fetch",
+    "uidl list", "man", "completion", "sieve get", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
@@ -58,7 +61,8 @@ NO_DRY_RUN = {
     "access reset": "the user can set up another",
     "standby create": "makes one, in an empty folder", "standby follow": "follows",
     "standby promote": "asks; what it would be standby status says",
-    "relink": "has --check", "spark generate": "makes a new store",
+    **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), ONE_THING),
+    "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 
 

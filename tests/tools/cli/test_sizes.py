@@ -31,7 +31,7 @@ CALLS = {
     "user scram": "", "logins": None,
     "user show": "alice", "user domain": "", "user purge": "--dry-run", "user undelete": "carol",
     "directory status": None, "directory test": None,
-    "mailbox list": "alice", "mailbox info": "alice INBOX", "mailbox acl": "alice INBOX",
+    "mailbox list": "alice", "mailbox info": "alice INBOX", "mailbox status": "--all", "mailbox acl": "alice INBOX",
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
     "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1",
     "undelete": "alice INBOX --list",
@@ -39,6 +39,7 @@ CALLS = {
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
+    "sieve list": "alice", "sieve check": None, "sieve test": "alice",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
     "quota show": "", "quota set": "bob --octets 7654321", "quota remove": None, "quota check": "",
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",
@@ -57,7 +58,7 @@ CALLS = {
     "log level": None, "log levels": None, "transcript": "",
     "access list": "", "access create": "alice --name phone",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
-    "log show": None,
+    "log show": None, "log errors": None, "dump": "", "batch": None,
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",
@@ -68,6 +69,7 @@ CALLS = {
 SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user remove", "directory flush",
           "mailbox create", "mailbox rename", "mailbox delete", "hashdir", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
+          "sieve get", "sieve put", "sieve activate", "sieve rename", "sieve delete",
           "man", "completion", "config certificate", "standby follow"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.store import Store
 from store.values import Secret
+from tests.support.processes import command
+from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port
+from tests.support.servers.certificates import Authority
 from tests.support.servers.server import Server
 from tools.cli import output, program, registry
 from tools.cli.elsewhere import remote
-from tools.cli.options import load
+from tools.cli.options import Config, load
 from tools.exits import Failure
 from tools.http.api import keptoutcomes, running
 from tools.http.api.keptoutcomes import KeptOutcomes
-from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation, openapi, operations
+from tools.http.api.operationlist import NOT_OFFERED, Argument, Operation
+from tools.http.api.operationparsers import openapi, operations
 from tools.http.api.permissions import OWNER, READING, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, FILE, HELPDESK, USER, TokenCache, Tokens
@@ -84,8 +89,10 @@ def test_nothing_keeps_what_is_shown_once(tmp_path: Path, name: str) -> None:
 #: Whatever else there is only an administrator may do: a command that is new, too.
 MAY = {
     AUDITOR: {
-        "user list", "user show", "directory status", "mailbox list", "mailbox info", "path", "hashdir", "uidl list",
-        "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
+        "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
+        "hashdir", "uidl list",
+        "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last",
+        "sieve list", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
         "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl",
@@ -358,8 +365,10 @@ class Asking:
 
 
 def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
-    port = free_port()
-    chosen = {"http.port": str(port), "http.helpdesk_quota": "1M"}
+    port, tls = free_port(), free_port()
+    authority = Authority(tmp_path, "ours")
+    chosen = {"http.port": str(port), "http.helpdesk_quota": "1M", "http.tls_port": str(tls),
+              "tls.certificate": str(authority.client("mail", "localhost", usage=[ExtendedKeyUsageOID.SERVER_AUTH]))}
     with Server(tmp_path, ["alice", "bob@example.net"], chosen) as server:
         administrator = server.command("token", "create", "--role", "administrator").strip()
         helpdesk = server.command("token", "create", "--role", "helpdesk", "--domain", "example.net").strip()
@@ -386,7 +395,13 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         server.command(*words, "user", "remove", "carol", status=2)                     # it must not ask
         server.command(*words, "user", "remove", "carol", "--yes")
         assert "carol" in server.command("user", "list", "--removed")
+        commands = tmp_path / "commands"
+        commands.write_text("mailbox create alice 'By batch'\nmailbox create nobody X\nmailbox create alice Left\n")
+        done = json.loads(server.command(*words, "batch", str(commands), "--json", status=1))
+        assert [row["status"] for row in done] == [0, 1] and "no user" in done[1]["errors"]
+        assert "By batch" in (made := server.command("mailbox", "list", "alice")) and "Left" not in made
         server.command(*words, "deliver", "alice", octets=b"Subject: caf\xe9\r\n\r\n\xff\xfe\r\n")       # no UTF-8
+        steer_under_tls(server, tmp_path, authority, tls, port)
         shown = server.command(*words, "token", "create", "--role", "auditor", "--for", "1h").strip()
         assert Asking(port, shown)("user/list")[0] == 200 and theirs("token/create", role="auditor")[0] == 403
         lines = server.command("audit", "show", "--json")
@@ -398,6 +413,61 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
         assert "user remove by token" in said and administrator not in said and "Traceback" not in said
         assert server.stop() == 0
         server.check()
+
+
+def steer_under_tls(server: Server, folder: Path, authority: Authority, tls: int, port: int) -> None:
+    """Nobody between sees the token, as the certificate must be for the name, by an authority that is known. Files of
+    a command are the server's, standard input is that of who types it."""
+    (folder / "nothing").write_text("\n")
+    other = Authority(folder, "other").file
+
+    def said(*words: str, ca: Path | None = authority.file, token: str = "token", host: str = "localhost",
+             number: int = tls, octets: bytes = b"") -> tuple[int, str, str]:
+        trust = [] if ca is None else ["--server-ca", str(ca)]
+        there = ["--server", f"https://{host}:{number}", "--token-file", str(folder / token), *trust]
+        return command.run([*there, *words], {**plain(), "HOME": str(folder)}, octets, 300)
+
+    assert said("user", "show", "alice") == (0, server.command("user", "show", "alice"), "")
+    for why, other_than in (("--server-ca FILE names", {"ca": None}), ("--server-ca FILE names", {"ca": other}),
+                       ("give the name in --server", {"host": "127.0.0.1"}), ("http.tls_port", {"number": port}),
+                       ("refused", {"number": free_port()}), ("no token", {"token": "nothing"}),
+                       ("No such file", {"token": "none"}), ("no certificate in PEM", {"ca": folder / "token"}),
+                       ("No such file", {"ca": folder / "none"})):
+        status, out, errors = said("user", "show", "alice", **other_than)        # type: ignore[arg-type]
+        assert status and not out and why in errors and errors.count("\n") == 1 and "urlopen" not in errors, errors
+    rules = folder / "rules"
+    rules.write_bytes(b"old.folderpattern: user/*/Lists/%\nold.messagedays: 365\n")
+    there, here = ("expire", "set", "--user", "alice", str(rules)), ("expire", "set", "--user", "alice", "-")
+    assert said(*here, octets=rules.read_bytes())[0] == 0
+    assert "Lists" in server.command("expire", "rules")
+    status, _, errors = said("expire", "set", "--user", "alice", "rules")
+    assert status == 2 and "a file of the server" in errors, errors
+    assert said(*there, "--dry-run")[0] == 0                # there is one of that name, there
+    for words in (("backup", "--user", "alice"), ("backup", "--user", "alice", "--to", "-"), ("restore", "-")):
+        status, out, errors = said(*words)
+        assert status and not out and "name a file of the server" in errors, errors
+
+
+def test_operations_go_by_what_the_server_goes_by(tmp_path: Path) -> None:
+    """Not by what its file says since, even where that is broken; but what is asked about the configuration judges the
+    file: `config diff --running` found no difference ever."""
+    file = tmp_path / "onecopy.toml"
+    file.write_text(f'root = "{tmp_path}"\n[store]\nmessage_limit = "1M"\n')
+    running = load({}, {"ONECOPY_CONFIG": str(file), "ONECOPY_IMAP_PORT": "1143"})
+    file.write_text(f'root = "{tmp_path}"\n[store]\nmessage_limit = "2M"\n[pop3]\nport = 1110\n')
+    runs = Runs(lambda: running)
+
+    def read(*words: str) -> Config:
+        return load({}, {name: value for name, value in runs._environment(words).items() if name.startswith("ONE")})
+
+    assert dict(read("user", "list").values) == dict(running.values)
+    judged = read("config", "check")
+    assert [judged.values[name] for name in ("store.message_limit", "pop3.port", "imap.port")] == [2 << 20, 1110, 1143]
+    assert judged.origins["pop3.port"] == f"{file}: pop3.port"
+    file.write_text("[nothing]\n")
+    assert dict(read("user", "list").values) == dict(running.values)
+    with pytest.raises(Failure, match="there is no such section"):
+        read("config", "check")
 
 
 def test_what_became_of_an_operation_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from store import VERSION
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 from tests.tools.http.test_api import HOSTILE
-from tools.http.api.operationlist import description
+from tools.http.api.operationparsers import listed
 from tools.http.api.permissions import READING
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK, USER
 
@@ -31,7 +31,7 @@ OF_ADMINISTRATORS = frozenset(READING)
 @cache
 def document() -> Any:
     """What the API says of itself; it loads all commands."""
-    return json.loads(description(VERSION))
+    return json.loads(listed(VERSION).description)
 
 
 def value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyotp
 import pytest
+import segno
 
 from tests.support.clients import axe
 from tests.support.clients.chromium import Browser
@@ -92,6 +93,19 @@ def test_what_makes_no_sense_is_refused_in_words(served: tuple[Server, int], val
     assert answer.status == 400 and not codes(answer)
 
 
+def squares(path: str) -> set[tuple[int, int]]:
+    """The dark ones that a path of horizontal strokes of width 1 draws (SVG 1.1 §8.3)."""
+    found, x, y = set[tuple[int, int]](), 0.0, 0.0
+    for letter, numbers in re.findall(r"([Mmh])([^Mmh]*)", path):
+        values = [float(each) for each in re.findall(r"-?[0-9.]+", numbers)]
+        if letter == "h":
+            found |= {(int(x) + at, int(y)) for at in range(int(values[0]))}
+            x += values[0]
+        else:
+            x, y = (values[0], values[1]) if letter == "M" else (x + values[0], y + values[1])
+    return found
+
+
 def test_a_second_factor_from_its_setting_up_to_its_removal(served: tuple[Server, int]) -> None:
     server, port = served
     person, elsewhere = Person(port), Person(port)
@@ -99,6 +113,10 @@ def test_a_second_factor_from_its_setting_up_to_its_removal(served: tuple[Server
     elsewhere.log_in("bob")
     secret, page = set_up(person.get("/console/access/new"), "/console/access/enrol")
     app = pyotp.TOTP(secret)
+    drawn = page.page.all("svg")[0].all("path")[1].attributes["d"]
+    address = next(each.text for each in page.page.all("code") if each.text.startswith("otpauth://totp/"))
+    assert squares(drawn) == {(x + 4, y + 4) for y, row in enumerate(segno.make(address, error="m").matrix)
+                              for x, dark in enumerate(row) if dark}
     wrong = person.submit(page.form("/console/access/enrol"), code="000000" if app.now() != "000000" else "000001")
     assert wrong.status == 403 and "The code is wrong" in wrong.text
     made = person.submit(wrong.form("/console/access/enrol"), code=app.now())

@@ -4,6 +4,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -189,7 +190,8 @@ class Door:
                                                     View("mine/changed", self._changed, post=True),
                                                     View("second", self._page, state=SECOND))))
         self.pages = Pages()
-        Console(store, cast(Any, None), sections, lambda: self.settings, cast(Any, None)).add_pages(self.pages)
+        calls = cast(Any, SimpleNamespace(prepare=lambda: None))
+        Console(store, calls, sections, lambda: self.settings, cast(Any, None)).add_pages(self.pages)
         self.sessions = Sessions(store.root)
 
     async def _page(self, visit: Visit) -> Answer:

@@ -5,6 +5,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -65,7 +66,8 @@ def people(tmp_path: Any) -> Iterator[Any]:
     store = open_store(tmp_path / "store")
     cast(BuiltinDirectory, store.directory).add("dora", hash_password(Secret(b"secret")))
     chosen, pages, clock = Settings(), Pages(), Clock()
-    Console(store, cast(Any, None), (accesspages.SECTION, secondpages.SECTION), lambda: chosen,
+    calls = cast(Any, SimpleNamespace(prepare=lambda: None))
+    Console(store, calls, (accesspages.SECTION, secondpages.SECTION), lambda: chosen,
             cast(Any, None)).add_pages(pages)
     factory = protocol.factory(pages, chosen, clock, AdmissionControl.from_settings("http", chosen))
     yield store, lambda host="localhost": Near(8080, host, factory=factory, clock=clock)

@@ -211,6 +211,80 @@ def test_what_is_refused_again_and_again_is_a_dead_letter_and_can_be_sent_again(
     assert place.uids == ["1", "3", "2"]
 
 
+def test_one_of_a_message_to_many_is_refused_and_the_others_go(store, clock, places):
+    """The events of one transaction share a row: what a receiver refuses is a dead letter alone, and sent again once
+    somebody says so; the others, and what comes later, have gone."""
+    begin(store, clock, a=hook(attempts=2, retry=1.0, retry_longest=1.0))
+    place = places["https://a.example"]
+    post(store, 1)
+    run(clock, 2)
+    place.wrong = {"2"}                         # alice's; it is bob's first
+    deliver(store, MAIL % 2, "user/bob/INBOX", "user/alice/INBOX")
+    post(store, 3)
+    run(clock, 20)
+    assert [(body["user"], body["uidset"]) for body in place.has] == [("alice", "1"), ("bob", "1"), ("alice", "3")]
+    env, table = outboxes(store)["primary"]
+    dead, = table.some("a", 10, DEAD)
+    place.wrong = set()
+    assert transact(env, lambda txn: table.revive(dead, txn))
+    run(clock, 5)
+    assert [(body["user"], body["uidset"], body.get("vnd.onecopy.again")) for body in place.has[3:]] == [
+        ("alice", "2", dead.id)]
+    assert len({body["id"] for body in place.has}) == 4
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [(1, [1, 1, 1, 1]), (2, [1, 2, 1]), (3, [3, 1])])
+def test_batches_are_never_larger_than_was_asked_for(store, clock, places, batch, sizes):
+    """Nor when one transaction has more events."""
+    begin(store, clock, a=hook(batch=batch))
+    place, sent = places["https://a.example"], []
+    send = place.send
+
+    async def counted(batch: Sequence[Parcel]) -> None:
+        sent.append(len(batch))
+        await send(batch)
+
+    place.send = counted
+    post(store, 1)
+    deliver(store, MAIL % 2, "user/alice/INBOX", "user/bob/INBOX")
+    post(store, 3)
+    run(clock, 2)
+    assert sent == sizes and [(body["user"], body["uidset"]) for body in place.has] == [
+        ("alice", "1"), ("alice", "2"), ("bob", "1"), ("alice", "3")]
+
+
+def test_what_happens_is_gathered(store, clock, places):
+    """Within the time of `gather` it goes together; what fills a batch is not waited for."""
+    begin(store, clock, a=hook(batch=3, gather=2.0))
+    place = places["https://a.example"]
+    clock.advance(0)
+    post(store, 1)
+    clock.advance(1)
+    post(store, 2)
+    assert (place.asked, place.has) == (0, [])
+    clock.advance(1)
+    assert (place.asked, place.uids) == (1, ["1", "2"])
+    post(store, *range(3, 10))
+    clock.advance(2)
+    clock.pump([0, 0, 0])
+    assert (place.asked, len(place.uids)) == (4, 9)
+
+
+def test_a_receiver_that_never_answers_keeps_what_waits_and_no_other_waits(store, clock, places):
+    """One hangs for as long as it likes: the other has everything at once, and what the first has not said it has is
+    still there, in order, and comes when it answers."""
+    begin(store, clock, a=hook("a", timeout=5.0, retry=1.0, retry_longest=1.0), b=hook("b"))
+    stuck, other = places["https://a.example"], places["https://b.example"]
+    stuck.says = ["silence"] * 3
+    post(store, 1, 2)
+    run(clock, 2)
+    post(store, 3)
+    run(clock, 2)
+    assert (stuck.uids, other.uids) == ([], ["1", "2", "3"])
+    run(clock, 30)
+    assert stuck.uids == ["1", "2", "3"] and [table.receivers() for _, table in outboxes(store).values()] == [[], []]
+
+
 def test_what_is_too_old_for_one_that_is_down_is_a_dead_letter(store, clock, places, monkeypatch):
     begin(store, clock, a=hook(give_up=100.0, retry=1.0))
     place = places["https://a.example"]
@@ -373,6 +447,19 @@ def test_what_waits_at_a_crash_is_sent_after_the_start(clock, places, tmp_path, 
 
 
 # Mail
+
+def test_a_relay_that_is_down_has_got_no_mails(store, clock, places, monkeypatch, caplog):
+    """What a receiver gets is said of it: a relay gets no events."""
+    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("smtp", "https"), lambda settings, reactor: places.setdefault(
+        settings.kind, Place())))
+    made = begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, give_up=100.0), a=hook())
+    assert {each["receiver"]: each["gets"] for each in made.status()} == {"relay": "mails", "a": "events"}
+    places["smtp"].answers = {"no@example.net": Refused("550 no", final=True)}
+    transact(store.partitions["primary"].env, lambda txn: outgoingmail.add(
+        store.recorder, store.partitions["primary"].outbox, "", ["no@example.net"], b"\r\nx\r\n", txn))
+    run(clock, 2)
+    assert "outbox relay: 1 mails are dead letters: 550 no" in caplog.text
+
 
 def test_mail_that_is_not_taken_now_is_put_off_and_the_others_go_on(store, clock, places, monkeypatch):
     """Each has attempts of its own, later each time, and is a dead letter in the end; so is what is never taken, at

@@ -59,6 +59,24 @@ def test_the_newest_lines_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) 
     assert newestlines.tell({**everything, "level": logging.WARNING}) == []
 
 
+def test_warnings_and_errors_are_kept_apart_so_that_others_displace_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `onecopy log errors`."""
+    for name in ("_newest", "_troubles"):
+        monkeypatch.setattr(newestlines, name, deque(maxlen=newestlines.LINES))
+    for number, level in enumerate((logging.WARNING, logging.ERROR, *[logging.INFO] * newestlines.LINES)):
+        newestlines.keep(logging.makeLogRecord({"levelno": level, "created": 100.0 + number, "name": "x"}),
+                         f"no {number}")
+    kept = {"level": logging.WARNING, "text": "", "most": 10}
+    assert newestlines.tell(kept) == []
+    assert [each["line"] for each in newestlines.tell({**kept, "since": 0.0})] == ["no 0", "no 1"]
+    assert [each["line"] for each in newestlines.tell({**kept, "since": 100.5})] == ["no 1"]
+    assert [each["level"] for each in newestlines.tell({**kept, "level": logging.ERROR, "since": 0.0})] == ["ERROR"]
+    for _ in range(2 * newestlines.LINES):
+        newestlines.keep(logging.makeLogRecord({"levelno": logging.ERROR, "name": "x"}), "x" * 10**4)
+    assert len(newestlines._troubles) == newestlines.LINES
+    assert {len(line) for *_, line in newestlines._troubles} == {newestlines.LETTERS}
+
+
 # JSON, and levels
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 import argparse
 from collections.abc import Iterator
 
+#: What reads standard input without a `--..._stdin`: always, or where its file is "-".
+READING_INPUT = frozenset({"deliver", "expire set", "uidl import"})
+STREAM = "-"
+
 
 def named(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.Action]]:
     """Each argument's name, its flag ("" for one that stands by its place), and what argparse knows of it. The name is

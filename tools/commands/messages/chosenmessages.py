@@ -51,19 +51,25 @@ class Chosen:
 
 def add_choice(parser: argparse.ArgumentParser, *, least: str = "*") -> None:
     """The arguments by which messages are chosen; `least`: * if no word means all messages, + if one is needed."""
-    parser.add_argument("-u", "--user", action="append", default=[], metavar="USER",
-                        help=f"whose messages: a user or address, or {PUBLIC} for public mailboxes; can be repeated")
-    parser.add_argument("--domain", metavar="DOMAIN", help="of all users of this domain")
-    parser.add_argument("--all", action="store_true", help="of everybody, and the public mailboxes")
+    add_owners(parser, "messages")
     parser.add_argument("--at", type=int, metavar="TIME", help="a Unix time: as it was then; 7d and the like count "
                         "back from there, and messages that came later are left out")
     parser.add_argument("query", metavar="KEY", nargs=least, help=QUERY)
 
 
+def add_owners(parser: argparse.ArgumentParser, what: str) -> None:
+    """The arguments by which users are chosen, whose mailboxes or messages are meant."""
+    parser.add_argument("-u", "--user", action="append", default=[], metavar="USER",
+                        help=f"whose {what}: a user or address, or {PUBLIC} for public mailboxes; can be repeated")
+    parser.add_argument("--domain", metavar="DOMAIN", help="of all users of this domain")
+    parser.add_argument("--all", action="store_true", help="of everybody, and the public mailboxes")
+    parser.set_defaults(whose=what)
+
+
 def entries(store: Store, arguments: Any) -> list[MailboxEntry]:
     """The mailboxes of those who are named. Raises Failure, StoreError NO_USER."""
     if bool(arguments.user) + bool(arguments.domain) + arguments.all != 1:
-        raise Failure("whose messages? Give --user, --domain or --all")
+        raise Failure(f"whose {arguments.whose}? Give --user, --domain or --all")
     if arguments.user:
         owners = dict.fromkeys(owner(store, user) for user in arguments.user)
         return [entry for each in owners for entry in store.names(each)]

@@ -1,7 +1,6 @@
 """onecopy access list, access create, access revoke, access reset"""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from store.accounts.apppasswords import apppassword
@@ -9,7 +8,7 @@ from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
 from store.errors import Problem, StoreError
-from store.store import Store
+from store.users.accesschanges import change_access
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account
 from tools.cli.options import duration
@@ -97,7 +96,7 @@ def create(invocation: Invocation) -> int:
                                    now=now, until=None if arguments.time is None else now + arguments.time)
     with invocation.store() as store:
         user = account(store, arguments.user).user
-        AccessFiles(store.root).change(user, lambda before: before.with_password(made, now))
+        change_access(store, user, lambda before: before.with_password(made, now))
     if arguments.json:
         print_json({"user": user, **made.shown(), "password": shown})
     else:
@@ -118,7 +117,7 @@ def revoke(invocation: Invocation) -> int:
 
     with invocation.store() as store:
         user = account(store, arguments.user).user
-        _change(store, user, without)
+        change_access(store, user, without)
     if missing := sorted(set(arguments.ids) - set(gone)):
         raise Failure(f"{user} has no app password {', '.join(missing)}", 1)
     if not gone:
@@ -145,7 +144,7 @@ def reset(invocation: Invocation) -> int:
             if error.problem is not Problem.NO_USER or not _left_by(files, user):
                 raise
             return 0
-        _change(store, user, without)
+        change_access(store, user, without)
     if had != [True]:
         raise Failure(f"{user} has no second factor", 1)
     return 0
@@ -157,9 +156,3 @@ def _left_by(files: AccessFiles, name: str) -> bool:
     left = files.path(name).name in files.names()
     files.remove(name)
     return left or files.remove_damaged(name)
-
-
-def _change(store: Store, user: str, work: Callable[[Access], Access]) -> None:
-    """Change what a user has, and have the sessions of all processes look whether they still may."""
-    AccessFiles(store.root).change(user, work)
-    store.directory.noticed(user)

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from store import VERSION, offload
+from store import offload
 from store.accounts import refusallines
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
@@ -15,7 +15,7 @@ from store.net.limits import is_this_host
 from store.store import Store
 from store.values import Secret
 from tools.http.api.operationcalls import OperationCalls
-from tools.http.api.operationlist import SECRET, STDIN, STDIN_BASE64, description
+from tools.http.api.operationlist import SECRET, STDIN, STDIN_BASE64
 from tools.http.api.permissions import READING, Asker
 from tools.http.api.running import Run
 from tools.http.apitokens import TokenCache, Tokens
@@ -42,11 +42,11 @@ class Api:
         pages.add(f"{BASE}operations/", self._progress)
 
     async def _description(self, asked: Asked) -> Answer:
-        return Answer(body=await offload.run(self._store, "pages", description, VERSION), kind=JSON)
+        return Answer(body=(await self.calls.known()).description, kind=JSON)
 
     async def _operation(self, asked: Asked) -> Answer:
         asker = await self.authenticate(asked)
-        operation = (await self.calls.known()).get("/".join(words_of(asked.path.removeprefix(BASE))))
+        operation = (await self.calls.known()).by_path.get("/".join(words_of(asked.path.removeprefix(BASE))))
         if operation is None:
             raise Refused(404, "there is no such operation")
         given = asked.json()

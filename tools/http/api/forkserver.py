@@ -2,12 +2,13 @@
 short command takes, and does nothing else. `operationprocess` starts it and speaks to it.
 
 It has one thread, opens no store, and is given no configuration: that, with its words, each operation reads by itself
-from a pipe. What comes over the socket is one octet-string for each operation, the seconds that it may take, with
-descriptors: its `channel`, the pipe, and what is to be its standard input, output and errors. Over the channel it says
-two numbers: the process's, and the exit status when that has ended (negative for a signal). A channel that is closed
-at the other end, or at least for writing there, says that the operation is to end. So do the end of its time and that
-of the HTTP process; a process that does not end then is killed, with all that it has started. It is reaped only when
-the channel has been closed, so that its number comes to mean no other process before.
+from a pipe. Where there are no words but a version, it prints which operations there are. What comes over the socket is
+one octet-string for each operation, the seconds that it may take, with descriptors: its `channel`, the pipe, and what
+is to be its standard input, output and errors. Over the channel it says two numbers: the process's, and the exit status
+when that has ended (negative for a signal). A channel that is closed at the other end, or at least for writing there,
+says that the operation is to end. So do the end of its time and that of the HTTP process; a process that does not end
+then is killed, with all that it has started. It is reaped only when the channel has been closed, so that its number
+comes to mean no other process before.
 """
 
 import atexit
@@ -18,7 +19,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -32,13 +32,12 @@ from attrs import define, field
 from mboxlist import privatefiles
 from tools.cli import program
 from tools.cli.later import Later
+from tools.http.api import operationparsers
+from tools.http.api.operationprocess import KILL_TIME, NUMBER, SECONDS
 
-SECONDS = struct.Struct("d")
-NUMBER = struct.Struct("i")
 DESCRIPTORS = 5             # that come with an operation
-KILL_TIME = 60.0            # seconds that an operation may take to end when it is asked to
 IDLE = 900.0                # seconds without any after which this process ends: the next one starts another
-_NICE = 5                   # an operation gives way to mail
+_NICE = 5                   # an operation gives way to mail, and so does this process while it loads the program
 _PR_SET_PDEATHSIG = 1
 
 #: What most commands load late, beside the modules of all commands.
@@ -166,6 +165,7 @@ class ForkServer:
 def main() -> int:
     """Serve what comes over standard input, a socket; in a forked process, the exit status of its operation."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)        # until an operation begins
+    os.nice(_NICE)
     privatefiles.only_ours()
     program.every_parser()
     for place in _LATE:
@@ -187,7 +187,6 @@ def _carry_out(parent: int, channel: int, pipe: int, *streams: int) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         return 1
-    os.nice(_NICE)
     for number, handle in enumerate(streams):
         os.dup2(handle, number)
     with os.fdopen(pipe, "rb") as file:
@@ -196,6 +195,9 @@ def _carry_out(parent: int, channel: int, pipe: int, *streams: int) -> int:
     if not octets:
         return 1                        # who asked for it does not know that it has begun
     asked = json.loads(octets)
+    if "version" in asked:
+        sys.__stdout__.buffer.write(operationparsers.listed(asked["version"]).to_octets())  # type: ignore[union-attr]
+        return 0
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.stdin = os.fdopen(0, closefd=False)

@@ -16,9 +16,11 @@ from store.store import Store
 from tools.cli import registry
 from tools.cli.options import Config
 from tools.http.api.keptoutcomes import KeptOutcomes
-from tools.http.api.operationlist import NOT_OFFERED, Operation, operations
+from tools.http.api.operationlist import NOT_OFFERED, OperationList
+from tools.http.api.operationprocess import NotBegun
 from tools.http.api.permissions import Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
+from tools.http.gathering import Gathering
 from tools.http.settings import Settings
 from tools.http.userroles import superiors
 from tools.http.webpages import Refused
@@ -37,14 +39,36 @@ class OperationCalls:
     _config: Callable[[], Config]
     runs: Runs = field(init=False)
     _kept: KeptOutcomes = field(init=False)
+    _known: OperationList | None = field(default=None, init=False)
+    _looking: Gathering[OperationList] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.runs = Runs(self._config)
         self._kept = KeptOutcomes(self._store.root)
+        self._looking = Gathering(self._look)
 
-    async def known(self) -> Mapping[str, Operation]:
-        """All operations by their paths."""
-        return await offload.run(self._store, "pages", operations)
+    async def known(self) -> OperationList:
+        """All operations. Raises Refused where they cannot be found out now."""
+        if self._known is None:
+            self._known = await self._looking.get()
+        return self._known
+
+    async def _look(self) -> OperationList:
+        try:
+            return await offload.run(self._store, "operations", self.runs.listed)
+        except (NotBegun, OSError, ValueError) as error:
+            log.error("it could not be found out which operations there are: %s", error)
+            raise Refused(503, "no operation can be carried out at present", [("Retry-After", "10")]) from None
+
+    def prepare(self) -> None:
+        """Somebody will ask for operations in a moment: have the process started from which they are forked."""
+        offload.start(self._store, "operations", self._prepare)
+
+    def _prepare(self) -> None:
+        try:
+            self.runs.prepare()
+        except OSError as error:
+            log.warning("the process that operations are forked from could not be started: %s", error)
 
     async def carry_out_as(self, asker: Asker, operation: str, arguments: Mapping[str, Any], *, stdin: bytes = b"",
                            as_json: bool = True, wait: float = AT_ONCE, patience: float = 0.0) -> Run:
@@ -54,7 +78,7 @@ class OperationCalls:
 
         Raises Refused: 400 for arguments that make no sense, 403 for what the role may not do, 404, 429.
         """
-        known = (await self.known()).get(operation.replace(" ", "/"))
+        known = (await self.known()).by_path.get(operation.replace(" ", "/"))
         if known is None:
             raise Refused(404, "there is no such operation")
         if stdin and not known.reads_stdin:

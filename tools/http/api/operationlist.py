@@ -1,27 +1,23 @@
-"""The operations of the API: made from the parsers of the commands, which say what arguments there are."""
+"""The operations of the API, as a process that serves HTTP knows them: it loads no command, which would hold up
+whatever else it serves. `operationparsers` makes them, in the process that operations are forked from."""
 
-import argparse
 import json
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
-from tools.cli import program, registry
-from tools.cli.elsewhere.argumentnames import named
+from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM
 from tools.http.webpages import Refused
 
 #: What a program elsewhere cannot use: they talk to a terminal, serve, or are about this host alone. A query of Spark
-#: can run any program (SELECT TRANSFORM ... USING) and write any file.
+#: can run any program (SELECT TRANSFORM ... USING) and write any file. The rows of the databases are the owner's. What
+#: is in a file of commands is asked for one by one (`tools/cli/elsewhere`).
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
+                         "dump", "batch",
                          "standby create", "standby follow", "standby status", "standby promote"})    # no server there
 #: What is said once: nothing keeps what they print.
 SECRET = frozenset({"token create", "access create"})
-_HERE = frozenset({"watch", "prometheus", "csv", "help", "bytes", "yes", "json"})       # set here, or of no use here
-# What names programs, or files that do: a token is no shell.
-_PROGRAMS = frozenset({"freeze", "freeze_time", "tunnel", "doveadm", "dovecot_config", "imapd_conf", "bin", "spark",
-                       "master", "engine", "postfix"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
 STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets
@@ -81,12 +77,14 @@ class Operation:
     @property
     def reads_stdin(self) -> bool:
         """Whether it can be given something to read."""
-        return any(name.endswith(f"_{STDIN}") for name in self.arguments) or self.name == "deliver"
+        return any(name.endswith(f"_{STDIN}") for name in self.arguments) or self.name in READING_INPUT
 
     def words(self, given: Mapping[str, Any], *, as_json: bool = True) -> list[str]:
         """What is typed for these arguments. Raises Refused."""
         if unknown := sorted(given.keys() - self.arguments.keys()):
             raise Refused(400, f"{self.name} has no argument {unknown[0][:100]}")
+        if self.name in ("backup", "restore") and _is_streamed(given):
+            raise Refused(400, "an archive is no text: name a file of the server for it")
         options, placed = list[str](), list[str]()
         for name, argument in self.arguments.items():
             if name in given:
@@ -95,30 +93,12 @@ class Operation:
         return [*self.name.split(), *forms, *options, *(["--", *placed] if placed else [])]
 
 
-@cache
-def operations() -> Mapping[str, Operation]:
-    """All of them by path. It loads every command: for a thread."""
-    return {each.path: each for each in _found(program.every_parser(), "") if each.name not in NOT_OFFERED}
-
-
-def _found(parser: argparse.ArgumentParser, name: str) -> Iterator[Operation]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for word, below in action.choices.items():
-                yield from _found(below, f"{name} {word}".strip())
-            return
-    arguments = {each.name: each for each in (_argument(*each) for each in named(parser)) if each is not None}
-    flags = frozenset(flag for action in parser._actions for flag in action.option_strings)
-    yield Operation(name, registry.BY_NAME[name].help or parser.description or name, arguments, flags)
-
-
-def _argument(name: str, flag: str, action: argparse.Action) -> Argument | None:
-    if name in _HERE | _PROGRAMS or isinstance(action, argparse._HelpAction):
-        return None
-    switch = action.nargs == 0
-    many = action.nargs in ("*", "+") or isinstance(action, argparse._AppendAction)
-    return Argument(name, flag, "boolean" if switch else "string", many, action.help or "",
-                    tuple(map(str, action.choices or ())), bool(flag) and action.nargs in ("*", "+"))
+def _is_streamed(given: Mapping[str, Any]) -> bool:
+    """Whether an archive is to be read from standard input, or written to standard output, which backup does unless it
+    is given a file."""
+    names = given.get("archive", [])
+    return STREAM in (names if isinstance(names, list) else [names]) or given.get("to", STREAM) == STREAM and (
+        "archive" not in given and given.get("action", "create") == "create")
 
 
 def _is_unicode(text: str) -> bool:
@@ -129,61 +109,29 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-@cache
-def description(version: str) -> bytes:
-    """`openapi` of all operations, as it is sent."""
-    return json.dumps(openapi(operations(), version)).encode() + b"\n"
+@frozen
+class OperationList:
+    """All operations by their paths, and their description by OpenAPI, as it is sent."""
+
+    by_path: Mapping[str, Operation]
+    description: bytes
+
+    def to_octets(self) -> bytes:
+        """As it goes from one process to another."""
+        return json.dumps([asdict(each, value_serializer=_plain) for each in self.by_path.values()]).encode() + (
+            b"\n" + self.description)
+
+    @classmethod
+    def from_octets(cls, octets: bytes) -> "OperationList":
+        """The opposite. Raises ValueError."""
+        head, newline, described = octets.partition(b"\n")
+        if not newline or not described:
+            raise ValueError("the list of operations is not whole")
+        found = (Operation(each["name"], each["help"], {
+            name: Argument(**{**about, "choices": tuple(about["choices"])}) for name, about in each["arguments"].items()
+        }, frozenset(each["flags"])) for each in json.loads(head))
+        return cls({each.path: each for each in found}, described)
 
 
-def openapi(known: Mapping[str, Operation], version: str) -> dict[str, Any]:
-    """The description by OpenAPI 3.0.3."""
-    def schema(argument: Argument) -> dict[str, Any]:
-        one: dict[str, Any] = {"type": argument.kind}
-        if argument.kind == "string":
-            one["maxLength"] = LONGEST
-        if argument.choices and not argument.many:
-            one["enum"] = list(argument.choices)
-        found = {"type": "array", "items": one, "maxItems": MOST_VALUES} if argument.many else one
-        return {**found, "description": argument.help}
-
-    def body(operation: Operation) -> dict[str, Any]:
-        properties = {each.name: schema(each) for each in operation.arguments.values()}
-        if operation.reads_stdin:
-            properties[STDIN] = {"type": "string", "description": "what the command reads from its standard input"}
-            properties[STDIN_BASE64] = {"type": "string", "format": "byte",
-                                        "description": f"any octets in the place of {STDIN}, in base64 (RFC 4648 §4)"}
-        return {"type": "object", "properties": properties, "additionalProperties": False}
-
-    outcome = {"$ref": "#/components/schemas/Outcome"}
-    answers = {status: {"description": text, "content": {kind: {"schema": shape}}} for status, text, kind, shape in (
-        ("200", "it was carried out", "application/json", outcome),
-        ("202", "it is under way; Location says where to ask", "application/json", outcome),
-        *((status, text, "application/problem+json", {"$ref": "#/components/schemas/Problem"}) for status, text in (
-            ("400", "the request makes no sense"), ("401", "no token, or one that does not hold"),
-            ("403", "the role may not do that"), ("404", "there is no such operation"), ("405", "another method"),
-            ("409", "the command was refused, or has failed"), ("413", "the body is too long"),
-            ("415", "the body is no JSON"), ("429", "too many failed tokens, or operations at a time"),
-            ("503", "the server is stopping or full"))))}
-    return {
-        "openapi": "3.0.3", "info": {"title": "onecopy", "version": version,
-                                     "description": "Every operation is a command of onecopy."},
-        "servers": [{"url": "/api/v1"}], "security": [{"token": []}],
-        "paths": {**{f"/{each.path}": {"post": {
-            "operationId": each.path.replace("/", "-"), "summary": each.help,
-            "requestBody": {"required": True, "content": {"application/json": {"schema": body(each)}}},
-            "responses": answers}} for each in known.values()},
-            "/operations/{id}": {"get": {
-                "operationId": "progress", "summary": "what has become of an operation that was answered 202",
-                "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-                "responses": {status: answers[status] for status in ("200", "202", "400", "401", "404", "409", "429",
-                                                                     "503")}}}},
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
-                "Outcome": {"type": "object", "required": ["operation", "state"], "properties": {
-                    "operation": {"type": "string"}, "state": {"type": "string", "enum": ["running", "ended"]},
-                    "exit": {"type": "integer"}, "result": {}, "output": {"type": "string"},
-                    "errors": {"type": "string"}}},
-                "Problem": {"type": "object", "required": ["title", "status"], "properties": {
-                    "type": {"type": "string"}, "title": {"type": "string"}, "status": {"type": "integer"},
-                    "detail": {"type": "string"}}}}}}
+def _plain(_: object, __: object, value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value

@@ -5,6 +5,7 @@ import logging
 import os
 import selectors
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -15,10 +16,13 @@ from typing import IO, Any
 
 from attrs import define, field
 
-from tools.http.api.forkserver import KILL_TIME, NUMBER, SECONDS
+from tools.http.api.operationlist import OperationList
 
 log = logging.getLogger(__name__)
 
+KILL_TIME = 60.0            # seconds that an operation may take to end when it is asked to
+SECONDS = struct.Struct("d")    # what goes to the server with descriptors,
+NUMBER = struct.Struct("i")     # and what comes back over a channel
 OUTPUT = 8 << 20            # octets of output, and of errors, that are kept
 READ_OCTETS = 64 << 10            # octets that are read at a time
 BEGIN_TIME = 60.0           # seconds in which one must begin; the program is loaded before the first one
@@ -97,7 +101,18 @@ class Forking:
 
     def begin(self, words: Sequence[str], environment: Mapping[str, str], seconds: float) -> OperationProcess:
         """Have `onecopy` do these words; it is asked to end after so many seconds. Raises NotBegun, OSError."""
-        request = json.dumps({"words": list(words), "environment": dict(environment)}).encode()
+        return self._request({"words": list(words), "environment": dict(environment)}, seconds)
+
+    def listed(self, version: str) -> OperationList:
+        """All operations. Raises NotBegun, OSError, ValueError."""
+        return OperationList.from_octets(self._request({"version": version}, BEGIN_TIME).converse(b"")[0])
+
+    def prepare(self) -> None:
+        """Start the server, which loads the program meanwhile. Raises OSError."""
+        self._running()
+
+    def _request(self, asked: Mapping[str, Any], seconds: float) -> OperationProcess:
+        request = json.dumps(asked).encode()
         for _ in range(2):
             server = self._running()
             try:

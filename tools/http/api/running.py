@@ -11,8 +11,10 @@ from typing import Any
 
 from attrs import define, field
 
+from store import VERSION
 from tools.cli.options import Config, option
 from tools.commandaudit import ASKER
+from tools.http.api.operationlist import OperationList
 from tools.http.api.operationprocess import OUTPUT, Forking, NotBegun, OperationProcess
 from tools.http.api.permissions import Asker
 from tools.http.apitokens import ADMINISTRATOR
@@ -149,7 +151,8 @@ class Runs:
         if self._is_stopping():
             return b"", b"the server is stopping", 1
         try:
-            process = self._forking.begin(words, {**self._environment(), ASKER: asker}, self._settings.operation_time)
+            process = self._forking.begin(words, {**self._environment(words), ASKER: asker},
+                                          self._settings.operation_time)
         except NotBegun as error:
             log.error("an operation could not be begun: %s", error)
             return b"", b"it could not be begun: nothing was done", 1
@@ -163,6 +166,17 @@ class Runs:
             with self._lock:
                 self._processes.discard(process)
         return output, errors if status is not None else errors + CUT_OFF, 1 if status is None else status
+
+    def listed(self) -> OperationList:
+        """All operations, as the process knows them that has loaded the program. For a thread.
+
+        Raises NotBegun, OSError, ValueError."""
+        return self._forking.listed(VERSION)
+
+    def prepare(self) -> None:
+        """Somebody will ask for operations in a moment: have the program loaded. For a thread."""
+        if not self._is_stopping():
+            self._forking.prepare()
 
     def stop(self) -> None:
         """Have those that are under way end: what is cut off is finished or undone, as that of any command."""
@@ -179,11 +193,17 @@ class Runs:
     def _settings(self) -> Settings:
         return self._config().settings("http", Settings)
 
-    def _environment(self) -> Mapping[str, str]:
-        """The configuration of this server, whatever files say meanwhile."""
+    def _environment(self, words: Sequence[str]) -> Mapping[str, str]:
+        """The configuration of this server, whatever files say meanwhile; for commands about the configuration what its
+        sources say now, as they look at the file, and compare it with what the server goes by."""
         config = self._config()
-        file, known = config.file, [(option(name), value) for name, value in config.values.items()]
-        return {**{name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))},
-                **({"ONECOPY_CONFIG": str(file.absolute())} if file is not None and os.access(file, os.R_OK) else {}),
-                **{found.variable: found.show(value) for found, value in known
-                   if found is not None and value != found.default}}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))}
+        known = [(option(name), value) for name, value in config.values.items()]
+        if words[0] != "config":
+            return {**ours, "ONECOPY_CONFIG": os.devnull, **{
+                found.variable: found.show(value) for found, value in known
+                if found is not None and value != found.default}}
+        file = "" if config.file is None else str(config.file.absolute())
+        return {**ours, **({"ONECOPY_CONFIG": file} if file else {}), **{
+            found.variable: found.show(value) for found, value in known if found is not None
+            and value != found.default and not config.origins[found.name].startswith(f"{config.file}: ")}}

@@ -65,7 +65,7 @@ class Console:
     _views: dict[tuple[str, bool], tuple[Section, View]] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._doorway = Doorway(self.store)
+        self._doorway = Doorway(self.store, self.calls)
         for section in (OF_ALL, *self.sections):
             for view in section.views:
                 assert (view.path, view.post) not in self._views, view.path

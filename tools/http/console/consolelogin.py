@@ -15,6 +15,7 @@ from store.net.authentication import Authenticator
 from store.net.callers import IN_THE_CLEAR, Caller
 from store.store import Store
 from store.values import Secret
+from tools.http.api.operationcalls import OperationCalls
 from tools.http.apitokens import USER
 from tools.http.console.consolesessions import SECOND, WHOLE, Session, Sessions, TooMany, form_token
 from tools.http.console.forms import TOKEN, Form, require_own
@@ -50,10 +51,12 @@ class Doorway:
     """The pages of those who have no session."""
 
     store: Store
+    calls: OperationCalls
 
     async def show(self, asked: Asked, settings: Settings) -> Answer:
         """The page with the form. Its browser is given a secret of its own, by which the form is known to be ours."""
         self._require_private(asked, "")
+        self.calls.prepare()
         cookie = shown_cookie(self.store, asked)
         if cookie is None:
             made = Secret(secrets.token_urlsafe(32).encode())

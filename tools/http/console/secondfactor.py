@@ -14,6 +14,7 @@ from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
 from store.net.callers import Caller
+from store.users.accesschanges import change_access
 from tools.http.browserorigins import Origin
 from tools.http.console.consolelogin import Doorway, cookie_field, is_secure
 from tools.http.console.consolesessions import WHOLE
@@ -36,12 +37,11 @@ async def changed(visit: Visit, work: Callable[[Access], Access]) -> Access:
     """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused."""
     store = visit.console.store
     try:
-        found = await offload.run(store, "pages", AccessFiles(store.root).change, visit.user, work)
+        found = await offload.run(store, "pages", change_access, store, visit.user, work)
     except StoreError as error:
         if error.problem in (Problem.BAD_NAME, Problem.LIMIT):
             raise Refused(400 if error.problem is Problem.BAD_NAME else 409, f"{error.public}.") from None
         raise
-    store.directory.noticed(visit.user)
     return found
 
 
@@ -73,7 +73,7 @@ async def is_right(visit: Visit, work: Change) -> bool:
             found[:] = [work(before)]
             return found[0] or before
 
-        AccessFiles(store.root).change(visit.user, once)
+        change_access(store, visit.user, once)
         return found[0] is not None
 
     caller = Caller(visit.asked.stream, "http", passwords=True, anywhere=True)
@@ -140,8 +140,9 @@ async def let_in(visit: Visit) -> None:
     if account is None or not visit.session.is_of(account):
         raise Refused(403, "The account has changed: log in again.")
     before = visit.session.id
-    visit.session, visit.cookie = await offload.run(store, "pages", Doorway(store).begin, visit.asked,
-                                                    visit.console.settings, account, WHOLE)
+    doorway = Doorway(store, visit.console.calls)
+    visit.session, visit.cookie = await offload.run(store, "pages", doorway.begin, visit.asked, visit.console.settings,
+                                                    account, WHOLE)
     await offload.run(store, "pages", visit.sessions.end, before)
     visit.cookies.append(cookie_field(store, visit.asked, visit.cookie))
     log.info("%s has shown a second factor, from %s", visit.user, visit.asked.peer)

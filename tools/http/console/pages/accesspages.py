@@ -6,6 +6,7 @@ from store.accounts.apppasswords import apppassword, recoverycodes, totp
 from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
 from store.errors import StoreError
+from tools.cli.later import Later
 from tools.http.apitokens import ROLES
 from tools.http.console.consolesessions import SECOND
 from tools.http.console.pages import keypages
@@ -28,6 +29,8 @@ ISSUER = "onecopy"
 WRONG = "The code is wrong, or has been used before."
 #: What each service is called on the page.
 NAMES = {"imap": "IMAP (reading mail)", "pop": "POP3 (fetching mail)", "smtp": "SMTP (sending mail)"}
+_qr_code = Later("tools.http.console.qrcodes:qr_code")      # it loads segno
+
 
 # What a user has
 
@@ -76,11 +79,11 @@ async def new(visit: Visit) -> Answer:
 
 
 async def _enrolment(visit: Visit, secret: str, wrong: str) -> Answer:
-    base = "second" if visit.session.state == SECOND else "access"
+    base, address = "second" if visit.session.state == SECOND else "access", totp.address_of(secret, visit.user, ISSUER)
     return await visit.show("accessenrol.html", "Second factor", 403 if wrong else 200, secret=secret, wrong=wrong,
                             back=f"{base}/enrol", newkey=f"{base}/newkey", keys_here=origin_of(visit) is not None,
                             groups=[secret[at:at + 4] for at in range(0, len(secret), 4)],
-                            address=totp.address_of(secret, visit.user, ISSUER))
+                            address=address, drawn=_qr_code(address, "QR code of the key"))
 
 
 async def enrol(visit: Visit) -> Answer:

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-from tools.http.api.operationlist import operations
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
 from tools.http.console.forms import filled
 from tools.http.console.paging import part_of
@@ -17,9 +16,9 @@ _MOST = 2000                # connections that are looked at
 _LINES = 200                # of the log
 
 
-def _choices(operation: str, argument: str) -> tuple[str, ...]:
+async def _choices(visit: Visit, operation: str, argument: str) -> tuple[str, ...]:
     """What an argument of an operation can be."""
-    return operations()[operation].arguments[argument].choices
+    return (await visit.console.calls.known()).by_path[operation].arguments[argument].choices
 
 
 def _given(visit: Visit, *names: str) -> dict[str, Any]:
@@ -30,7 +29,7 @@ async def _connections(visit: Visit) -> Answer:
     given = _given(visit, *_FILTERS)
     rows = await visit.ask("connections", most=_MOST, **given)
     return await visit.show("connections.html", "Connections", part=part_of(rows, visit.query.get("page")),
-                            most=_MOST, protocols=_choices("connections", "protocol"),
+                            most=_MOST, protocols=await _choices(visit, "connections", "protocol"),
                             given={name: given.get(name, "") for name in _FILTERS})
 
 
@@ -61,7 +60,7 @@ async def _clear(visit: Visit) -> Answer:
 
 
 async def _log(visit: Visit) -> Answer:
-    given, levels = _given(visit, "level", "match", "process"), _choices("log/show", "level")
+    given, levels = _given(visit, "level", "match", "process"), await _choices(visit, "log/show", "level")
     if given.get("level", levels[0]) not in levels:
         raise Refused(400, "There is no such level.")
     lines = await visit.ask("log show", most=_LINES, **given)

@@ -1,0 +1,1 @@
+"""`onecopy batch`: several commands, one after the other."""
