@@ -12,7 +12,7 @@ from attrs import frozen
 from mboxlist.engine.hotcopy import Position
 from store.usermove.messageformat import DATA_OCTETS, BadMessage, whole
 
-PIECE = 512 << 10                   # octets of a file that one message takes
+SENT_OCTETS = 512 << 10                   # octets of a file that one message takes
 FOLDERS = 4096                      # of message files, by the first three digits of their names
 FILES = 2_000                       # message files that are asked for at a time
 SMALL = ("access", "operations", "operations/ended", "audit")     # folders of the store whose files are copied, too

@@ -29,7 +29,7 @@ from store.standby.copyformat import (
     FILES,
     FOLDERS,
     LISTED,
-    PIECE,
+    SENT_OCTETS,
     SMALL,
     Listed,
     Sent,
@@ -127,7 +127,7 @@ class Source:
     def _files(self, message: Message) -> Answer:
         """The first files of those asked for, as many as one answer takes, without those that are known; of a large one
         only the beginning."""
-        partition, room, said = self._partition(message), PIECE, list[bytes]()
+        partition, room, said = self._partition(message), SENT_OCTETS, list[bytes]()
         asked = read_list(message.octets)
         if len(asked) > FILES:
             raise BadMessage("too many files are asked for")
@@ -144,7 +144,7 @@ class Source:
                     continue
                 if said and status.st_size > room:
                     break
-                octets = _read(handle, 0, min(status.st_size, PIECE))
+                octets = _read(handle, 0, min(status.st_size, SENT_OCTETS))
                 said.append(pack_sent(Sent(status.st_size, status.st_mtime_ns, octets)))
                 room -= len(octets)
         return {}, b"".join(said)
@@ -160,7 +160,7 @@ class Source:
             raise StoreError(Problem.GONE, f"The message file {name} is there no more")
         try:
             status = os.fstat(handle)
-            return {"size": status.st_size, "time": status.st_mtime_ns}, _read(handle, message.number("at"), PIECE)
+            return {"size": status.st_size, "time": status.st_mtime_ns}, _read(handle, message.number("at"), SENT_OCTETS)
         finally:
             os.close(handle)
 
@@ -251,7 +251,7 @@ class Source:
         if end is None or number > end[0]:
             raise BadMessage("nobody has been told of that part of a log")
         path = environments(self.store)[name].folder / log_name(number)
-        most = min(PIECE, end[1] - at) if number == end[0] else PIECE
+        most = min(SENT_OCTETS, end[1] - at) if number == end[0] else SENT_OCTETS
         try:
             return {"last": number == end[0]}, _octets(path, at, max(0, most))
         except FileNotFoundError:
@@ -288,7 +288,7 @@ def _open(path: Path) -> int:
         return -1
 
 
-def _octets(path: Path, at: int, most: int = PIECE) -> bytes:
+def _octets(path: Path, at: int, most: int = SENT_OCTETS) -> bytes:
     handle = privatefiles.open_handle(path)
     try:
         return _read(handle, at, most)
