@@ -160,7 +160,8 @@ class Source:
             raise StoreError(Problem.GONE, f"The message file {name} is there no more")
         try:
             status = os.fstat(handle)
-            return {"size": status.st_size, "time": status.st_mtime_ns}, _read(handle, message.number("at"), SENT_OCTETS)
+            octets = _read(handle, message.number("at"), SENT_OCTETS)
+            return {"size": status.st_size, "time": status.st_mtime_ns}, octets
         finally:
             os.close(handle)
 
