@@ -87,6 +87,8 @@ BESIDE = f"""
 0 snapshot list
 0 snapshot verify
 0 snapshot diff NAME
+0 snapshot browse bob NAME INBOX
+0 snapshot copy bob NAME INBOX --dry-run
 0 snapshot remove NAME --force --yes
 0 reconstruct bob
 0 relink

@@ -13,6 +13,7 @@ from mboxlist.names import PUBLIC
 from store.errors import Problem, StoreError
 from store.message import envelopes
 from store.message.text import decode_words
+from store.readable import Readable
 from store.search.mailboxsearch import places
 from store.store import Store
 from store.tables.index import Rows
@@ -107,7 +108,7 @@ def refuse(problems: list[str], entry: MailboxEntry, error: StoreError) -> None:
     print(f"onecopy: {entry.name}: {error.public}", file=sys.stderr)
 
 
-def shown(store: Store, found: Chosen) -> Iterator[dict[str, Any]]:
+def shown(store: Readable, found: Chosen) -> Iterator[dict[str, Any]]:
     """What there is to say of each message, for a list. Raises StoreError CORRUPT."""
     for begin in range(0, len(found.rows), SLICE):
         rows = found.rows[begin:begin + SLICE]
