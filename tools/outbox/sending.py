@@ -86,7 +86,8 @@ class Sending:
 
     def status(self) -> dict[str, Any]:
         """How it stands."""
-        return {"receiver": self.name, "to": self.settings.kind, "state": "down" if self.down_since else "up",
+        return {"receiver": self.name, "to": self.settings.kind, "gets": self.settings.gets,
+                "state": "down" if self.down_since else "up",
                 "down_since": self.down_since, "failures": self.failures, "said": self.said, "next_try": self.next_try,
                 "sent": self.sent, "dead": self.buried, "waiting": self.waiting}
 
@@ -150,7 +151,7 @@ class Sending:
 
     def _worked(self) -> None:
         if self.down_since:
-            log.info("outbox %s: the receiver takes events again", self.name)
+            log.info("outbox %s: the receiver takes %s again", self.name, self.settings.gets)
         self.failures, self.down_since, self.next_try, self.said = 0, 0.0, 0.0, ""
 
     def _put_off(self, said: str) -> float:
@@ -199,8 +200,8 @@ class Sending:
         return 0.0
 
     async def _bury(self, parcels: Sequence[Parcel], said: str) -> None:
-        log.error("outbox %s: %d events are dead letters: %s; the first is %s", self.name, len(parcels), said,
-                  parcels[0].id)
+        log.error("outbox %s: %d %s are dead letters: %s; the first is %s", self.name, len(parcels), self.settings.gets,
+                  said, parcels[0].id)
         await self.threads.run("outbox", partial(self._bury_all, parcels, said))
         self.buried += len(parcels)
 

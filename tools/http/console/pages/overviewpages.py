@@ -15,7 +15,7 @@ from tools.http.webpages import Answer, Refused
 from tools.server.metrics.history import grouped
 from tools.spark.report.charts import Bar, bars
 
-_SERVERS = ("imap", "pop3", "lmtp", "front", "http")
+_SERVERS = ("imap", "pop3", "lmtp", "managesieve", "front", "http")
 _NEARLY, _FULL = 85, 95     # per cent
 _MOST = 10                  # users of the chart of those who are fullest
 
