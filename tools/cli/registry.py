@@ -48,6 +48,7 @@ COMMANDS = (
     Registered("user show", "user_show"),
     Registered("user set", "user", audit="user"),
     Registered("user scram", "user", audit="user", audit_if=("remove",)),
+    Registered("user hash", "observing.passwordhash", stays_root="has nothing to do with the store"),
     Registered("user domain", "user", audit="user", audit_if=("access",)),
     Registered("user rename", "user", audit="user"),
     Registered("user remove", "user", audit="delete"),
@@ -61,6 +62,7 @@ COMMANDS = (
     Registered("mailbox rename", "mailbox", audit="mailbox"),
     Registered("mailbox delete", "mailbox", audit="delete"),
     Registered("mailbox acl", "mailbox_sharing", audit="share", audit_if=("entries", "remove")),
+    Registered("mailbox metadata", "mailboxes.mailboxmetadata", audit="mailbox", audit_if=("value", "remove")),
     Registered("mailbox subscribe", "mailbox_sharing", audit="mailbox", audit_if=("mailboxes",)),
     Registered("mailbox unsubscribe", "mailbox_sharing", audit="mailbox"),
     Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
@@ -75,7 +77,8 @@ COMMANDS = (
     Registered("messages search", "messages.findmessages", audit="search"),
     Registered("messages fetch", "messages.findmessages", audit="read"),
     *(Registered(f"messages {name}", "messages.changemessages", audit=kind)
-      for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"))),
+      for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"),
+                          ("deduplicate", "delete"))),
     Registered("messages withdraw", "messages.withdrawal", audit="delete"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "

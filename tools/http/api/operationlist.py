@@ -16,7 +16,7 @@ from tools.http.webpages import Refused
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
                          "dump", "batch"})
 #: What is said once: nothing keeps what they print.
-SECRET = frozenset({"token create", "access create"})
+SECRET = frozenset({"token create", "access create", "user hash"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
 STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets
