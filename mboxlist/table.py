@@ -118,6 +118,10 @@ class MailboxList(MailboxNames):
             before, name = name, self._names.get(key, txn)
         return None
 
+    def name_of(self, mailbox: MailboxId) -> bytes | None:
+        """The canonical name of the mailbox of that id."""
+        return self._names.get(mailbox.to_bytes(4, "big"))
+
     def listed(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of `owner`, in order of name, as they were at one moment."""
         return self.at_one_moment(lambda txn: list(self._scan(_prefix(owner), txn, hold=True)))

@@ -125,7 +125,7 @@ class Store:
 
     @recorder.default
     def _recorder_of_events(self) -> Recorder:
-        return Recorder(self.root, self.settings.host, self.mailboxes.find_id)
+        return Recorder(self.root, self.settings.host, self.mailboxes.name_of)
 
     @domains.default
     def _domains_of_partitions(self) -> Domains:

@@ -44,6 +44,15 @@ class Pop3Listen:
 
 
 @frozen
+class ManageSieveListen:
+    """Where ManageSieve is served: mail programs keep their users' Sieve scripts there."""
+
+    address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
+    port: int = tcp_port(0, "port of ManageSieve, with STARTTLS; its own is 4190")
+    tls_port: int = tcp_port(0, "port of ManageSieve under TLS, which has no number of its own")
+
+
+@frozen
 class LmtpListen:
     """Where LMTP is served: whoever can connect from `lmtp.networks` can deliver, so not to the world."""
 

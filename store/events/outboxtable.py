@@ -145,8 +145,9 @@ class OutboxTable:
         events come before. It has so many `places`."""
         first, at, process = self.new_place(places), time.time(), os.getpid()
         for (name, thousands), events in rows.items():
-            key = _shifted(_prefix(WAITING, name) + first, thousands * MOST)
-            self.table.put(key, pack_row(events, at, process, server), txn)
+            key = b"%b%b\0%b" % (WAITING, name.encode(), first)
+            self.table.put(_shifted(key, thousands * MOST) if thousands else key,
+                           pack_row(events, at, process, server), txn)
 
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"") -> list[Parcel]:
         """The first of a receiver in that state, behind that row: so many or some more, since none is without those of

@@ -58,6 +58,14 @@ BESIDE = f"""
 0 messages deduplicate -u bob --yes all
 0 messages expunge -u bob --yes seen uid 2
 1 messages withdraw none@example.org --yes
+0 sieve list bob
+1 sieve put bob main
+1 sieve get bob main
+1 sieve check
+0 sieve test bob
+0 sieve activate bob
+1 sieve rename bob main other
+1 sieve delete bob main
 0 uidl list bob
 0 uidl import --numbers bob @/uidls
 2 uidl import --numbers bob #/uidls

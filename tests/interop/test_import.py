@@ -78,6 +78,14 @@ def server() -> Iterator[Server]:
             server.check()
 
 
+def rights(side: Account, name: str) -> dict[bytes, set[bytes]]:
+    """Who else may do what there."""
+    with side.login() as imap:
+        words = imap.ok(b"GETACL " + clients.quoted(name)).untagged[-1].text.split(b" ACL ")[-1].split()[1:]
+        return {who: {bytes([right]) for right in held} - {b"c", b"d"} for who, held in zip(
+            words[::2], words[1::2], strict=True) if who != side.user.encode()}
+
+
 def same(old: Account, new: Account, *names: str) -> None:
     """Both sides have the same under the same UIDs, and the same UIDVALIDITY."""
     for name in ("INBOX", *names):
@@ -101,8 +109,11 @@ def subscribed(side: Account) -> set[bytes]:
 def test_dovecot_through_its_tools(dovecot: Dovecot, server: Server, form: str) -> None:
     old, new, names = dovecot.account(form), account(server.imap, form), names_of(form)
     words = ("import", "dovecot", form, "--dovecot-config", str(dovecot.config), "--json")
+    with old.login() as imap:
+        imap.ok("SETACL Sent cy lrsp")
     server.command(*words)
     same(old, new, *names)
+    assert rights(new, "Sent") == rights(old, "Sent") == {b"cy": {b"l", b"r", b"s", b"p"}}
     assert subscribed(new) == subscribed(old) == {b"INBOX", *(name.encode() for name in names)}
 
     # What is new there comes, flags follow; what was expunged here does not come back, and what is gone there is said

@@ -80,6 +80,11 @@ COMMANDS = (
       for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"),
                           ("deduplicate", "delete"))),
     Registered("messages withdraw", "messages.withdrawal", audit="delete"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts") for name in ("list", "check")),
+    Registered("sieve get", "sieve.keepscripts", audit="read"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts", audit="mailbox")
+      for name in ("put", "activate", "rename", "delete")),
+    Registered("sieve test", "sieve.tryscript", audit="read"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -200,6 +205,7 @@ GROUPS = {
     "directory": "try an outside directory, and see or forget what is known of it",
     "mailbox": "make, list, rename, delete and restore mailboxes, and say who may do what with them",
     "messages": "search, read, mark, copy, move and remove messages of any users; take one out of every mailbox",
+    "sieve": "see, write, check and try the Sieve scripts of users",
     "uidl": "show the unique-ids of POP3, and take over those of another server",
     "partition": "add, list, drain and remove partitions",
     "quota": "show, set and report limits and use, and send the warnings that are due",

@@ -19,7 +19,7 @@ from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import changing_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
-from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox
+from tools.transfer import cyrus, dovecot, imapconnection, importjobs, maildir, mbox
 from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importjobs import Job, OldUser
@@ -195,10 +195,9 @@ def _first_line(path: Path) -> Secret:
 def import_dovecot(invocation: Invocation) -> int:
     """onecopy import dovecot"""
     arguments = invocation.arguments
-    config = ["-c", str(arguments.dovecot_config)] if arguments.dovecot_config else []
-    words = [arguments.doveadm, *config, "exec", "imap", "-u"]
-    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there]))
-                             for old in _users(arguments)])
+    return _run(invocation, [
+        _imap(arguments, old, partial(imapconnection.tunnelled, dovecot.imap_program(
+            arguments.doveadm, arguments.dovecot_config, old.there))) for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:

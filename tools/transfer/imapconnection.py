@@ -34,6 +34,7 @@ EXIT_SECONDS = 10           # in which a program has to end when it is left
 PORTS = {"tls": 993, "starttls": 143, "none": 143}
 
 _ATOM = re.compile(rb'(?i:BODY|BINARY)\[[^\]]*+\](?:<[0-9]+>)?|[^\s()"]++')       # also flags and items of FETCH
+_TOO_MUCH = re.compile(rb"NO \[(UNAVAILABLE|INUSE|THROTTLED|OVERQUOTA)\]", re.IGNORECASE)     # of who only reads
 _LITERAL = re.compile(rb"~?\{[0-9]++\+?\}\Z")
 
 
@@ -190,7 +191,7 @@ class Connection:
             answer = self._answer()
             if answer.tag == tag:
                 if answer.status != b"OK":
-                    raise Refused(shown(answer))
+                    raise _refusal(answer)
                 return
             if answer.tag == b"*":
                 if answer.status == b"BYE":
@@ -253,7 +254,7 @@ class Connection:
             while answer.tag == b"*":
                 answer = self._answer()
             if answer.tag != b"+":
-                raise Refused(shown(answer))
+                raise _refusal(answer)
             names = "\0".join((user if admin else "", admin or user, "")).encode()
             self._write(base64.b64encode(names + password.reveal()))
             for _ in self.answers(tag):
@@ -316,6 +317,11 @@ def tunnelled(command: Sequence[str]) -> Connection:
     except BaseException:
         made.drop()
         raise
+
+
+def _refusal(answer: Answer) -> Exception:
+    """What NO or BAD means: of a server that has had too much of us for now, that another connection may do better."""
+    return (Gone if _TOO_MUCH.match(answer.text) else Refused)(shown(answer))
 
 
 def shown(answer: Answer) -> str:

@@ -60,16 +60,23 @@ def needs_no_process(item: pytest.Item) -> bool:
     return not item.get_closest_marker("long") and not any(map(starts, (item.function, *fixtures)))     # type: ignore[attr-defined]
 
 
-def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
+class FewFolders:
     """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
     tests need no process, those of a folder that has one store for all, and those that are marked. The
-    others have all folders from the beginning, as what is installed."""
-    of_modules: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        of_modules.setdefault(item.path, []).append(item)
-    return {path for path, tests in of_modules.items() if not is_left_out(path) and (
-        any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
-        or all(needs_no_process(test) or test.get_closest_marker("few_folders") for test in tests))}
+    others have all folders from the beginning, as what is installed. (A process looks at the modules that it runs.)"""
+
+    def __init__(self, items: Iterable[pytest.Item]) -> None:
+        self._tests: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            self._tests.setdefault(item.path, []).append(item)
+        self._known: dict[Path, bool] = {}
+
+    def __contains__(self, path: Path) -> bool:
+        if path not in self._known:
+            self._known[path] = not is_left_out(path) and (
+                any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
+                or all(needs_no_process(test) or test.get_closest_marker("few_folders") for test in self._tests[path]))
+        return self._known[path]
 
 
 @cache

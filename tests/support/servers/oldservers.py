@@ -82,13 +82,15 @@ class OldServer:
 
 
 class Dovecot(OldServer):
-    """`users`: the format of `FORMATS` that each user's mail is kept in."""
+    """`users`: the format of `FORMATS` that each user's mail is kept in. At the port `behind` it is behind a proxy that
+    tells of its clients by the PROXY protocol."""
 
     name = "dovecot"
 
     def __init__(self, users: Mapping[str, str]) -> None:
         super().__init__()
         self.config = self.folder / "dovecot.conf"
+        self.behind = free_port()
         for user in users:
             self.home(user).mkdir()
             os.chown(self.home(user), OWNER, OWNER)
@@ -111,6 +113,15 @@ first_valid_uid = {OWNER}
 mail_location = maildir:~/mail
 mail_fsync = never
 auth_mechanisms = plain
+haproxy_trusted_networks = 127.0.0.0/8
+mail_plugins = acl
+protocol imap {{
+  mail_plugins = acl imap_acl
+}}
+plugin {{
+  acl = vfile
+  acl_user = %u
+}}
 passdb {{
   {database}
   master = yes
@@ -132,6 +143,10 @@ namespace inbox {{
 service imap-login {{
   inet_listener imap {{
     port = {self.imap}
+  }}
+  inet_listener behind {{
+    port = {self.behind}
+    haproxy = yes
   }}
 }}
 """)

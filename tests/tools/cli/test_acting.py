@@ -36,6 +36,8 @@ WORDS = {
     "deliver": ["alice"], "path": ["alice", "x", "1"], "hashdir": ["alice"], "undelete": ["alice", "x"],
     **dict.fromkeys(("messages search", "messages fetch", "messages flag", "messages expunge"), ["--all", "seen"]),
     **dict.fromkeys(("messages copy", "messages move"), ["--all", "--to", "x", "seen"]), "messages withdraw": ["x"],
+    **dict.fromkeys(("sieve list", "sieve activate", "sieve test"), ["alice"]), "sieve rename": ["alice", "x", "y"],
+    **dict.fromkeys(("sieve get", "sieve put", "sieve delete"), ["alice", "x"]),
     "uidl import": ["alice", "file"], "uidl list": ["alice"], "partition add": ["x"], "partition drain": ["x"],
     "partition remove": ["x"], "quota show": ["alice"], "quota set": ["alice", "--octets", "1"],
     "quota remove": ["alice"], "expire set": ["--user", "alice", "file"], "snapshot diff": ["x"],

@@ -23,6 +23,8 @@ NO_JSON = {
     "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
     "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
+    "sieve get": "prints a script", **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"),
+                                                    "says nothing"),
     "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
 }
 
@@ -31,7 +33,7 @@ READING = frozenset({"list", "show", "info", "status", "test", "check", "verify"
                      "errors"})
 READ_ONLY = frozenset({
     "path", "hashdir", "doctor", "dump", "user hash", "messages search", "messages fetch",
-    "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
+    "uidl list", "man", "completion", "sieve get", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
@@ -57,6 +59,7 @@ NO_DRY_RUN = {
     "token create": "makes one, which can be revoked", "token revoke": ONE_THING,
     "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
     "access reset": "the user can set up another",
+    **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), ONE_THING),
     "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 

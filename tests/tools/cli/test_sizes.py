@@ -39,6 +39,7 @@ CALLS = {
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
+    "sieve list": "alice", "sieve check": None, "sieve test": "alice",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
     "quota show": "", "quota set": "bob --octets 7654321", "quota remove": None, "quota check": "",
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",
@@ -69,6 +70,7 @@ CALLS = {
 SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user remove", "directory flush",
           "mailbox create", "mailbox rename", "mailbox delete", "hashdir", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
+          "sieve get", "sieve put", "sieve activate", "sieve rename", "sieve delete",
           "man", "completion", "config certificate"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 

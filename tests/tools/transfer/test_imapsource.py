@@ -9,11 +9,11 @@ from threading import Thread
 
 import pytest
 
-from store.values import Flag, Secret
+from store.values import Flag, Flags, InternalDate, Secret
 from tools.transfer import imapconnection
 from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, tunnelled
 from tools.transfer.imapsource import ImapServer
-from tools.transfer.sourcevalues import Box, Unreadable
+from tools.transfer.sourcevalues import Box, Mail, Unreadable
 
 GREETING = b"* PREAUTH ready\r\n"
 
@@ -120,6 +120,31 @@ def test_logging_in() -> None:
                    ) as connection:
         connection.log_in("alice", Secret(b"secret"), "admin")
         assert connection.capabilities == {"IMAP4REV1", "ACL"}
+
+
+@pytest.mark.parametrize("code", [b"UNAVAILABLE", b"INUSE", b"THROTTLED", b"OVERQUOTA"])
+def test_a_server_that_wants_less_is_asked_again_later(code: bytes) -> None:
+    """RFC 5530, and what hosted servers say who has had too much for now: no mailbox or message is given up for it."""
+    told: list[str] = []
+    waits: list[float] = []
+    busy = b"c%%d NO [%b] Too many requests\r\n" % code
+    with answering(CAPABILITY, busy % 2) as first, answering(CAPABILITY, SELECTED, busy % 3) as second, answering(
+            CAPABILITY, SELECTED, b"* 1 FETCH (UID 2 BODY[] {5}\r\nab\r\nc)\r\nc3 OK done\r\n") as third:
+        left = iter((first, second, third))
+        there = ImapServer(lambda: next(left), told.append, sleep=waits.append)
+        box = there.opened(Box("Old", b"Old"))
+        mail = Mail("Old: UID 2", InternalDate(0), Flags(), 5, 2)
+        assert [b"".join(data) for _, data in there.read(box, [mail], told.append)] == [b"ab\r\nc"]
+    assert told == []
+
+
+def test_a_login_that_is_too_soon_is_tried_again() -> None:
+    with answering(b"* CAPABILITY IMAP4rev1\r\nc1 OK\r\n", b"c2 NO [UNAVAILABLE] Too many sessions\r\n") as connection:
+        with pytest.raises(Gone, match="Too many sessions"):
+            connection.log_in("alice", Secret(b"secret"))
+    with answering(b"* CAPABILITY AUTH=PLAIN\r\nc1 OK\r\n", b"c2 NO [INUSE] later\r\n") as connection:
+        with pytest.raises(Gone, match="later"):
+            connection.log_in("alice", Secret(b"secret"))
 
 
 SELECTED = b"* 2 EXISTS\r\n* OK [UIDVALIDITY 7] .\r\n* OK [UIDNEXT 40] .\r\nc2 OK done\r\n"
