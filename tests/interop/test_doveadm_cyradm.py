@@ -216,6 +216,15 @@ JUDGED: dict[str, Judge | tuple[Judge, tuple[int, ...]]] = {
         "-u", "alice", "mailbox", "Work", "seen", "on", "2026-01-31") + store.count(
         "-u", "alice", "mailbox", "Work", "seen", "on", "2026-01-30") == 1,
     "messages search -u alice mailbox INBOX since 7d subject letter": says("a letter"),
+    "sieve put alice mine": lambda store, out: "keep;" in store.server.command("sieve", "get", "alice", "mine"),
+    "sieve list alice": says("mine"),
+    "sieve get alice mine": says("keep;"),
+    "sieve activate alice mine": lambda store, out: "yes" in store.server.command("sieve", "list", "alice"),
+    "sieve activate alice": lambda store, out: "yes" not in store.server.command("sieve", "list", "alice"),
+    "sieve rename alice mine other": lambda store, out: "other" in store.server.command("sieve", "list", "alice"),
+    "sieve delete alice other": lambda store, out: "other" not in store.server.command("sieve", "list", "alice"),
+    "sieve check": lambda store, out: "Traceback" not in out,
+    "sieve list bob": lambda store, out: "mine" not in out,
     "stats --prometheus": (says("# HELP"), (0, 1)),
     "stats --top": lambda store, out: "Traceback" not in out,
     "user show alice": says("alice", "second"),
@@ -268,7 +277,7 @@ JUDGED: dict[str, Judge | tuple[Judge, tuple[int, ...]]] = {
     "restore /srv/backup.tar --user alice --dry-run": (says("mailboxes", "user/alice/INBOX"), (0, 1)),
     "undelete alice Archive": says("1 message"),
 }
-INPUT = {"deliver": SECOND, "directory": f"{PASSWORD}\n", "user": f"{PASSWORD}\n"}
+INPUT = {"deliver": SECOND, "directory": f"{PASSWORD}\n", "user": f"{PASSWORD}\n", "sieve": "keep;\r\n"}
 
 
 def test_every_command_of_ours_is_tried_and_judged() -> None:
