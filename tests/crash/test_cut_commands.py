@@ -140,6 +140,8 @@ OTHERS = {
     **dict.fromkeys(("sieve activate", "sieve rename", "sieve delete"), "as sieve put: one transaction of the list"),
     **dict.fromkeys(("messages search", "messages fetch", "doctor"), "changes nothing in a store"),
     "audit remove": "is noted before it is done, and can be done again: tests/store/test_audit.py",
+    **dict.fromkeys(("standby create", "standby follow", "standby status", "standby promote"),
+                    "is about another folder: tests/store/standby, tests/interop/test_standby.py"),
     "init": "a store that is not whole is made by the start (serve --create): tests/tools/commands/test_killed.py",
     "serve": "is the start", "config certificate": "makes one file",
     **dict.fromkeys(("import imap", "import dovecot", "import cyrus"), "as import maildir: one procedure"),

@@ -98,6 +98,10 @@ BESIDE = f"""
 0 snapshot list
 0 snapshot verify
 0 snapshot diff NAME
+2 standby status
+2 standby follow
+2 standby promote --yes
+1 standby create --from none.example.org:1
 0 snapshot remove NAME --force --yes
 0 reconstruct bob
 0 relink

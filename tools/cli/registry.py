@@ -114,6 +114,10 @@ COMMANDS = (
     Registered("snapshot restore", "snapshot", audit="restore"),
     Registered("snapshot diff", "snapshot"),
     Registered("snapshot remove", "snapshot", audit="delete"),
+    Registered("standby create", "standby.createstandby"),
+    Registered("standby follow", "standby.followsource"),
+    Registered("standby status", "standby.standbystatus"),
+    Registered("standby promote", "standby.promotestandby", audit="restore"),
     Registered("recover", "recover",
                "read all databases of a store that is down, and mend what is damaged: a start does "
                                    "the same where it finds something wrong; exit status 1 if anything is missing "
@@ -211,6 +215,7 @@ GROUPS = {
     "quota": "show, set and report limits and use, and send the warnings that are due",
     "expire": "have old messages go by rules; see and set the rules",
     "snapshot": "make, verify, compare, remove and go back to snapshots of the databases",
+    "standby": "have a second machine follow this one, and take its place",
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",

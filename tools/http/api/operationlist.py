@@ -14,7 +14,8 @@ from tools.http.webpages import Refused
 #: can run any program (SELECT TRANSFORM ... USING) and write any file. The rows of the databases are the owner's. What
 #: is in a file of commands is asked for one by one (`tools/cli/elsewhere`).
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
-                         "dump", "batch"})
+                         "dump", "batch",
+                         "standby create", "standby follow", "standby status", "standby promote"})    # no server there
 #: What is said once: nothing keeps what they print.
 SECRET = frozenset({"token create", "access create", "user hash"})
 MOST_VALUES = 1000          # of one argument,
