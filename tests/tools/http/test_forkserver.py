@@ -170,12 +170,12 @@ def test_how_far_an_operation_is_stands_in_no_error(forking: Forking, capsys: py
     with progressbar.changing_bar() as say:
         say("INBOX", 5, 10)
     written = capsys.readouterr().err.encode()
-    process, told = forking.begin(["--version"], {}, LIMIT), list[tuple[int, int, str]]()
-    process.told = lambda *how: told.append(how)
+    process, heard = forking.begin(["--version"], {}, LIMIT), list[tuple[int, int, str]]()
+    process.hear = lambda *how: heard.append(how)
     octets = bytearray()
     for piece in (b"one\n" + written[:20], written[20:] + b"two\n", b"\x1e1"):
         octets += piece
         process._take_progress(octets)
-    assert octets == b"one\ntwo\n\x1e1" and told == [(5, 10, "INBOX")]
+    assert octets == b"one\ntwo\n\x1e1" and heard == [(5, 10, "INBOX")]
     assert written.startswith(b"\x1e3 7 evil\\x1e9 9 x\\n\\u202e") and len(written.splitlines()[0]) < 120
     assert process.converse(b"")[2] == 0

@@ -45,7 +45,7 @@ class OperationProcess:
     _stdin: IO[bytes]
     _stdout: IO[bytes]
     _stderr: IO[bytes]
-    told: Callable[[int, int, str], None] = lambda done, total, what: None      # hears how far it is
+    hear: Callable[[int, int, str], None] = lambda done, total, what: None      # hears how far it is
 
     def end(self) -> None:
         """Ask it to end."""
@@ -94,7 +94,7 @@ class OperationProcess:
         lines = list(_PROGRESS.finditer(octets))
         if lines:
             done, total, what = lines[-1].groups()
-            self.told(int(done), int(total), what.decode("ascii", "replace"))
+            self.hear(int(done), int(total), what.decode("ascii", "replace"))
             octets[:] = _PROGRESS.sub(b"", octets)
 
     def _write(self, left: memoryview) -> memoryview:

@@ -150,7 +150,7 @@ class Runs:
             run.done.set()
 
     def _communicate(self, run: Run, words: Sequence[str], stdin: bytes, asker: str) -> tuple[bytes, bytes, int]:
-        def told(done: int, total: int, what: str) -> None:
+        def note(done: int, total: int, what: str) -> None:
             run.progress = done, total, what
 
         if self._is_stopping():
@@ -158,7 +158,7 @@ class Runs:
         try:
             environment = {**self._environment(words), ASKER: asker, PROGRESS: "1"}
             process = self._forking.begin(words, environment, self._settings.operation_time)
-            process.told = told
+            process.hear = note
         except NotBegun as error:
             log.error("an operation could not be begun: %s", error)
             return b"", b"it could not be begun: nothing was done", 1
