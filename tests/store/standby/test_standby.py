@@ -1,11 +1,13 @@
 """A standby has what the store has that it follows, at a moment, whole: after a promotion all of that is there."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from attrs import define
 
 from mboxlist.engine import kv
 from mboxlist.engine.bulk import Load
@@ -26,6 +28,7 @@ from store.snapshots import taking
 from store.standby import applying, following, logrecords, promotion, standbystate
 from store.standby.following import Follower, Reseed
 from store.store import Store
+from store.usermove.messageformat import Wire
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.purging import purge
 from tests.support.stores.standbypair import Standby
@@ -368,3 +371,67 @@ def test_records_of_a_log(tmp_path: Path) -> None:
     assert list(logrecords.digests(octets + bytes(5000)))
     with pytest.raises(ValueError, match="behind the end"):
         list(logrecords.digests(octets + bytes(5000) + b"x"))
+
+
+@define(eq=False)
+class Cut:
+    """A connection that is lost before its `left`th read."""
+
+    wire: Wire
+    left: int
+
+    def read(self, count: int) -> bytes:
+        if not self.left:
+            raise ConnectionResetError(errno.ECONNRESET, "cut")
+        self.left -= 1
+        return self.wire.read(count)
+
+    def write(self, data: bytes) -> None:
+        self.wire.write(data)
+
+    def limit(self, seconds: float) -> None:
+        self.wire.limit(seconds)
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby) -> None:
+    """Of a round, and of the questions before it: it has counted or it has not, and the next one begins from there."""
+    standby.create()
+    before, work_done = standbystate.read(standby.root), 0
+    work(store, 1)
+    for step in range(1, 200):
+        standby.wrap = lambda wire, step=step: Cut(wire, step)      # type: ignore[misc]
+        try:
+            standby.follow()
+        except StoreError as error:
+            assert error.problem is Problem.UNAVAILABLE
+            assert standbystate.read(standby.root) == before
+            work_done = step
+        else:
+            break
+    assert work_done > 15
+    standby.wrap = lambda wire: wire
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+@pytest.mark.parametrize("what", ["_log", "_message_files"])
+def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """What counted counts, and the next round has the rest."""
+    standby.create()
+    work(store, 1)
+    before = standbystate.read(standby.root)
+    with standby.following() as follower, monkeypatch.context() as patched:
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(Follower, what, full)
+        with pytest.raises(OSError, match="No space"):
+            follower.round(0)
+    assert standbystate.read(standby.root) == before
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
