@@ -2,8 +2,8 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -25,8 +25,10 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import make_empty_store, open_store
 from store.snapshots import taking
-from store.standby import applying, following, logrecords, promotion, standbystate
+from store.standby import applying, following, logrecords, longfollowing, promotion, standbystate
 from store.standby.following import Follower, Reseed
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import FOLLOWING
 from store.store import Store
 from store.usermove.messageformat import Wire
 from store.values import Flag, FlagAction, Flags
@@ -249,11 +251,7 @@ def test_a_table_that_was_made_without_the_log(store: Store, standby: Standby) -
     """The standby is told to begin with the databases again, and all is there then."""
     standby.create()
     work(store, 1)
-    partition = store.partitions["primary"]
-    rows = sorted((key, value) for key, value in partition.uidls._table.scan())
-    with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
-        load.end()
-        partition.env.exchange(partition.uidls._table, load.file)
+    exchange(store)
     with pytest.raises(Reseed, match=r"uidls\.db"):
         standby.follow()
     standby.create(age=0)
@@ -435,3 +433,67 @@ def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch:
     standby.follow()
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+@define(eq=False)
+class Until:
+    """Stands for the event that ends the process which follows: it is asked before each round, and does something."""
+
+    step: Callable[[int], bool]
+    asked: int = 0
+
+    def is_set(self) -> bool:
+        self.asked += 1
+        return self.step(self.asked)
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+def test_a_process_that_follows(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It connects again, has the tables take over what the logs have, and copies the databases again by itself."""
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+    tried, seen = [], set()
+
+    def connect() -> SourcePeer:
+        tried.append(1)
+        if len(tried) == 1:
+            raise StoreError(Problem.UNAVAILABLE, "not yet")
+        return stack.enter_context(standby.connected())
+
+    def step(asked: int) -> bool:
+        state = standbystate.read(standby.root)
+        assert state is not None
+        seen.add(str(state.applied))
+        if asked in (3, 5):
+            work(store, asked)
+        if len(seen) > 1 and len(tried) == 2:
+            seen.clear()
+            exchange(store)
+            work(store, 8)
+        return (len(tried) == 3 and state.phase == FOLLOWING and not applying_is_under_way(standby)
+                and longfollowing.seen(standby.root)["trouble"] == "")
+
+    with ExitStack() as stack:
+        until = Until(step)
+        longfollowing.LongFollowing(standby.root, connect, until).run()     # type: ignore[arg-type]
+    assert longfollowing.seen(standby.root)["trouble"] == ""
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def applying_is_under_way(standby: Standby) -> bool:
+    return any(standby.root.glob(f"**/{applying.APPLYING}"))
+
+
+def exchange(store: Store) -> None:
+    """Have a table be another file, as a rebuild does: its log knows nothing of it."""
+    partition = store.partitions["primary"]
+    rows = sorted(partition.uidls._table.scan())
+    with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
+        load.end()
+        partition.env.exchange(partition.uidls._table, load.file)
