@@ -89,7 +89,7 @@ def test_the_sdist_has_what_a_wheel_and_a_test_need(tmp_path: Path) -> None:
 def test_a_package_that_there_is_not() -> None:
     done = subprocess.run([ROOT / "tools/package", "rpm"], check=False, stdin=subprocess.DEVNULL, text=True,
                           capture_output=True)
-    assert (done.returncode, done.stderr) == (2, "package: wheel or sdist: which one?\n")
+    assert (done.returncode, done.stderr) == (2, "package: wheel, sdist or deb: which one?\n")
 
 
 def test_the_manual_and_the_completions_come_along(installed: Path) -> None:

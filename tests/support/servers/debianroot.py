@@ -74,10 +74,11 @@ class DebianRoot:
         return self
 
     def _prepare(self) -> None:
-        """Names are found as this machine finds them, and no package starts a daemon."""
+        """Names are found as this machine finds them, no package starts a daemon, and dpkg syncs nothing."""
         shutil.copy("/etc/resolv.conf", self.path / "etc/resolv.conf")
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
         self.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", mode=0o755)
+        self.write("/etc/dpkg/dpkg.cfg.d/tests", "force-unsafe-io\n")
 
     def __exit__(self, *how: object) -> None:
         assert self._first.stdin and self._first.stdout
@@ -145,11 +146,12 @@ class DebianRoot:
             self.run(f"install -d -o {unit['User']} -g {unit['Group']} -m {unit[f'{kind}DirectoryMode']} "
                      f"/var/{folder}/{unit[f'{kind}Directory']}")
         allowed = "".join(f",+{name.removeprefix('CAP_').lower()}" for name in unit["AmbientCapabilities"].split())
+        log = self.path / LOG.lstrip("/")
+        log.unlink(missing_ok=True)
         process = subprocess.Popen(self.words(
             f"umask {unit['UMask']}; exec setsid setpriv --reuid {unit['User']} --regid {unit['Group']} --init-groups "
             f"--inh-caps=-all{allowed} --ambient-caps=-all{allowed} --bounding-set=-all{allowed} --no-new-privs "
             f"{unit['ExecStart']} >{LOG} 2>&1"), stdin=subprocess.DEVNULL)
-        log = self.path / LOG.lstrip("/")
         try:
             wait.until(lambda: log.exists() and "serving: " in log.read_text() or None, "the server", pid=process.pid,
                        limit=120)
