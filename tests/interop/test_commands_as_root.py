@@ -103,7 +103,7 @@ BESIDE = f"""
 2 standby status
 2 standby follow
 2 standby promote --yes
-1 standby create --from none.example.org:1
+2 standby create --from none.example.org:1
 0 snapshot remove NAME --force --yes
 0 reconstruct bob
 0 relink
