@@ -33,7 +33,7 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
                      "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "dump", "messages search", "messages fetch",
+    "path", "hashdir", "doctor", "dump", "user hash", "messages search", "messages fetch", "snapshot browse",
     "uidl list", "man", "completion", "sieve get", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",
@@ -50,6 +50,7 @@ NO_DRY_RUN = {
     "user remove": "asks, and can be undone for store.user_delay",
     "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,
     "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING,
+    "mailbox metadata": ONE_THING,
     "mailbox subscribe": ONE_THING, "mailbox unsubscribe": ONE_THING,
     "deliver": "delivers one message", "uidl import": ONE_THING,
     "partition add": ONE_THING, "partition drain": "can be left off and undone",

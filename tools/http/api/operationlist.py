@@ -17,7 +17,7 @@ NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "s
                          "dump", "batch",
                          "standby create", "standby follow", "standby status", "standby promote"})    # no server there
 #: What is said once: nothing keeps what they print.
-SECRET = frozenset({"token create", "access create"})
+SECRET = frozenset({"token create", "access create", "user hash"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
 STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets
