@@ -25,6 +25,7 @@ from lmtp.wire import Mail, Rcpt
 from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, MailboxName
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target, Unfiled
@@ -60,6 +61,7 @@ class Delivery:
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
     _addresses: list[str] = field(factory=list, init=False)                     # and what it named
+    _scripted: bool = field(default=False, init=False)                          # one of them has a script
 
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
@@ -83,6 +85,7 @@ class Delivery:
                 self._targets[entry.id] = Target(
                     entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
                     repeat=self.settings.repeat_window)
+                self._scripted = self._scripted or self._has_script(entry)
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
                 log.warning("recipient <%s>: %s", rcpt.recipient, error)
@@ -104,6 +107,12 @@ class Delivery:
             known = roots.quota(self.store, user)
             if octets != known.octet_limit or messages not in (None, known.message_limit):
                 roots.set_quota(self.store, user, octets, messages)
+
+    def _has_script(self, entry: MailboxEntry) -> bool:
+        """Whether the mailbox's owner has one that runs for this message."""
+        mailboxes, name = self.store.mailboxes, entry.name
+        inbox = entry if name.path == INBOX or not name.owner else mailboxes.find(MailboxName(name.owner, INBOX))
+        return inbox is not None and mailboxes.has_script(inbox.id)
 
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
@@ -130,9 +139,13 @@ class Delivery:
         self._delivered = staged, before = incoming.staged, Commits.total
         began = incoming.clock()
         try:
-            by_mailbox = await filtereddelivery.deliver(
-                self.store, staged, str(self.mail.sender or ""), self._targets,
-                dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)))
+            if self._scripted or self.store.filtered:
+                by_mailbox = await filtereddelivery.deliver(
+                    self.store, staged, str(self.mail.sender or ""), self._targets,
+                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)))
+            else:
+                outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
+                by_mailbox = dict(zip(self._targets, outcomes, strict=True))
         except Unflushed:
             raise
         except Exception as error:

@@ -20,10 +20,12 @@ LAST_LOGIN = "/onecopy/last-login"
 LAST_READ = "/onecopy/last-read"
 LAST_USE = frozenset((LAST_LOGIN, LAST_READ))
 SCRIPTS = "/onecopy/sieve/"         # `store.filtering.userscripts`
+ACTIVE_SCRIPT = SCRIPTS + "active"
 MAX_NAME = 255              # octets
 MAX_VALUE = 64 << 10        # octets
 MAX_ENTRIES = 1000          # of one mailbox
 _MARK = b"\x00"
+ACTIVE_KEY = ACTIVE_SCRIPT.encode() + _MARK        # behind the id of an INBOX
 
 
 @define(eq=False)

@@ -116,6 +116,7 @@ class Store:
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
     recorder: Recorder = field(init=False)          # of events for receivers
+    filtered: bool = field(default=False, init=False)   # the site has scripts for all mail (`store.filtering`)
 
     outbox: OutboxTable = field(init=False)         # that of the list
 

@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A command that an earlier test ran in this process has set another umask. The stores of most tests have few
     folders."""
     os.umask(UMASK)
-    small.folders_for(few=item.path in item.config.stash[FEW_FOLDERS])
+    small.folders_for(few=item in item.config.stash[FEW_FOLDERS])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -65,6 +65,7 @@ store/snapshots/comparison store/reconstruct
 store/expiry
 store/backup
 store/usermove
+store/standby
 store/housekeeping
 store/finishing
 store/net

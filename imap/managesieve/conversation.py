@@ -245,7 +245,7 @@ class Session:
                  ("MAXREDIRECTS", str(Filters.of(self._store).settings.redirects)), ("VERSION", "1.0")]
         if self._user:
             lines.append(("OWNER", self._user))
-        bare = [b'"UNAUTHENTICATE"\r\n'] if self._user else []
+        bare = [b'"UNAUTHENTICATE"\r\n']          # before login, too: clients need not ask again (RFC 5804 §2.1)
         if self._stream.can_start_tls and not self._user:
             bare.append(b'"STARTTLS"\r\n')
         return b"".join([string(name) + b" " + string(value) + b"\r\n" for name, value in lines] + bare)

@@ -8,11 +8,9 @@ whose own flags they are, keywords.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
-
-from attrs import frozen
+from typing import Any, NamedTuple
 
 from mboxlist.names import MailboxName
 from store.events.eventvalues import (
@@ -40,8 +38,7 @@ MOST = 1000                 # events of a row
 URLS = 10_000               # of mailboxes that are remembered
 
 
-@frozen
-class Packed:
+class Packed(NamedTuple):
     """An event of a row: its `place` among those of the transaction, its octets, and what it says."""
 
     place: int
@@ -72,40 +69,47 @@ def events_in(row: bytes) -> int:
 
 
 def unpack(row: bytes) -> tuple[float, list[Packed]]:
-    """When, and the events. Raises ValueError, struct.error."""
+    """When, and the events. Raises ValueError, struct.error, IndexError."""
     _, count, at, process, length = _ROW.unpack_from(row)
     begin = _ROW.size + length
     server = row[_ROW.size:begin].decode()
-    found = list(_unpacked(row, begin, {"timestamp": moment(at), "process": "onecopy", "pid": process,
-                                        "serverFQDN": server}))
+    of_all = {"event": "", "timestamp": moment(at), "process": "onecopy", "pid": process, "serverFQDN": server}
+    found: list[Packed] = []
+    while begin < len(row):
+        event = _unpacked(row, begin, of_all)
+        begin += len(event.octets)
+        found.append(event)
     if len(found) != count or not found:
         raise ValueError("a row of the outbox is cut off")
     return at, found
 
 
-def _unpacked(row: bytes, begin: int, of_all: dict[str, Any]) -> Iterator[Packed]:
-    while begin < len(row):
-        place, length, kind, mailbox, size, flags = _EVENT.unpack_from(row, begin)
-        validity, uidnext, modseq, messages = SHOWN.unpack_from(row, begin + _EVENT.size)
-        text = begin + _EVENT.size + SHOWN.size
-        end = text + length
-        if end > len(row):
-            raise ValueError("an event of the outbox is cut off")
-        name, uids, reader, *keywords = row[text:end].decode().split("\n")
-        owner, url = _address(of_all["serverFQDN"], name, validity)
-        body = {"event": KINDS[kind], **of_all}
-        if reader or owner:
-            body["user"] = reader or owner
-        body |= {"mailboxID": url, "uidset": uids, "uidnext": uidnext, "modseq": modseq, "messages": messages,
-                 "vnd.onecopy.mailbox": mailbox}
-        if kind <= _NUMBERS[APPEND]:
-            body["messageSize"] = size
-        if flags or keywords:
-            body["flagNames"] = named_flags(flags, keywords)
-        if kind <= _NUMBERS[APPEND] and uids.isdigit():
-            body["uri"] = f"{url}/;UID={uids}"
-        yield Packed(place, mailbox, row[begin:end], body)
-        begin = end
+def _unpacked(row: bytes, begin: int, of_all: dict[str, Any]) -> Packed:
+    place, length, kind, mailbox, size, flags = _EVENT.unpack_from(row, begin)
+    validity, uidnext, modseq, messages = SHOWN.unpack_from(row, begin + _EVENT.size)
+    text = begin + _EVENT.size + SHOWN.size
+    end = text + length
+    if end > len(row):
+        raise ValueError("an event of the outbox is cut off")
+    name, uids, reader, *keywords = row[text:end].decode().split("\n")
+    owner, url = _address(of_all["serverFQDN"], name, validity)
+    body = of_all.copy()
+    body["event"] = KINDS[kind]
+    if reader or owner:
+        body["user"] = reader or owner
+    body["mailboxID"] = url
+    body["uidset"] = uids
+    body["uidnext"] = uidnext
+    body["modseq"] = modseq
+    body["messages"] = messages
+    body["vnd.onecopy.mailbox"] = mailbox
+    if kind <= _NUMBERS[APPEND]:
+        body["messageSize"] = size
+    if flags or keywords:
+        body["flagNames"] = named_flags(flags, keywords)
+    if kind <= _NUMBERS[APPEND] and uids.isdigit():
+        body["uri"] = f"{url}/;UID={uids}"
+    return Packed(place, mailbox, row[begin:end], body)
 
 
 def alone(event: Packed, row: bytes) -> bytes:

@@ -60,6 +60,7 @@ class Filters:
 
     @site.default
     def _site_scripts(self) -> SiteScripts:
+        self.store.filtered = self.settings.folder is not None
         return SiteScripts(self.settings.folder)
 
     @classmethod
@@ -71,6 +72,7 @@ class Filters:
         """Mail that comes from now on obeys these."""
         if settings.folder != self.settings.folder:
             self.site = SiteScripts(settings.folder)
+            self.store.filtered = settings.folder is not None
         self.settings = settings
 
     def trees(self, user: str) -> tuple[Tree, ...]:

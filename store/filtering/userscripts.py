@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from mboxlist.annotations import ACTIVE_SCRIPT as ACTIVE
 from mboxlist.annotations import SCRIPTS
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
@@ -28,7 +29,6 @@ from store.sieve.scriptlimits import DEFAULT
 from store.sieve.scriptproblems import Place, ScriptProblem
 from store.store import Store
 
-ACTIVE = SCRIPTS + "active"
 MOST = 32                       # scripts of a user
 LONGEST = 512                   # octets of a name; RFC 5804 §1.6 asks for 128 characters
 

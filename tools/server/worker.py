@@ -45,6 +45,7 @@ from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
+from tools.outbox import hostlookups
 from tools.outbox.sendall import Dispatch, of_config
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
@@ -156,6 +157,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
         worker_config.keeper and not opened.read_only) else None
     if dispatch is not None:
+        hostlookups.install(reactor)
         more = [*more, dispatch.task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     end_pages = add_pages(server, opened, worker_config) if any(

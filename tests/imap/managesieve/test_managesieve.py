@@ -69,7 +69,8 @@ def test_the_greeting_is_the_capabilities(store):
     lines = Client(store, tls=object()).greeting.split(b"\r\n")
     assert lines[-2].startswith(b"OK ")
     names = {line.split(b'"')[1] for line in lines[:-2]}
-    assert names == {b"IMPLEMENTATION", b"SIEVE", b"NOTIFY", b"SASL", b"MAXREDIRECTS", b"VERSION", b"STARTTLS"}
+    assert names == {b"IMPLEMENTATION", b"SIEVE", b"NOTIFY", b"SASL", b"MAXREDIRECTS", b"VERSION", b"STARTTLS",
+                     b"UNAUTHENTICATE"}
     assert b'"VERSION" "1.0"' in lines
     assert b'"SASL" "PLAIN' in b"\n".join(lines)
 
