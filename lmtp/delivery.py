@@ -9,7 +9,7 @@ A file that is not finished is removed, however the transaction ends (`abort`).
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from attrs import define, field
@@ -25,10 +25,13 @@ from lmtp.wire import Mail, Rcpt
 from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, MailboxName
 from store import offload
 from store.delivery import durable
-from store.delivery.commit import Delivered, Outcome, Target
+from store.delivery.commit import Delivered, Outcome, Target, Unfiled
 from store.errors import Problem, StoreError
+from store.filtering import filtereddelivery
+from store.filtering.filtereddelivery import Rejected
 from store.observing import loglines
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -58,6 +61,7 @@ class Delivery:
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
     _addresses: list[str] = field(factory=list, init=False)                     # and what it named
+    _scripted: bool = field(default=False, init=False)                          # one of them has a script
 
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
@@ -81,6 +85,7 @@ class Delivery:
                 self._targets[entry.id] = Target(
                     entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
                     repeat=self.settings.repeat_window)
+                self._scripted = self._scripted or self._has_script(entry)
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
                 log.warning("recipient <%s>: %s", rcpt.recipient, error)
@@ -102,6 +107,12 @@ class Delivery:
             known = roots.quota(self.store, user)
             if octets != known.octet_limit or messages not in (None, known.message_limit):
                 roots.set_quota(self.store, user, octets, messages)
+
+    def _has_script(self, entry: MailboxEntry) -> bool:
+        """Whether the mailbox's owner has one that runs for this message."""
+        mailboxes, name = self.store.mailboxes, entry.name
+        inbox = entry if name.path == INBOX or not name.owner else mailboxes.find(MailboxName(name.owner, INBOX))
+        return inbox is not None and mailboxes.has_script(inbox.id)
 
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
@@ -128,20 +139,27 @@ class Delivery:
         self._delivered = staged, before = incoming.staged, Commits.total
         began = incoming.clock()
         try:
-            outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
+            if self._scripted or self.store.filtered:
+                by_mailbox = await filtereddelivery.deliver(
+                    self.store, staged, str(self.mail.sender or ""), self._targets,
+                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)))
+            else:
+                outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
+                by_mailbox = dict(zip(self._targets, outcomes, strict=True))
         except Unflushed:
             raise
         except Exception as error:
             unless_committed(before, error)
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
         if loglines.LIMIT.spans is not None or loglines.delivery.isEnabledFor(logging.INFO):
-            after_commit(self._log, staged, outcomes, incoming.clock() - began)
-        by_mailbox, taken = dict(zip(self._targets, outcomes, strict=True)), replies.taken(self._id)
+            after_commit(self._log, staged, by_mailbox, incoming.clock() - began)
+        taken = replies.taken(self._id)
         found = []
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
-            found.append(taken if isinstance(outcome, Delivered) else refusal(outcome) if isinstance(
-                outcome, StoreError) else replies.known(self._id))
+            found.append(taken if isinstance(outcome, Delivered | Unfiled) else replies.rejected(outcome.reason)
+                         if isinstance(outcome, Rejected) else refusal(outcome) if isinstance(outcome, StoreError)
+                         else replies.known(self._id))
         envelope = noting.Envelope(self._id, self.peer, self.mail.sender, self.session)
         after_commit(noting.message, self.store.delivery_log, envelope, staged, self._accepted, self._addresses,
                      found, by_mailbox)
@@ -159,14 +177,15 @@ class Delivery:
         if self._delivered is not None:
             after_commit(durable.unanswered, self.store, self._delivered[0], tuple(self._targets.values()))
 
-    def _log(self, staged: Staged, outcomes: Sequence[Outcome], seconds: float) -> None:
+    def _log(self, staged: Staged, by_mailbox: Mapping[MailboxId, Outcome], seconds: float) -> None:
         """A line of the log; a mailbox that is the recipient of several addresses counts for each."""
-        by_mailbox, counts = dict(zip(self._targets, outcomes, strict=True)), {"delivered": 0, "known": 0, "refused": 0}
+        counts = {"delivered": 0, "known": 0, "refused": 0}
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
-            counts["delivered" if isinstance(outcome, Delivered) else "refused" if isinstance(outcome, StoreError) else
-                   "known"] += 1
+            counts["delivered" if isinstance(outcome, Delivered | Unfiled) else
+                   "refused" if isinstance(outcome, StoreError) else "known"] += 1
         loglines.tell_delivery(
             self._id, self.session, str(self.mail.sender or ""), staged.message_id.decode("utf-8", "replace"),
             staged.size, counts, seconds, staged.digest.hex(),
-            [f"{outcome.entry.name}:{outcome.uid}" for outcome in outcomes if isinstance(outcome, Delivered)])
+            [f"{outcome.entry.name}:{outcome.uid}" for outcome in by_mailbox.values()
+             if isinstance(outcome, Delivered)])

@@ -9,7 +9,7 @@ from attrs import frozen
 from lmtp.replies import Reply
 from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxId
-from store.delivery.commit import Delivered, Duplicate, Outcome
+from store.delivery.commit import Delivered, Duplicate, Outcome, Unfiled
 from store.deliverylog import OVER_QUOTA, DeliveryLog, short
 from store.errors import StoreError
 from store.partition.staged import Staged
@@ -93,6 +93,10 @@ def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, d
                 delivery_log.received.add(outcome.entry.name.owner, 1, size)
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "uid": outcome.uid})
+        elif isinstance(outcome, Unfiled):
+            delivery_log.counted["unfiled"] += 1
+            to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
+                       "mailbox_id": mailbox, "why": "a script of the recipient keeps it in no mailbox"})
         else:
             assert isinstance(outcome, Duplicate)
             delivery_log.counted["duplicates"] += 1

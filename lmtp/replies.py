@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from attrs import field, frozen
 
+REASON_LINES, REASON_WIDTH = 10, 200      # of a script's refusal
 TEXT_LIMIT = 400        # octets of text in a line; a reply line may have 512 (RFC 5321 §4.5.3.1.5)
 
 _NOT_TEXT = re.compile(r"[^\t -~]")
@@ -55,6 +56,12 @@ class Farewell(Exception):
 
 def _reply(code: int, enhanced: str, *lines: str) -> Reply:
     return Reply(code, enhanced, lines)
+
+
+def rejected(reason: str) -> Reply:
+    """The recipient's script refuses the message with that text (RFC 5429 §2.1)."""
+    lines = [line[:REASON_WIDTH] for line in reason.splitlines() if line.strip()][:REASON_LINES]
+    return _reply(550, "5.7.1", *(lines or ("The recipient refuses the message",)))
 
 
 OK = _reply(250, "2.0.0", "Ok")

@@ -1,7 +1,7 @@
 """Annotations of mailboxes (RFC 5464): entry names such as /shared/comment, each with a value.
 
-An INBOX also has those of `LAST_USE`, which only the store sets and only administrators see: no name of RFC 5464 begins
-like them, so that no client can ask for one.
+An INBOX also has those of `LAST_USE` and the Sieve scripts of its owner (`SCRIPTS`), which only the store sets: no name
+of RFC 5464 begins like them, so that no client can ask for one.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,13 @@ PRIVATE = "/private/"
 LAST_LOGIN = "/onecopy/last-login"
 LAST_READ = "/onecopy/last-read"
 LAST_USE = frozenset((LAST_LOGIN, LAST_READ))
+SCRIPTS = "/onecopy/sieve/"         # `store.filtering.userscripts`
+ACTIVE_SCRIPT = SCRIPTS + "active"
 MAX_NAME = 255              # octets
 MAX_VALUE = 64 << 10        # octets
 MAX_ENTRIES = 1000          # of one mailbox
 _MARK = b"\x00"
+ACTIVE_KEY = ACTIVE_SCRIPT.encode() + _MARK        # behind the id of an INBOX
 
 
 @define(eq=False)
@@ -40,7 +43,7 @@ class Annotations:
         if value is None:
             self._table.delete(_key(mailbox, name, user), txn)
             return
-        if not is_legal(name, private=bool(user)) and (user or name not in LAST_USE):
+        if not is_legal(name, private=bool(user)) and (user or not is_hidden(name)):
             raise ValueError("Not the name of an annotation")
         if len(value) > MAX_VALUE:
             raise ValueError("The annotation is too long")
@@ -78,6 +81,11 @@ class Annotations:
         """The mailbox is no more."""
         for name, user, _ in list(self.of(mailbox, txn)):
             self._table.delete(_key(mailbox, name, user), txn)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether only the store sets and reads that entry."""
+    return name in LAST_USE or name.startswith(SCRIPTS)
 
 
 def is_legal(name: str, *, private: bool) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
 
-from mboxlist.annotations import Annotations
+from mboxlist.annotations import ACTIVE_KEY, Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import WriteFreeze, read_only_error
@@ -42,13 +42,18 @@ class MailboxNames:
         self.users = env.table("users.db", page=4096, glances=True)
         self.aliases = env.table("aliases.db", page=4096)              # of the users
         self._mailboxes = env.table("mailboxes.db", page=4096)
-        self.annotations = Annotations(env.table("annotations.db", page=4096))
+        self._annotations = env.table("annotations.db", page=4096, glances=True)
+        self.annotations = Annotations(self._annotations)
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
         key = _key(name)
         data = self._mailboxes.get(key, txn)
         return _entry(key, data) if data is not None else None
+
+    def has_script(self, inbox: MailboxId) -> bool:
+        """Whether the owner of that INBOX has an active script, as it seems at this moment: asked at every delivery."""
+        return self._annotations.glance(inbox.to_bytes(4, "big") + ACTIVE_KEY) is not None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
         """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
@@ -117,6 +122,10 @@ class MailboxList(MailboxNames):
                 return entry
             before, name = name, self._names.get(key, txn)
         return None
+
+    def name_of(self, mailbox: MailboxId) -> bytes | None:
+        """The canonical name of the mailbox of that id."""
+        return self._names.get(mailbox.to_bytes(4, "big"))
 
     def listed(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of `owner`, in order of name, as they were at one moment."""

@@ -28,7 +28,7 @@ from store.events.listrecording import ListRecording
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
 from store.partition.inuse import listed, write_list
-from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, generations_of_list, is_half_made, read_epoch
+from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, STANDBY, generations_of_list, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -100,6 +100,9 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
 
 
 def _require_whole(root: Path, *, empty: bool) -> None:
+    if (root / STANDBY).exists():
+        raise StoreError(Problem.UNAVAILABLE, "It is a standby, which follows another back end: onecopy standby "
+                                              "promote makes it one that serves")
     if (root / RESTORING).exists():
         raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: a start of the server or onecopy snapshot "
                                               "restore finishes it")

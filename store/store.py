@@ -116,6 +116,7 @@ class Store:
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
     recorder: Recorder = field(init=False)          # of events for receivers
+    filtered: bool = field(default=False, init=False)   # the site has scripts for all mail (`store.filtering`)
 
     outbox: OutboxTable = field(init=False)         # that of the list
 
@@ -125,7 +126,7 @@ class Store:
 
     @recorder.default
     def _recorder_of_events(self) -> Recorder:
-        return Recorder(self.root, self.settings.host, self.mailboxes.find_id)
+        return Recorder(self.root, self.settings.host, self.mailboxes.name_of)
 
     @domains.default
     def _domains_of_partitions(self) -> Domains:

@@ -29,7 +29,7 @@ small.make()
 forget_the_host()
 
 MEMORY = Path("/dev/shm")
-FEW_FOLDERS = pytest.StashKey[set[Path]]()      # modules: see `quick.modules_of_few_folders`
+FEW_FOLDERS = pytest.StashKey[quick.FewFolders]()
 UMASK = os.umask(0o022)         # of whoever runs the tests
 os.umask(UMASK)
 
@@ -39,7 +39,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A command that an earlier test ran in this process has set another umask. The stores of most tests have few
     folders."""
     os.umask(UMASK)
-    small.folders_for(few=item.path in item.config.stash[FEW_FOLDERS])
+    small.folders_for(few=item in item.config.stash[FEW_FOLDERS])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What is not quick is left out. What takes longest comes first."""
     if config.getoption("quick"):
         items[:] = [item for item in items if quick.is_quick(item)]
-    config.stash[FEW_FOLDERS] = quick.modules_of_few_folders(items)
+    config.stash[FEW_FOLDERS] = quick.FewFolders(items)
     items.sort(key=lambda item: scheduling.order(item.nodeid))
 
 

@@ -11,11 +11,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("imap", "lmtp", "mboxlist", "pop3", "store", "tools")
 # Packages that are built alike: modules of one name play the same part in each.
 # The store's settings are in a `settings.py` like those of each server.
-PARALLEL = frozenset({"imap", "imap/verbs", "imap/wire", "lmtp", "pop3", "tools/front", "tools/http"})
+PARALLEL = frozenset({
+    "imap", "imap/managesieve", "imap/verbs", "imap/wire", "lmtp", "pop3", "tools/front", "tools/http"})
 # Words that have been replaced (docs/glossary.md has the field's), as parts of a module's, class's or function's name.
 REPLACED = frozenset((
     "agreeing anew arrivals bringing carrying claims departure entrance evidence halfmade landing "
-    "orders picture pictures refill reinstate relist remake settling sieve standing told "
+    "orders picture pictures refill reinstate relist remake settling standing told "
     "traces travel unfinished").split())
 GENERAL = frozenset(("helper", "helpers", "manager", "util", "utils"))
 

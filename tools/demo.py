@@ -29,6 +29,7 @@ DEFAULTS = {
     "imap.address": "127.0.0.1", "imap.port": "1143", "imap.tls_port": "1993",
     "pop3.address": "127.0.0.1", "pop3.port": "1110", "pop3.tls_port": "1995",
     "lmtp.address": "127.0.0.1", "lmtp.port": "1024",
+    "managesieve.address": "127.0.0.1", "managesieve.port": "14190",
     "http.address": "127.0.0.1", "http.port": "1080", "http.administrators": USERS[0],
 }
 
@@ -73,6 +74,7 @@ def instructions(values: Mapping[str, object], passwords: Mapping[str, str], pid
         f"  store    {root}",
         f"  IMAP     {address('imap')}, port {values['imap.port']} (STARTTLS) or {values['imap.tls_port']} (TLS)",
         f"  POP3     {address('pop3')}, port {values['pop3.port']} (STLS) or {values['pop3.tls_port']} (TLS)",
+        f"  Sieve    {address('managesieve')}, port {values['managesieve.port']} (ManageSieve, STARTTLS)",
         f"  LMTP     {address('lmtp')}, port {values['lmtp.port']}" + (f", and the socket {socket}" if socket else ""),
         f"  HTTP     {address('http')}, port {values['http.port']}: /console/ (log in as {USERS[0]}), /metrics",
         *(f"  user     {name}, password {secret}" for name, secret in passwords.items()),

@@ -44,6 +44,15 @@ class Pop3Listen:
 
 
 @frozen
+class ManageSieveListen:
+    """Where ManageSieve is served: mail programs keep their users' Sieve scripts there."""
+
+    address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
+    port: int = tcp_port(0, "port of ManageSieve, with STARTTLS; its own is 4190")
+    tls_port: int = tcp_port(0, "port of ManageSieve under TLS, which has no number of its own")
+
+
+@frozen
 class LmtpListen:
     """Where LMTP is served: whoever can connect from `lmtp.networks` can deliver, so not to the world."""
 
@@ -77,12 +86,17 @@ class HttpListen:
 
 @frozen
 class Exchange:
-    """How back ends speak to each other, to move users: under TLS, and each shows the other a certificate."""
+    """How back ends speak to each other, to move users and for standbys: under TLS, and each shows the other a
+    certificate."""
 
     address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
     port: int = tcp_port(0, "port for other back ends")
     peers: tuple[str, ...] = setting((), "the other back ends: host=address:port, each by its own store.host, with "
                                      "commas between them")
+    host: str = setting("", "the name of this machine to other back ends, and in its certificate; default: store.host, "
+                            "which a standby has in common with the one that it follows")
+    standbys: tuple[str, ...] = setting((), "back ends that may copy all of this store, and follow it, each by its own "
+                                        "exchange.host or store.host, with commas between them")
     certificate: Path | None = setting(None, "PEM file of the certificate that other back ends are shown, with "
                                        "store.host among its DNS names, and its chain; default: a self-signed one that "
                                        "onecopy makes")

@@ -10,6 +10,13 @@ unset ${!ONECOPY_@}
 export ONECOPY_CONFIG=/dev/null
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
+# --yes, wherever it stands, is for set-up alone: the other words stay. Tests that run by themselves have nobody to ask.
+yes=${CI:+yes}
+for word; do
+    shift
+    if [ "$word" = --yes ]; then yes=yes; else set -- "$@" "$word"; fi
+done
+
 fail() {
     echo "${0##*/}: $*" >&2
     exit 2
@@ -27,31 +34,53 @@ choose_python() {
     return 1
 }
 
-# The packages of a list whose command fails, in `missing`.
+# The packages of the lists whose commands fail, in `missing`.
 look_for_missing() {
-    local package present
+    local list package present
     missing=()
-    while read -r package present; do
-        if [[ $package != '#'* ]] && ! eval "$present" >/dev/null 2>&1 </dev/null; then
-            missing+=("$package")
-        fi
-    done <"$root/tools/packages/$1.list"
+    for list in "$@"; do
+        while read -r package present; do
+            if [[ $package != '#'* ]] && ! eval "$present" >/dev/null 2>&1 </dev/null; then
+                missing+=("$package")
+            fi
+        done <"$root/tools/packages/$list.list"
+    done
 }
 
 system_packages() {
-    local become=()
-    look_for_missing "$1"
+    look_for_missing "$@"
     [ ${#missing[@]} -eq 0 ] && return
     local command="apt-get install ${missing[*]}"
     command -v apt-get >/dev/null || fail "missing: ${missing[*]} (names of Debian packages)"
-    if [ "$(id -u)" -ne 0 ]; then
-        sudo -n true 2>/dev/null </dev/null || fail "missing: ${missing[*]}; as root: $command"
-        become=(sudo -n)
-    fi
+    may_install || fail "missing: ${missing[*]}; as root: $command"
     echo "${0##*/}: $command" >&2
     "${become[@]}" bash "$root/tools/packages/apt.sh" "${missing[@]}" >&2 </dev/null || fail "failed: $command"
-    look_for_missing "$1"
+    look_for_missing "$@"
     [ ${#missing[@]} -eq 0 ] || fail "still missing after its installation: ${missing[*]}"
+}
+
+# Root, or one who becomes it without a password; what does it is in `become`.
+may_install() {
+    become=()
+    [ "$(id -u)" -eq 0 ] && return
+    become=(sudo -n)
+    sudo -n true 2>/dev/null </dev/null
+}
+
+# Once for all lists: may root install what is missing? Who cannot is not asked.
+consent() {
+    local answer
+    [ -z "$yes" ] && look_for_missing "$@" && [ ${#missing[@]} -gt 0 ] && command -v apt-get >/dev/null && may_install || return 0
+    local command="apt-get install ${missing[*]}"
+    echo "${0##*/}: these packages of Debian are missing: ${missing[*]}" >&2
+    asks || fail "there is nobody to ask: $0 --yes installs them as root, or do it: $command"
+    read -r -p "${0##*/}: install them as root ($command)? [y/N] " answer || answer=
+    [[ $answer = [yY]* ]] || fail "nothing was installed; as root: $command"
+}
+
+# Is there a terminal at which somebody can read the question and answer it?
+asks() {
+    [ -t 0 ] && [ -t 2 ]
 }
 
 # Packages that exclude one that is installed.
@@ -104,10 +133,12 @@ ingredients() {
     echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml tools/packages/*.lock; echo ./*/__init__.py; } | sha256sum)"
 }
 
+up_to_date() {
+    [ "$(cat "$venv/onecopy$1.stamp" 2>/dev/null)" = "$(ingredients)" ] && usable
+}
+
 virtual_environment() {
-    local wanted
-    wanted=$(ingredients)
-    [ "$(cat "$venv/onecopy.stamp" 2>/dev/null)" = "$wanted" ] && usable && return
+    up_to_date '' && return
     system_packages build
     # One that was made elsewhere, or only half, is made anew.
     if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
@@ -115,44 +146,57 @@ virtual_environment() {
         echo "${0##*/}: making $venv" >&2
         "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
     fi
-    echo "${0##*/}: installing Python packages into $venv" >&2
-    bash "$root/tools/packages/python.sh" --editable "$venv" test >&2 || fail "pip could not install what the lists name"
-    echo "$wanted" >"$venv/onecopy.stamp"
 }
 
-# What an extra of setup.cfg needs besides: there is none before somebody asks for it. Spark is large.
-more_packages() {
-    local wanted stamp=$venv/onecopy.$1.stamp
-    wanted=$(ingredients)
-    [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
-    echo "${0##*/}: installing Python packages for $1 into $venv" >&2
-    bash "$root/tools/packages/python.sh" --editable "$venv" test "$1" >&2 || fail "pip could not install what the lists name"
-    echo "$wanted" >"$stamp"
+# What onecopy and its tests need, and these extras of setup.cfg, in one go: there is none of them before somebody asks for
+# it. Spark is large.
+python_packages() {
+    local list lists=()
+    for list in "$@"; do
+        up_to_date ".$list" || lists+=("$list")
+    done
+    [ ${#lists[@]} -eq 0 ] && up_to_date '' && return
+    echo "${0##*/}: installing Python packages into $venv" >&2
+    bash "$root/tools/packages/python.sh" --editable "$venv" test "${lists[@]}" >&2 || fail "pip could not install what the lists name"
+    for list in '' "${lists[@]/#/.}"; do
+        ingredients >"$venv/onecopy$list.stamp"
+    done
+}
+
+# What was begun beside it ends first: nothing goes on after its lock is gone.
+failed() {
+    wait "$@" || true
+    exit 2
 }
 
 # One set-up at a time; the second waits and then finds everything done. The lock is that of the folder itself: who may
 # write to it can put nothing there that set-up would open.
 setup() {
-    local list
+    local list lists=()
     [ -z "$(find "$root" -maxdepth 0 -perm -002)" ] || fail "every user can write to $root, and so decide what runs" \
         "here: chmod o-w $root"
     {
         flock 9
+        local extras=() packages roots
+        [[ " $* " != *" test "* ]] || extras=(spark docs)
+        [[ " $* " != *" docs "* ]] || extras=(docs)
+        up_to_date '' || lists+=(build)
         for list in "$@"; do
-            [ "$list" = docs ] || system_packages "$list" 9>&-
+            [ "$list" = docs ] || lists+=("$list")
         done
-        if [[ " $* " != *" test "* ]]; then
-            virtual_environment 9>&-
-            [[ " $* " != *" docs "* ]] || more_packages docs 9>&-
-        else
-            debian_roots 9>&- &         # it waits for the network, mostly
-            local roots=$!
-            virtual_environment 9>&-
-            more_packages spark 9>&-
-            more_packages docs 9>&-
-            unpacked_packages 9>&-
-            npm_packages 9>&-
-            wait "$roots" || exit 2
+        consent "${lists[@]}" 9>&-
+        virtual_environment 9>&-
+        python_packages "${extras[@]}" 9>&- &       # apt does not need them, and much of it waits for the network
+        packages=$!
+        for list in "${lists[@]}"; do
+            ( system_packages "$list" ) 9>&- || failed "$packages"
+        done
+        if [[ " $* " == *" test "* ]]; then
+            debian_roots 9>&- &
+            roots=$!
+            ( unpacked_packages && npm_packages ) 9>&- || failed "$packages" "$roots"
+            wait "$roots" || failed "$packages"
         fi
+        wait "$packages" || exit 2
     } 9<"$root"
 }

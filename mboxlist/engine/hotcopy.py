@@ -206,11 +206,18 @@ def _begins(longer: Path, start: Path) -> bool:
     return True
 
 
-def recover(folder: Path, until: int | None = None) -> None:
+def recover(folder: Path, until: int | None = None, logs: Path | None = None) -> None:
     """Make a copy consistent, by catastrophic recovery: all that its log has, or what was committed up to that Unix
-    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure."""
+    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure.
+
+    `logs`: where its log is, in a folder of its own. Recovery writes behind the end of the log: so one that goes on
+    elsewhere is copied first, and what is then done again with more of it finds the tables as they must be. Source:
+    Berkeley DB 5.3 Programmer's Reference Guide, "Using Recovery and Hot Backups to maintain a hot failover".
+    """
     env = db.DBEnv()
     try:
+        if logs is not None:
+            env.set_lg_dir(str(logs.absolute()))
         env.set_cachesize(0, RECOVERY_CACHE, 1)
         env.set_lg_max(LOG_FILE)
         env.set_tx_max(1000)

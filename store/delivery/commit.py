@@ -5,7 +5,7 @@
 
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -45,6 +45,9 @@ class Target:
     `header` is header fields, each with its CRLF, that the message gets in this mailbox alone, before all others.
     `suppress`: for so many seconds the same Message-ID from the same sender does not come to the mailbox again; 0: it
     may. `repeat`: a delivery that ended without an answer is recognised for so many seconds (`delivery.repeats`).
+
+    What scripts want (`store.filtering`): of a `group` other than 0 all targets are delivered to, or none. With `filed`
+    False the mailbox gets nothing. `follows` are done in the transaction that delivers; one may refuse its group.
     """
 
     entry: MailboxEntry
@@ -56,6 +59,9 @@ class Target:
     header: bytes = b""
     suppress: int = 0
     repeat: int = 0
+    group: int = 0
+    filed: bool = True
+    follows: tuple[Callable[[WriteTxn], None], ...] = ()
 
 
 @frozen
@@ -75,11 +81,27 @@ class Duplicate:
     repeated: bool = False
 
 
-Outcome = Delivered | Duplicate | StoreError
+@frozen
+class Unfiled:
+    """All that was wanted has been done; the mailbox was to get nothing (`Target.filed`)."""
+
+    entry: MailboxEntry
+
+
+Outcome = Delivered | Duplicate | Unfiled | StoreError
 
 
 class NotOnDisk(Exception):
     """The message's content is new to the partition after all: its file must be synced first."""
+
+
+class _GroupRefused(Exception):
+    """A target of that group is refused, and so all of it: once more without it."""
+
+    def __init__(self, group: int, refusal: StoreError) -> None:
+        self.group = group
+        self.refusal = refusal
+        super().__init__()
 
 
 class _ShownOtherwise(Exception):
@@ -142,6 +164,7 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
     """`commit`, if the content is there as it was `seen`, and so the trace fields that the records must have for
     themselves are `own`. Raises _ShownOtherwise."""
     asked = -1                      # the target whose mailbox is being asked for
+    gone: dict[int, StoreError] = {}        # groups that are refused
     order = [0] if len(targets) == 1 else sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
     headers, keys = set(), {}
     for at, target in enumerate(targets):
@@ -178,11 +201,18 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
             if key in counted:
                 outcomes[at] = Duplicate(target.entry)
                 continue
+            if gone and target.group in gone:
+                outcomes[at] = gone[target.group]
+                continue
             try:
-                outcomes[at] = _arrive(txn, target, forms[target.header])
+                outcomes[at] = _arrive(txn, target, forms[target.header]) if target.filed else Unfiled(target.entry)
+                for follow in target.follows:
+                    follow(txn)
             except StoreError as refusal:
-                if refusal.problem not in _ONE_MAILBOX:
+                if refusal.problem not in _ONE_MAILBOX and not (target.follows and target.group):
                     raise
+                if target.group:
+                    raise _GroupRefused(target.group, refusal) from None
                 outcomes[at] = refusal
             else:
                 if key is not None:
@@ -198,12 +228,16 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
             _reference(txn, staged, known, record, len(made), check)
         return outcomes, bool(made) and known is None
 
-    try:
-        done, new = partition.transact(work, seconds=seconds)
-    except StoreError as refusal:
-        if refusal.problem is Problem.BUSY and asked >= 0:
-            raise Locked(asked) from refusal
-        raise
+    while True:
+        try:
+            done, new = partition.transact(work, seconds=seconds)
+            break
+        except _GroupRefused as group:
+            gone[group.group] = group.refusal
+        except StoreError as refusal:
+            if refusal.problem is Problem.BUSY and asked >= 0:
+                raise Locked(asked) from refusal
+            raise
     staged.committed |= new
     given: Any = done
     outcomes: list[Outcome] = given         # none is None: each target has one, or the transaction has failed
@@ -340,7 +374,7 @@ def _is_there(txn: WriteTxn, target: Target) -> bool:
 def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
     entry, flags, system = target.entry, target.flags, int(target.flags.system)
     zone, size, tail = arrival
-    bits, keywords = keyword_bits(txn.state(entry.id), flags.keywords, add=True) if flags.keywords else (0, ())
+    bits, keywords = _keywords(txn, target) if flags.keywords else (0, ())
     shown = system & ~target.own
     uid, modseq = txn.arrive(entry.id, size, shown, enforce=not target.ignore_quota, delivery=not target.appended)
     txn.append_arrival(entry.id, uid, _HEAD.pack(uid, shown, zone, bits, modseq) + tail)
@@ -349,6 +383,18 @@ def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
     if shown != system:
         _keep_own(txn, target, uid, modseq)
     return Delivered(entry, uid)
+
+
+def _keywords(txn: WriteTxn, target: Target) -> tuple[int, tuple[str, ...]]:
+    """The bits of the target's keywords, and the mailbox's with those that are new. Mail that is delivered goes without
+    those for which there is no room; who appends hears of it. Raises StoreError LIMIT."""
+    state, names = txn.state(target.entry.id), target.flags.keywords
+    try:
+        return keyword_bits(state, names, add=True)
+    except StoreError:
+        if target.appended:
+            raise
+        return keyword_bits(state, names, add=False)
 
 
 def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:

@@ -127,6 +127,9 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
                 if isinstance(outcomes[at], StoreError) and (
                         now := _as_it_is_now(store, target, outcomes[at])) is not None:
                     left[at] = now
+            broken = {target.group for at, target in tried.items() if target.group and at not in left and isinstance(
+                outcomes[at], StoreError)}
+            left = {at: target for at, target in left.items() if target.group not in broken}
             if not left or time.monotonic() > deadline:
                 found = []
                 for at, target in enumerate(targets):

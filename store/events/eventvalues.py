@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote
 
 from attrs import field, frozen
@@ -60,7 +61,13 @@ def mailbox_url(server: str, name: MailboxName, validity: int) -> str:
 
 def moment(at: float) -> str:
     """A Unix time as events have it (RFC 3339)."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second = int(at)
+    return f"{_second(second)}.{int((at - second) * 1000):03}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def named_flags(bits: int, keywords: Iterable[str]) -> list[str]:

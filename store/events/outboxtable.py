@@ -23,7 +23,7 @@ from operator import attrgetter
 from threading import Lock
 from typing import Any, cast
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
@@ -47,7 +47,7 @@ to_json = json.JSONEncoder(separators=(",", ":")).encode
 """A value as JSON, in as few octets as can be."""
 
 
-@frozen
+@define
 class Parcel:
     """Something to be sent to `receiver`; `key` is that of its row, or would be if it had one of its own: `row` is the
     key of the row that it has with others, `together` of them."""
@@ -145,8 +145,9 @@ class OutboxTable:
         events come before. It has so many `places`."""
         first, at, process = self.new_place(places), time.time(), os.getpid()
         for (name, thousands), events in rows.items():
-            key = _shifted(_prefix(WAITING, name) + first, thousands * MOST)
-            self.table.put(key, pack_row(events, at, process, server), txn)
+            key = b"%b%b\0%b" % (WAITING, name.encode(), first)
+            self.table.put(_shifted(key, thousands * MOST) if thousands else key,
+                           pack_row(events, at, process, server), txn)
 
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"") -> list[Parcel]:
         """The first of a receiver in that state, behind that row: so many or some more, since none is without those of
@@ -194,6 +195,11 @@ class OutboxTable:
             self.table.delete(row, txn)
             for event in events:
                 self.table.put(_shifted(row, event.place), alone(event, data), txn)
+
+    def take_away(self, rows: Iterable[bytes], txn: Txn) -> None:
+        """These have left with all that was in them."""
+        for row in rows:
+            self.table.delete(row, txn)
 
     def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
         """They have left, or nobody wants them; how many were there."""
@@ -303,8 +309,8 @@ def _parcels(key: bytes, row: bytes) -> list[Parcel]:
     try:
         if row[:1] == FORM:
             at, events = unpack(row)
-            return [Parcel(_shifted(key, each.place), name, dead, EVENT, at, each.mailbox, 0, "", each.body,
-                           NAMES + len(each.octets), row=key, together=len(events)) for each in events]
+            return [Parcel(_shifted(key, place) if place else key, name, dead, EVENT, at, mailbox, 0, "", body,
+                           NAMES + len(octets), True, key, len(events)) for place, mailbox, octets, body in events]
         said = json.loads(row)
         return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
                        str(said["said"]), {**said["body"]}, len(row))]

@@ -9,45 +9,61 @@ is on its way to another partition, was deleted, or is being made nothing is tol
 import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.events import receivers
-from store.events.eventvalues import APPEND, CLEAR, EVENT, EXPIRE, EXPUNGE, GAP, NEW, READ, SET, TRASH, Event
+from store.events.eventvalues import (
+    APPEND,
+    CLEAR,
+    EVENT,
+    EXPIRE,
+    EXPUNGE,
+    GAP,
+    NEW,
+    OF_RECORDS,
+    READ,
+    SET,
+    TRASH,
+    Event,
+)
 from store.events.outboxtable import OutboxTable
 from store.events.packedevents import MOST, pack_event, words
 from store.events.receivers import Receiver, Receivers
-from store.tables.index import Rows, arrival_of, chunk_key, chunk_number, join
-from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, shown, state_key
+from store.tables.index import CHUNK, ROW, Rows, arrival_of, arrivals_of, chunk_key, octets_of_chunks, rows_of
+from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, state_key
 
 log = logging.getLogger(__name__)
 
 _SYSTEM = 0xFFFF
-REMEMBERED = 10_000         # names of mailboxes of which it is known who wants their events
+REMEMBERED = 50_000         # names of mailboxes, and events of each, of which it is known who wants them
 
 
 @define(eq=False)
 class Recorder:
-    """Of an open store: who wants what, and what events say of the store. `entry_of` finds a mailbox in the list."""
+    """Of an open store: who wants what, and what events say of the store. `name_of` finds a mailbox in the list."""
 
     root: Path
     server: str = ""
-    entry_of: Callable[[MailboxId], MailboxEntry | None] = lambda mailbox: None
+    name_of: Callable[[MailboxId], bytes | None] = lambda mailbox: None
     receivers: Receivers = field(factory=Receivers)
-    _concerned: dict[MailboxName, tuple[Receiver, ...]] = field(factory=dict, init=False)
+    octets: bytes = field(init=False)               # the server's name, as rows have it
+    _wanting: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
     _said: str = ""         # why the file could not be read
 
     def __attrs_post_init__(self) -> None:
         self.server = self.server or socket.gethostname().lower()
+        self.octets = self.server.encode()
 
     def look(self) -> bool:
         """Have the filters that the file has now; whether they are other ones. Those of before hold while it cannot be
@@ -56,7 +72,7 @@ class Recorder:
             seen = receivers.seen(self.root)
             if seen == self._seen:
                 return False
-            self.receivers, self._concerned = receivers.read(self.root), {}
+            self.receivers, self._wanting = receivers.read(self.root), {}
         except OSError as error:
             if str(error) != self._said:
                 log.error("who wants which events cannot be read: %s; what was wanted before holds", error)
@@ -71,14 +87,16 @@ class Recorder:
         names = [each.name for each in among if each.wants(event) and not self.is_full(each)]
         return outbox.add(names, EVENT, event.body(self.server), mailbox, txn) if names else []
 
-    def concerned(self, name: MailboxName) -> tuple[Receiver, ...]:
-        """Those who want events of records of that mailbox."""
-        found = self._concerned.get(name)
+    def wanting(self, name: bytes, kind: str) -> tuple[Receiver, ...]:
+        """Those who want such events of records of that mailbox."""
+        found = self._wanting.get((name, kind))
         if found is None:
-            if len(self._concerned) >= REMEMBERED:
-                self._concerned.clear()
-            found = self._concerned[name] = tuple(each for each in self.receivers.of_records
-                                                  if each.concerns(name.owner, str(name)))
+            if len(self._wanting) >= REMEMBERED:
+                self._wanting.clear()
+            text = name.decode()
+            owner = MailboxName.parse(text).owner
+            found = self._wanting[name, kind] = tuple(each for each in self.receivers.of_records
+                                                      if kind in each.wanted and each.concerns(owner, text))
         return found
 
     def is_full(self, receiver: Receiver) -> bool:
@@ -95,9 +113,8 @@ class Recorder:
             outbox.add(wanted, EVENT, Event(GAP, "", None, {"vnd.onecopy.reason": why}).body(self.server), 0, txn)
 
 
-@frozen
-class Tables:
-    """Those of a partition that a recording reads, and the outbox; the `epoch` is that of the figures."""
+class Tables(Protocol):
+    """What a recording reads of a partition, and the outbox; the `epoch` is that of the figures."""
 
     index: Table
     states: Table
@@ -105,28 +122,9 @@ class Tables:
     epoch: int
 
 
-@define(eq=False)
-class _Arrived:
-    """Messages that came one after the other, all in the same way and with the same flags."""
-
-    mailbox: MailboxId
-    kind: str
-    first: int
-    last: int
-    flags: int
-    size: int
-    figures: bytes          # of the mailbox then, as they are stored
-
-
-@frozen
-class _Flagged:
-    """Flags of one message: bits that came, and that went."""
-
-    mailbox: MailboxId
-    uid: int
-    came: int
-    went: int
-    figures: bytes
+_Step = tuple[MailboxId, str, int, int, int, int, bytes]
+"""What was done to single messages: mailbox, event, first and last UID, octets, system flags, and the figures of the
+mailbox then, as they are stored."""
 
 
 @define(eq=False)
@@ -135,38 +133,35 @@ class Recording:
     rules. `arrivals`, `flags`: whether anybody wants to hear of such."""
 
     recorder: Recorder
-    arrivals: bool = field(init=False)
-    flags: bool = field(init=False)
+    arrivals: bool
+    flags: bool
     delivered: set[tuple[int, int]] = field(factory=set)
     expired: set[int] = field(factory=set)
-    _steps: list[_Arrived | _Flagged] = field(factory=list)
+    _steps: list[_Step] = field(factory=list)
     _before: dict[tuple[MailboxId, int], bytes | None] = field(factory=dict)
     _own: dict[tuple[MailboxId, int, str], tuple[NDArray[np.void], NDArray[np.void]]] = field(factory=dict)
-
-    def __attrs_post_init__(self) -> None:
-        wanted = self.recorder.receivers
-        self.arrivals, self.flags = wanted.arrivals, wanted.flags
+    _rows: dict[tuple[str, int], list[bytes]] = field(factory=dict)
+    _places: int = 0
 
     def arrived(self, mailbox: MailboxId, value: bytes | None, record: bytes, figures: bytes) -> None:
         """A message has come, with that record, into a chunk whose value was this; the mailbox has those figures."""
         uid, flags, keywords, size = arrival_of(record)
-        number = chunk_number(uid)
-        if keywords or (mailbox, number) in self._before:
-            self.note(mailbox, number, value)
+        if keywords or self._before and (mailbox, (uid - 1) // CHUNK) in self._before:
+            self.note(mailbox, (uid - 1) // CHUNK, value)
             return
-        kind = NEW if (mailbox, uid) in self.delivered else APPEND
+        kind, first = NEW if (mailbox, uid) in self.delivered else APPEND, uid
         if self._steps:
-            last = self._steps[-1]
-            if isinstance(last, _Arrived) and (last.mailbox, last.kind, last.flags, last.last) == (
-                    mailbox, kind, flags, uid - 1):
-                last.last, last.size, last.figures = uid, last.size + size, figures
-                return
-        self._steps.append(_Arrived(mailbox, kind, uid, uid, flags, size, figures))
+            (where, last_kind, begin, end, octets, last_flags, _) = self._steps[-1]
+            if (where, last_kind, end, last_flags) == (mailbox, kind, uid - 1, flags):
+                self._steps.pop()
+                first, size = begin, octets + size
+        self._steps.append((mailbox, kind, first, uid, size, flags, figures))
 
     def flagged(self, mailbox: MailboxId, uid: int, came: int, went: int, figures: bytes) -> None:
         """System flags (bits) of a message were set and cleared; the mailbox has those figures."""
-        if (mailbox, chunk_number(uid)) not in self._before:
-            self._steps.append(_Flagged(mailbox, uid, came, went, figures))
+        if not self._before or (mailbox, (uid - 1) // CHUNK) not in self._before:
+            for kind, flags in kinds_of_flags(came, went):
+                self._steps.append((mailbox, kind, uid, uid, 0, flags, figures))
 
     def note(self, mailbox: MailboxId, number: int, value: bytes | None) -> None:
         """That chunk is written now; so far its value was this."""
@@ -179,38 +174,47 @@ class Recording:
         self._own[mailbox, number, reader] = first, new.copy()
 
     def write(self, tables: Tables, txn: Txn) -> None:
-        """Say what has happened to single records, compare chunks, and write all of it. The last thing that the
+        """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
         transaction does."""
-        if not (self._steps or self._before or self._own):
-            return
-        found = _Events(self.recorder)
-        for step in self._steps:
-            if isinstance(step, _Arrived):
-                uids = str(step.first) if step.first == step.last else f"{step.first}:{step.last}"
-                found.add(step.kind, step.mailbox, step.figures, uids, step.size, step.flags)
-            else:
-                for kind, bits in kinds_of_flags(step.came, step.went):
-                    found.add(kind, step.mailbox, step.figures, str(step.uid), 0, bits)
+        for mailbox, kind, first, last, size, flags, figures in self._steps:
+            if name := self.recorder.name_of(mailbox):
+                self.add(name, kind, mailbox, figures, b"%d" % first if first == last else b"%d:%d" % (first, last),
+                         size, flags)
         if self._before or self._own:
-            self._compare(tables, found, txn)
-        found.write(tables.outbox, txn)
+            self._compare(tables, txn)
+        if self._rows:
+            tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
 
-    def _compare(self, tables: Tables, found: "_Events", txn: Txn) -> None:
+    def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, uids: bytes, size: int = 0,
+            flags: int = 0, reader: str = "", keywords: Sequence[str] = ()) -> None:
+        """An event of a mailbox of that name and those figures."""
+        wanting = self.recorder.wanting(name, kind)
+        if wanting:
+            thousands, place = divmod(self._places, MOST)
+            octets = pack_event(place, kind, mailbox, figures, size, flags, words(name, uids, reader, keywords))
+            self._places += 1
+            for each in wanting:
+                if not each.full or not self.recorder.is_full(each):
+                    self._rows.setdefault((each.name, thousands), []).append(octets)
+
+    def _compare(self, tables: Tables, txn: Txn) -> None:
         chunks: dict[MailboxId, list[int]] = {}
         for mailbox, number in self._before:
             chunks.setdefault(mailbox, []).append(number)
         for mailbox in sorted({*chunks, *(mailbox for mailbox, _, _ in self._own)}):
-            if found.of(mailbox) is None:
+            name = self.recorder.name_of(mailbox)
+            if not name or not any(self.recorder.wanting(name, kind) for kind in OF_RECORDS):
                 continue
             data = tables.states.get_to_change(state_key(mailbox), txn)
             if data is not None and is_here(data):
-                of = _OfMailbox(self, mailbox, in_epoch(data, tables.epoch), found)
+                of = _OfMailbox(self, mailbox, name, in_epoch(data, tables.epoch))
                 of.of_records(tables, sorted(chunks.get(mailbox, ())), txn)
-                of.of_own_flags()
+                if self._own:
+                    of.of_own_flags()
 
-    def old(self, mailbox: MailboxId, numbers: list[int]) -> Rows:
+    def old(self, mailbox: MailboxId, numbers: list[int]) -> bytes:
         """The records that these chunks had before."""
-        return join(value for number in numbers if (value := self._before[mailbox, number]) is not None)
+        return octets_of_chunks([self._before[mailbox, number] for number in numbers])
 
     def own_flags(self, mailbox: MailboxId) -> Iterator[tuple[int, str, NDArray[np.void], NDArray[np.void]]]:
         """Chunks in which readers' own flags were written: number, reader, before, now."""
@@ -219,55 +223,12 @@ class Recording:
                 yield number, reader, old, new
 
 
-def kinds_of_flags(came: int, went: int) -> Iterator[tuple[str, int]]:
+@lru_cache(maxsize=1024)
+def kinds_of_flags(came: int, went: int) -> tuple[tuple[str, int], ...]:
     r"""The events of system flags (bits) that were set and cleared, each with the flags that it names. What got \Seen
     is MessageRead, what got \Deleted MessageTrash, and neither is told once more as a flag."""
-    if came & SEEN:
-        yield READ, 0
-    if came & DELETED:
-        yield TRASH, 0
-    if rest := came & ~(SEEN | DELETED):
-        yield SET, rest
-    if went:
-        yield CLEAR, went
-
-
-@define(eq=False)
-class _Events:
-    """Those of one transaction, packed as they are found, for those who want them."""
-
-    recorder: Recorder
-    _rows: dict[tuple[str, int], list[bytes]] = field(factory=dict)
-    _places: int = 0
-    _known: dict[MailboxId, tuple[MailboxEntry, tuple[Receiver, ...]] | None] = field(factory=dict)
-
-    def of(self, mailbox: MailboxId) -> tuple[MailboxEntry, tuple[Receiver, ...]] | None:
-        """The mailbox in the list, and who wants to hear of it; None when nobody does."""
-        if mailbox not in self._known:
-            entry = self.recorder.entry_of(mailbox)
-            wanting = () if entry is None else self.recorder.concerned(entry.name)
-            self._known[mailbox] = (entry, wanting) if entry is not None and wanting else None
-        return self._known[mailbox]
-
-    def add(self, kind: str, mailbox: MailboxId, figures: bytes, uids: str, size: int = 0, flags: int = 0,
-            reader: str = "", keywords: Sequence[str] = ()) -> None:
-        """An event of a mailbox that has those figures."""
-        if (known := self.of(mailbox)) is None:
-            return
-        entry, among = known
-        names = [each.name for each in among if kind in each.wanted and not self.recorder.is_full(each)]
-        if names:
-            thousands, place = divmod(self._places, MOST)
-            octets = pack_event(place, kind, mailbox, entry.uidvalidity, shown(figures), size, flags,
-                                words(entry.name, uids, reader, keywords))
-            for name in names:
-                self._rows.setdefault((name, thousands), []).append(octets)
-            self._places += 1
-
-    def write(self, outbox: OutboxTable, txn: Txn) -> None:
-        """Have them in the outbox."""
-        if self._rows:
-            outbox.add_events(self._rows, self._places, self.recorder.server.encode(), txn)
+    said = ((READ, came & SEEN), (TRASH, came & DELETED), (SET, came & ~(SEEN | DELETED)), (CLEAR, went))
+    return tuple((kind, bits if kind in (SET, CLEAR) else 0) for kind, bits in said if bits)
 
 
 @frozen
@@ -276,26 +237,23 @@ class _OfMailbox:
 
     recording: Recording
     mailbox: MailboxId
+    name: bytes
     figures: bytes
-    found: _Events
 
     def of_records(self, tables: Tables, numbers: list[int], txn: Txn) -> None:
         """Arrivals, expunges and flags that everybody sees."""
-        if not numbers:
-            return
-        old = self.recording.old(self.mailbox, numbers)
         values = [tables.index.get(chunk_key(self.mailbox, number), txn) for number in numbers]
-        new = join(value for value in values if value is not None)
-        before, now, fresh = old, new[:len(old)], new[len(old):]
-        if len(now) < len(old) or not (old["uid"] == now["uid"]).all():         # something went: rarer, and dearer
-            stays = np.isin(old["uid"], new["uid"], assume_unique=True)
-            if not stays.all():
-                kind = EXPIRE if self.mailbox in self.recording.expired else EXPUNGE
-                self._add(kind, old[~stays]["uid"])
-            was_there = np.isin(new["uid"], old["uid"], assume_unique=True)
-            before, now, fresh = old[stays], new[was_there], new[~was_there]
-        if before.tobytes() != now.tobytes():
-            self._of_flags(now["uid"], before["flags"], now["flags"], before["keywords"], now["keywords"])
+        old, now = differing(self.recording.old(self.mailbox, numbers), octets_of_chunks(values))
+        before, fresh = rows_of(old), rows_of(now)
+        if len(old) and len(now):
+            stays = np.isin(before["uid"], fresh["uid"], assume_unique=True)
+            was_there = np.isin(fresh["uid"], before["uid"], assume_unique=True)
+            of_both = before[stays], fresh[was_there]
+            self._of_flags(of_both[1]["uid"], of_both[0]["flags"], of_both[1]["flags"], of_both[0]["keywords"],
+                           of_both[1]["keywords"])
+            before, fresh = before[~stays], fresh[~was_there]
+        if len(before):
+            self._add(EXPIRE if self.mailbox in self.recording.expired else EXPUNGE, before["uid"])
         self._of_new_records(fresh)
 
     def of_own_flags(self) -> None:
@@ -309,14 +267,11 @@ class _OfMailbox:
 
     def _of_new_records(self, rows: Rows) -> None:
         """One event for all that came in the same way with the same flags."""
-        if not len(rows):
-            return
-        byway = [(self.mailbox, uid) in self.recording.delivered for uid in rows["uid"].tolist()]
         groups: dict[tuple[bool, int, int], list[int]] = {}
-        for at, key in enumerate(zip(byway, rows["flags"].tolist(), rows["keywords"].tolist(), strict=True)):
-            groups.setdefault(key, []).append(at)
+        for at, (uid, flags, keywords, _) in enumerate(arrivals_of(rows.tobytes())):
+            groups.setdefault(((self.mailbox, uid) in self.recording.delivered, flags, keywords), []).append(at)
         for (delivered, system, keywords), places in groups.items():
-            some = rows[places]
+            some = rows if len(places) == len(rows) else rows[places]
             self._add(NEW if delivered else APPEND, some["uid"], int(some["size"].sum()), system, keywords)
 
     def _of_flags(self, uids: NDArray[np.uint32], old: NDArray[Any], new: NDArray[Any], old_words: NDArray[np.uint64],
@@ -338,8 +293,33 @@ class _OfMailbox:
     def _add(self, kind: str, uids: NDArray[np.uint32], size: int = 0, flags: int = 0, keywords: int = 0,
              reader: str = "") -> None:
         names = keywords_of(self.figures) if keywords else ()
-        self.found.add(kind, self.mailbox, self.figures, uid_set(uids), size, flags, reader,
-                       [name for at, name in enumerate(names) if keywords >> at & 1])
+        self.recording.add(self.name, kind, self.mailbox, self.figures, uid_set(uids).encode(), size, flags, reader,
+                           [name for at, name in enumerate(names) if keywords >> at & 1])
+
+
+def differing(old: bytes, new: bytes) -> tuple[bytes, bytes]:
+    """Records in stored form, as they were and as they are, without those at the beginning and the end that are alike:
+    mostly one is left, or none, on either side."""
+    if new.startswith(old):
+        return b"", new[len(old):]
+    size = ROW.itemsize
+    first = _alike(min(len(old), len(new)) // size, lambda begin, end: (
+        old[begin * size:end * size] == new[begin * size:end * size]))
+    last = _alike(min(len(old), len(new)) // size - first, lambda begin, end: (
+        old[len(old) - end * size:len(old) - begin * size] == new[len(new) - end * size:len(new) - begin * size]))
+    return old[first * size:len(old) - last * size], new[first * size:len(new) - last * size]
+
+
+def _alike(most: int, same: Callable[[int, int], bool]) -> int:
+    """How many, of so many, are alike from the first on: `same` says whether those from here to there are."""
+    alike = 0
+    while alike < most:
+        half = (alike + most + 1) // 2
+        if same(alike, half):
+            alike = half
+        else:
+            most = half - 1
+    return alike
 
 
 def uid_set(uids: NDArray[np.uint32]) -> str:

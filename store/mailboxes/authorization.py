@@ -8,7 +8,7 @@ from itertools import islice
 from attrs import evolve
 
 from mboxlist import acl
-from mboxlist.annotations import LAST_USE
+from mboxlist.annotations import is_hidden
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import after_commit
@@ -184,7 +184,7 @@ def rename_identifier(store: Store, old: str, new: str | None, txn: Txn) -> None
 def annotations(store: Store, entry: MailboxEntry, user: str) -> dict[str, bytes]:
     """The mailbox's annotations that concern the user: those for all, and its own (RFC 5464 §3.2)."""
     return {name: value for name, whose, value in store.mailboxes.annotations.of(entry.id)
-            if whose in ("", user) and name not in LAST_USE}
+            if whose in ("", user) and not is_hidden(name)}
 
 
 @problems()
@@ -194,7 +194,7 @@ def annotate(store: Store, entry: MailboxEntry, name: str, value: bytes | None, 
     Raises StoreError LIMIT, NO_MAILBOX.
     """
     def work(txn: Txn) -> None:
-        if name in LAST_USE:
+        if is_hidden(name):
             raise ValueError("Not the name of an annotation")
         if store.mailboxes.find_id(entry.id, txn) is None:
             raise StoreError(Problem.NO_MAILBOX)

@@ -32,7 +32,7 @@ from store.changes import News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.quotarecording import QuotaRecording
-from store.events.recording import Recorder, Tables
+from store.events.recording import Recorder
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import (
     READ_ONLY,
@@ -348,7 +348,7 @@ class Partition:
             made[:] = [WriteTxn(self, handle)]
             result = work(made[0])
             if (recording := made[0].recording) is not None:
-                recording.write(Tables(self.index, self.states, self.outbox, self.epoch), handle)
+                recording.write(self, handle)
             return result
 
         hurried = seconds is None and self.env.at_once

@@ -192,6 +192,17 @@ class Staged:
             self.named = False
         self._waiting, self._undigested = [], []
 
+    def peek(self, at: int, count: int) -> bytes:
+        """So many octets of the message from there on, trace header and all, before it is delivered. Raises StoreError
+        DISK_FULL, UNAVAILABLE."""
+        if not self.written:
+            if len(self._waiting) > 1:
+                self._waiting = [b"".join(self._waiting)]
+            return self._waiting[0][at:at + count]
+        self.spill()
+        with self.opened() as file:
+            return file.read(at, count)
+
     def opened(self) -> MessageFile:
         """Its file, trace header and all, once that has been written. Raises StoreError DISK_FULL, UNAVAILABLE."""
         # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.

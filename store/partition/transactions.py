@@ -80,7 +80,9 @@ class WriteTxn:
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
         recorder = partition.recorder
-        self.recording = Recording(recorder) if recorder is not None and recorder.receivers.of_records else None
+        self.recording: Recording | None = None
+        if recorder is not None and (wanted := recorder.receivers).of_records:
+            self.recording = Recording(recorder, wanted.arrivals, wanted.flags)
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.

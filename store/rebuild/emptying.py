@@ -14,7 +14,7 @@ from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
 from store.partition.marks import IN_PLACE, SCRATCH, is_half_made
-from store.partition.messagefiles import sync_file_system
+from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.partition import Partition
 
 TIME = "%Y%m%dT%H%M%SZ"
@@ -95,10 +95,11 @@ def refuse_databases(environments: Iterable[Path]) -> None:
 
 def make_folders(folder: Path, *, without: Sequence[str] = ()) -> None:
     """Those of a partition that are not there."""
-    folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
-    for each in ("index", "users", "staging", *folders):
+    for each in ("index", "users", "staging", "messages"):
         if each not in without:
             privatefiles.make_folder(folder / each, parents=True, exist_ok=True)
+    for path in MessageFiles(folder).folders():
+        privatefiles.make_folder(path, parents=True, exist_ok=True)
 
 
 def _link(path: Path, copy: Path) -> bool:

@@ -60,6 +60,7 @@ class _StartRebuild:
     found: list[Source] = field(factory=list)
     by_id: dict[int, Source] = field(factory=dict)
     named: dict[MailboxName, int] = field(factory=dict)     # by files that are newer than the list
+    whole: bool = False                                     # no row of a mailbox is missing in the list, or older
 
     def run(self) -> None:
         """Do all of it."""
@@ -94,8 +95,15 @@ class _StartRebuild:
         mailboxes = store.mailboxes
         if not any(True for _ in mailboxes.users.scan()) or event.logs_lost or "users.db" in lost:
             self._users(event)
+        if "names.db" in lost:              # by which rows are found: those that there are come before all files
+            def names_of(txn: Txn) -> None:
+                for entry in list(mailboxes.all(txn)):
+                    mailboxes.write(entry, txn, guarded=False)
+
+            transact(mailboxes.env, names_of)
         rows = {entry.id for entry in mailboxes.all()}
-        old = event.logs_lost or bool(lost & {"mailboxes.db", "deleted.db", "names.db"}) or not rows
+        old = event.logs_lost or bool(lost & {"mailboxes.db", "deleted.db"}) or not rows
+        self.whole = not event.logs_lost and "mailboxes.db" not in lost
         states = {mailbox: (state, name) for name, partition in store.partitions.items()
                   for mailbox, state in partition.all_states()}
         last = max([*states, *self.by_id], default=0)
@@ -110,12 +118,6 @@ class _StartRebuild:
                     self._row(source, states, lost, old, txn)
 
             transact(mailboxes.env, rows_of)
-        if "names.db" in lost:
-            def names_of(txn: Txn) -> None:
-                for entry in list(mailboxes.all(txn)):
-                    mailboxes.write(entry, txn, guarded=False)
-
-            transact(mailboxes.env, names_of)
         if old:
             self._nameless(states, event)
 
@@ -161,7 +163,10 @@ class _StartRebuild:
 
     def _has_newer(self, source: Source, entry: MailboxEntry | None, deleted: MailboxEntry | None,
                    state: MailboxState | None) -> bool:
-        """Whether the list has the mailbox as it was after the file was written, and nothing newer says otherwise."""
+        """Whether the list has the mailbox as it was after the file was written, and nothing newer says otherwise: any
+        row of a table that has lost nothing."""
+        if self.whole and entry is not None:
+            return True
         row = entry or deleted
         if row is None or not self._is_older(source):
             return False

@@ -281,7 +281,7 @@ class _Making:
         else:
             raise StoreError(Problem.BUSY, "Databases are written too often to be copied")
         with self.hold():
-            ends, moment = _ends_at_one_moment(envs)
+            ends, moment = ends_at_one_moment(envs)
         epochs = {f"partitions/{name}/index": partition.epoch for name, partition in self.store.partitions.items()}
         parts = {}
         for name, copy in self.copies.items():
@@ -300,7 +300,7 @@ class _Making:
         return Snapshot(manifest.time, path, manifest)
 
 
-def _ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
+def ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
     """Where all logs end at one moment. Raises StoreError BUSY."""
     deadline = time.monotonic() + PATIENCE
     ends = {name: env.log_end() for name, env in envs.items()}

@@ -133,7 +133,9 @@ message_of: Callable[[Any], tuple[int, int, int, bytes, int]] = _MESSAGE.unpack
 
 
 arrival_of: Callable[[bytes], tuple[int, int, int, int]] = _ARRIVAL.unpack
-"""The UID, system flags, keywords and size of a record in its stored form."""
+"""The UID, system flags, keywords and size of a record in its stored form,"""
+arrivals_of: Callable[[bytes], Iterable[tuple[int, int, int, int]]] = _ARRIVAL.iter_unpack
+"""and of many."""
 
 
 def take(rows: Rows, which: NDArray[Any]) -> Rows:
@@ -177,6 +179,16 @@ def writable(values: Sequence[bytes]) -> Rows:
 def octets_of(rows: Rows) -> memoryview:
     """The records' octets, not copied."""
     return rows.view(np.uint8).data if len(rows) else memoryview(b"")
+
+
+def octets_of_chunks(values: Iterable[bytes | None]) -> bytes:
+    """The records of many chunks, of those that there are, in stored form."""
+    return b"".join([value[:-TRAILER] for value in values if value is not None])
+
+
+def rows_of(octets: bytes) -> Rows:
+    """Records from their stored form, in an array that is only read."""
+    return np.frombuffer(octets, ROW)
 
 
 def join(values: Iterable[bytes]) -> Rows:

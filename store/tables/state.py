@@ -19,7 +19,8 @@ MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
 _STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
-_SHOWN = struct.Struct("<4xIQ12xI")     # of the figures
+MODSEQ_END, MESSAGES = 16, slice(28, 32)        # UIDVALIDITY, UIDNEXT and HIGHESTMODSEQ come first; then these:
+SHOWN = struct.Struct("<IIQI")                  # all four
 SEEN, DELETED = int(Flag.SEEN), int(Flag.DELETED)      # `Flag` counts in Python what the figures count in C
 
 state_key: Callable[[int], bytes] = struct.Struct(">I").pack       # the key of a mailbox's row
@@ -189,12 +190,6 @@ def root_if_here(data: bytes) -> str | None:
     if data[_REMOVED:_STATE.size] != _HERE:
         return None
     return data[_STATE.size:].partition(b"\n")[0].decode()
-
-
-def shown(data: bytes) -> tuple[int, int, int]:
-    """UIDNEXT, HIGHESTMODSEQ and the number of messages in stored figures."""
-    uidnext, highest, messages = _SHOWN.unpack_from(data)
-    return uidnext, highest, messages
 
 
 def in_epoch(data: bytes, epoch: int) -> bytes:

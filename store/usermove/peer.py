@@ -28,14 +28,14 @@ class Peer:
     wire: Wire
 
     def look(self, user: str, partition: str) -> None:
-        self._ask({"op": "look", "user": user, "partition": partition})
+        self.ask_for({"op": "look", "user": user, "partition": partition})
 
     def begin(self, user: str, move: str, partition: str) -> None:
-        self._ask({"op": "begin", "user": user, "move": move, "partition": partition})
+        self.ask_for({"op": "begin", "user": user, "move": move, "partition": partition})
 
     def expect(self, mailboxes: Sequence[int]) -> None:
         for at in range(0, len(mailboxes), 10_000):
-            self._ask({"op": "expect", "mailboxes": list(mailboxes[at:at + 10_000])})
+            self.ask_for({"op": "expect", "mailboxes": list(mailboxes[at:at + 10_000])})
 
     def ask(self, asked: NDArray[Any]) -> list[Answer]:
         """What has to be sent of these messages (`ASKED`)."""
@@ -46,13 +46,13 @@ class Peer:
         return self._answers({"op": "compare"}, headers)
 
     def _answers(self, fields: Figures, table: NDArray[Any]) -> list[Answer]:
-        octets = self._ask(fields, table.tobytes()).octets
+        octets = self.ask_for(fields, table.tobytes()).octets
         try:
             answers = [Answer(each) for each in octets]
         except ValueError:
-            raise self._unclear("an answer that there is not") from None
+            raise self.unclear("an answer that there is not") from None
         if len(answers) != len(table):
-            raise self._unclear(f"{len(answers)} answers to {len(table)} questions")
+            raise self.unclear(f"{len(answers)} answers to {len(table)} questions")
         return answers
 
     def send(self, digest: bytes, trace: int, octets: int, read: Callable[[int, int], bytes], *, whole: bool) -> None:
@@ -72,26 +72,26 @@ class Peer:
 
     def put(self, mailbox: int, partition: str, chunks: Sequence[int], counts: Sequence[int], rows: bytes) -> bool:
         """Records; False when the files have to be asked for again."""
-        said = self._ask({"op": "rows", "mailbox": mailbox, "partition": partition, "chunks": list(chunks),
+        said = self.ask_for({"op": "rows", "mailbox": mailbox, "partition": partition, "chunks": list(chunks),
                           "counts": list(counts)}, rows)
         return self._is(said, "done")
 
     def put_expunged(self, mailbox: int, partition: str, when: int, modseq: int, keywords: Sequence[str], rows: bytes,
                      *, first: bool) -> bool:
         """Likewise what can be undeleted."""
-        said = self._ask({"op": "expunged", "mailbox": mailbox, "partition": partition, "when": when, "modseq": modseq,
-                          "keywords": list(keywords), "first": first}, rows)
+        said = self.ask_for({"op": "expunged", "mailbox": mailbox, "partition": partition, "when": when,
+                             "modseq": modseq, "keywords": list(keywords), "first": first}, rows)
         return self._is(said, "done")
 
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
-        self._ask({"op": "purged", "mailbox": mailbox, "when": when, "modseq": modseq})
+        self.ask_for({"op": "purged", "mailbox": mailbox, "when": when, "modseq": modseq})
 
     def describe_user(self, row: bytes, limits: Mapping[str, QuotaUse]) -> None:
         roots = [[root, use.octet_limit, use.message_limit, use.refused, use.warned] for root, use in limits.items()]
-        self._ask({"op": "user", "roots": roots}, row)
+        self.ask_for({"op": "user", "roots": roots}, row)
 
     def subscribe(self, names: Sequence[str]) -> None:
-        self._ask({"op": "subscriptions", "names": list(names)})
+        self.ask_for({"op": "subscriptions", "names": list(names)})
 
     def describe(self, mailbox: int, head: Head, figures: Figures, digest: str) -> None:
         """A mailbox without its records, of which this is the digest."""
@@ -103,29 +103,29 @@ class Peer:
         self._answer()
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
-        self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in items],
+        self.ask_for({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in items],
                    "lengths": [len(ranges) for _, ranges in items]}, b"".join([ranges for _, ranges in items]))
 
     def put_own(self, mailbox: int, items: Sequence[tuple[int, str, NDArray[Any]]]) -> None:
-        self._ask({"op": "own", "mailbox": mailbox, "chunks": [number for number, _, _ in items],
+        self.ask_for({"op": "own", "mailbox": mailbox, "chunks": [number for number, _, _ in items],
                    "readers": [reader for _, reader, _ in items]}, b"".join([own.tobytes() for _, _, own in items]))
 
     def put_uidls(self, mailbox: int, uidls: Mapping[int, bytes]) -> None:
-        self._ask({"op": "uidls", "mailbox": mailbox, "uids": list(uidls),
+        self.ask_for({"op": "uidls", "mailbox": mailbox, "uids": list(uidls),
                    "uidls": [uidl.decode("ascii") for uidl in uidls.values()]})
 
     def ready(self) -> None:
         """All has been said; it is on disk there when this returns."""
-        self._ask({"op": "ready"})
+        self.ask_for({"op": "ready"})
 
     def activate(self, user: str, move: str, access: bytes) -> None:
-        self._ask({"op": "activate", "user": user, "move": move}, access)
+        self.ask_for({"op": "activate", "user": user, "move": move}, access)
 
     def confirm(self, user: str, move: str) -> None:
-        self._ask({"op": "confirm", "user": user, "move": move})
+        self.ask_for({"op": "confirm", "user": user, "move": move})
 
     def drop(self, user: str, move: str) -> None:
-        self._ask({"op": "drop", "user": user, "move": move})
+        self.ask_for({"op": "drop", "user": user, "move": move})
 
     def close(self) -> None:
         self.wire.close()
@@ -134,9 +134,10 @@ class Peer:
         try:
             return said.truth(name)
         except BadMessage as error:
-            raise self._unclear(str(error)) from None
+            raise self.unclear(str(error)) from None
 
-    def _ask(self, fields: Figures, octets: bytes = b"") -> Message:
+    def ask_for(self, fields: Figures, octets: bytes = b"") -> Message:
+        """The answer to a message."""
         self._tell(fields, octets)
         return self._answer()
 
@@ -156,7 +157,7 @@ class Peer:
         except (OSError, Ended) as error:
             raise self._lost(error) from error
         except BadMessage as error:
-            raise self._unclear(str(error)) from error
+            raise self.unclear(str(error)) from error
         if "error" in said.fields:
             refusal = refusal_of(said)
             if refusal.problem in NOT_NOW:          # whose disk is full, or which of the two is busy
@@ -167,7 +168,8 @@ class Peer:
     def _lost(self, error: Exception) -> StoreError:
         return StoreError(Problem.UNAVAILABLE, f"The connection to {self.host} was lost", str(error))
 
-    def _unclear(self, what: str) -> StoreError:
+    def unclear(self, what: str) -> StoreError:
+        """What to raise for an answer that cannot be understood."""
         return StoreError(Problem.UNAVAILABLE, f"{self.host} says what cannot be understood", what)
 
 

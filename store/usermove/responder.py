@@ -6,7 +6,7 @@ runs in a thread of its own.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -45,18 +45,21 @@ _U32 = 1 << 32
 
 @define(eq=False)
 class Session:
-    """The conversation with one caller, who is the back end `host`."""
+    """The conversation with one caller, who is the back end `host`. `further`: what else that one may ask for; unless
+    it `moves` users, nothing but that."""
 
     wire: Wire
     host: str
     incoming: IncomingMoves
+    further: Mapping[str, Callable[[Message], Any]] = {}
+    moves: bool = True
     _arrival: Arrival | None = field(default=None, init=False)
     _claims: ExitStack = field(factory=ExitStack, init=False)
     _failed: StoreError | None = field(default=None, init=False)        # of a file, which gets no answer of its own
 
     def run(self) -> None:
         """Until the caller has had enough."""
-        actions: dict[str, Callable[[Message], Any]] = {
+        moves: dict[str, Callable[[Message], Any]] = {
             "look": self._look, "begin": self._begin, "expect": self._expect, "ask": self._ask,
             "compare": self._compare, "file": self._file, "head": self._head, "rows": self._rows,
             "expunged": self._expunged, "purged": self._purged, "user": self._user,
@@ -64,6 +67,7 @@ class Session:
             "own": self._own, "uidls": self._uidls, "ready": lambda message: self._here.ready(),
             "activate": self._activate, "confirm": partial(self._after, targetside.confirm),
             "drop": partial(self._after, targetside.drop)}
+        actions = {**(moves if self.moves else {}), **self.further}
         try:
             while True:
                 message = receive(self._read)

@@ -28,6 +28,7 @@ class Report:
     login: dict[str, str] = field(factory=dict)         # by service: why not, "" if it is let in
     delivery: str = ""                                  # why not, "" if mail is taken
     problem: Problem | None = None                      # what servers answer then
+    is_wrong: bool = False                              # the password that was to be tried
 
     def say(self, step: str, result: str) -> None:
         """One more step."""
@@ -45,7 +46,7 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether both would succeed."""
-        return not self.delivery and not any(self.login.values())
+        return not self.delivery and not any(self.login.values()) and not self.is_wrong
 
 
 def examine(store: Store, address: str, login: LoginSettings, peer: str, password: Secret | None = None) -> Report:
@@ -69,7 +70,8 @@ def examine(store: Store, address: str, login: LoginSettings, peer: str, passwor
         account = row
         report.say("look-up", f"the {BUILT_IN} has {account.user}")
         if password is not None:
-            report.say("password", _try_built_in(store, address, password))
+            report.is_wrong = not _fits(store, address, password)
+            report.say("password", "it is wrong, or the user may not log in" if report.is_wrong else "it is right")
     _note_values(store, account, found, login, report)
     _log_in(store, name, account, found, login, peer, report)
     _deliver(store, account, report)
@@ -93,6 +95,7 @@ def _consult(store: Store, address: str, report: Report, password: Secret | None
         found = directory.consult(address)
         if found is not None and password is not None:
             right = bool(dns) and directory.servers.proves(dns[0], password)
+            report.is_wrong = not right
             report.say("password", f"a bind as {dns[0] if dns else '?'} {'succeeds' if right else 'is refused'}")
     except StoreError as error:
         report.say("answer", error.detail or error.public)
@@ -109,12 +112,12 @@ def _consult(store: Store, address: str, report: Report, password: Secret | None
     return found
 
 
-def _try_built_in(store: Store, address: str, password: Secret) -> str:
+def _fits(store: Store, address: str, password: Secret) -> bool:
     try:
         store.directory.authenticate(address, password)
     except StoreError:
-        return "it is wrong, or the user may not log in"
-    return "it is right"
+        return False
+    return True
 
 
 def _note_values(store: Store, account: Account, found: Found | None, login: LoginSettings, report: Report) -> None:

@@ -19,7 +19,7 @@ from tests.support.fuzz.growth import lines
 from tests.support.fuzz.guided import ROOT, find_nothing
 from tests.support.grammar import Incomplete, Ungrammatical, response_at, responses
 
-COUNTS = {"sessions": 200, "wire": 8_000}       # CONTRIBUTING says how to play more
+COUNTS = {"sessions": 120, "wire": 4_000}       # CONTRIBUTING says how to play more
 
 
 def test_the_guided_fuzzer_finds_nothing(tmp_path):

@@ -31,6 +31,7 @@ BESIDE = f"""
 0 user show bob
 0 user set bob --status active
 0 user domain
+0 user hash --password-file #/password
 0 user scram
 0 user rename carol dora
 0 deliver alice bob dora
@@ -43,6 +44,7 @@ BESIDE = f"""
 0 mailbox status -u bob
 0 mailbox rename bob Folder Other
 0 mailbox acl bob Other alice lr
+0 mailbox metadata bob Other /shared/comment hello
 0 mailbox subscribe bob Other
 0 mailbox unsubscribe bob Other
 0 mailbox delete --yes bob Other
@@ -53,8 +55,17 @@ BESIDE = f"""
 0 messages flag -u bob --add seen all
 0 messages copy -u bob --to Copies --create all
 0 messages move -u bob --to INBOX mailbox Copies all
+0 messages deduplicate -u bob --yes all
 0 messages expunge -u bob --yes seen uid 2
 1 messages withdraw none@example.org --yes
+0 sieve list bob
+1 sieve put bob main
+1 sieve get bob main
+1 sieve check
+0 sieve test bob
+0 sieve activate bob
+1 sieve rename bob main other
+1 sieve delete bob main
 0 uidl list bob
 0 uidl import --numbers bob @/uidls
 2 uidl import --numbers bob #/uidls
@@ -87,6 +98,10 @@ BESIDE = f"""
 0 snapshot list
 0 snapshot verify
 0 snapshot diff NAME
+2 standby status
+2 standby follow
+2 standby promote --yes
+2 standby create --from none.example.org:1
 0 snapshot remove NAME --force --yes
 0 reconstruct bob
 0 relink

@@ -11,7 +11,7 @@ from tests.lmtp.fuzz.sessions import Played
 from tests.support.fuzz.guided import find_nothing
 from tests.support.fuzz.steps import TooMuchWork, counted, lines_of
 
-COUNTS = {"sessions": 600, "parsers": 40_000}         # CONTRIBUTING says how to play more
+COUNTS = {"sessions": 300, "parsers": 20_000}         # CONTRIBUTING says how to play more
 
 
 def test_the_guided_fuzzer_finds_nothing(tmp_path):

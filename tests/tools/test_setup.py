@@ -24,7 +24,7 @@ LISTS = SCRIPT.parent / "packages"
 def bash(commands: str, root: Path) -> "subprocess.CompletedProcess[str]":
     """Run commands after setup.sh has been read, with `root` for the repository and none of our rights."""
     return subprocess.run(
-        ["bash", "-c", f'set -euo pipefail; . {SCRIPT}; root={root}; venv=$root/.venv; {commands}', "tools/try"],
+        ["bash", "-c", f'set -euo pipefail; . {SCRIPT} --yes; root={root}; venv=$root/.venv; {commands}', "tools/try"],
         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
@@ -52,6 +52,56 @@ def test_what_is_missing_is_installed(repository: Path) -> None:
     assert (repository / "tools" / "packages" / "asked").read_text() == "missing lost\n"
     assert done.returncode == 2             # they are still missing, and that is said
     assert done.stderr.splitlines()[-1] == "try: still missing after its installation: missing lost"
+
+
+def asked(repository: Path, answer: str, *words: str, terminal: bool = True) -> "subprocess.CompletedProcess[str]":
+    """Root sets up without the rights of CI, at a terminal where somebody answers, or without one."""
+    (repository / "tools" / "packages" / "apt.sh").write_text('echo "$@" >>"${0%/*}/asked"; exit 0\n')
+    commands = f"""set -euo pipefail; . {SCRIPT} {' '.join(words)}; root={repository}; id() {{ echo 0; }}
+        asks() {{ {str(terminal).lower()}; }}; consent try; system_packages try"""
+    return subprocess.run(["bash", "-c", commands, "tools/try"], input=answer, capture_output=True, text=True,
+                          check=False, env={name: value for name, value in os.environ.items() if name != "CI"})
+
+
+@pytest.mark.parametrize(("answer", "installed"), [
+    ("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False), ("", False)])
+def test_root_installs_only_what_somebody_has_agreed_to(repository: Path, answer: str, installed: bool) -> None:
+    done = asked(repository, answer)
+    assert "try: these packages of Debian are missing: missing lost\n" in done.stderr
+    assert (repository / "tools" / "packages" / "asked").exists() == installed and done.returncode == 2
+    assert installed or done.stderr.endswith("try: nothing was installed; as root: apt-get install missing lost\n")
+
+
+def test_without_a_terminal_it_says_what_to_type(repository: Path) -> None:
+    done = asked(repository, "y\n", terminal=False)
+    assert done.returncode == 2 and not (repository / "tools" / "packages" / "asked").exists()
+    assert done.stderr == (
+        "try: these packages of Debian are missing: missing lost\n"
+        "try: there is nobody to ask: tools/try --yes installs them as root, or do it: apt-get install missing lost\n")
+    assert asked(repository, "", "--yes", terminal=False).stderr.startswith("try: apt-get install missing lost\n")
+    assert (repository / "tools" / "packages" / "asked").read_text() == "missing lost\n"
+
+
+def test_the_word_yes_is_for_the_set_up_alone() -> None:
+    words = ["-k", "a b", "--yes", "c"]
+    done = subprocess.run(["bash", "-c", f'. {SCRIPT}; printf "%s|" "$yes" "$@"', "tools/try", *words],
+                          capture_output=True, text=True, check=True)
+    assert done.stdout == "yes|-k|a b|c|"
+
+
+def test_a_question_needs_a_terminal() -> None:
+    """With a pipe for either side nobody is asked."""
+    assert bash("asks || echo nobody", ROOT).stdout == "nobody\n"
+
+
+def test_all_that_is_missing_is_asked_for_at_once(repository: Path) -> None:
+    for name in ("setup.cfg", "pyproject.toml"):
+        (repository / name).touch()
+    (repository / "tools" / "packages" / "build.list").write_text("gcc  false\n")
+    done = bash("yes=; id() { echo 0; }; asks() { true; }; setup try", repository)
+    assert done.returncode == 2
+    assert done.stderr == ("try: these packages of Debian are missing: gcc missing lost\n"
+                           "try: nothing was installed; as root: apt-get install gcc missing lost\n")
 
 
 def test_an_installation_that_fails(repository: Path) -> None:
@@ -122,8 +172,29 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         """, repository)
     assert done.returncode == 0, done.stderr
     asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
-    assert [words.split(" --quiet ")[1] for words in asked] == [
-        *installing(repository, "test", "spark"), *installing(repository, "test", "docs")]
+    assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark", "docs")
+
+
+def test_all_python_packages_are_installed_in_one_go(repository: Path) -> None:
+    """Where none of them is there yet; and what fails beside them is said."""
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    lists = {"build": "here  choose_python", "test": "lost  test -e /no/such/file"}
+    for name, line in {**lists, **dict.fromkeys(("unpacked", "npm", "roots"), "# none")}.items():
+        (repository / "tools" / "packages" / f"{name}.list").write_text(f"{line}\n")
+    done = bash(f"""
+        mkdir -p "$venv/bin"
+        printf '#!/bin/sh\necho "$@" >>{repository}/asked\n' >"$venv/bin/python"
+        chmod +x "$venv/bin/python"
+        choose_python() {{ python=$venv/bin/python; }}
+        id() {{ echo 1000; }}; sudo() {{ return 1; }}
+        setup test
+        """, repository)
+    assert done.returncode == 2
+    assert "try: missing: lost; as root: apt-get install lost" in done.stderr.splitlines()
+    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip --")]
+    assert [words.split(" --quiet ")[1] for words in asked if " --quiet " in words] == installing(
+        repository, "test", "spark", "docs")
 
 
 def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
@@ -246,7 +317,7 @@ def test_an_installation_from_other_files_is_refused(tmp_path: Path) -> None:
 def test_nothing_that_was_planted_is_opened_for_the_lock(repository: Path, tmp_path: Path) -> None:
     (repository / "victim").write_text("kept")
     (repository / ".setup.lock").symlink_to(repository / "victim")
-    done = bash("virtual_environment() { :; }; system_packages() { :; }; setup", repository)
+    done = bash("virtual_environment() { :; }; python_packages() { :; }; system_packages() { :; }; setup", repository)
     assert done.returncode == 0 and (repository / "victim").read_text() == "kept"
 
 

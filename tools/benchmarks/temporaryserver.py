@@ -26,7 +26,7 @@ from tools.exits import Failure
 from tools.http.apitokens import ADMINISTRATOR, Tokens
 
 SERVERS = ("imap", "pop3", "lmtp")
-ALL = (*SERVERS, "http")     # what it serves beside mail says nothing first
+ALL = (*SERVERS, "http", "managesieve")     # of these HTTP says nothing first
 ADDRESS = "127.0.0.1"
 USER, PASSWORD = "bench%04d", "secret"
 START_TIME = 120.0      # seconds until it must answer

@@ -1,9 +1,12 @@
 """What the words of a command name in the store: accounts and mailboxes."""
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, MailboxName, NameProblem
 from store.errors import Problem, StoreError
+from store.values import Flag, Flags, InternalDate
 from tools.cli.later import Later
 from tools.exits import Failure
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:           # what opens no store loads none
     from store.quota.overview import Overview
     from store.store import Store
 
+_FLAGS = {str(flag.name).lower(): flag for flag in Flag}
 _inbox = Later("store.mailboxes.firstuse:inbox")        # what only looks at quota or names loads no store
 
 
@@ -47,6 +51,28 @@ def mailbox_name(owner: str, text: str) -> MailboxName:
         return MailboxName.from_client(owner, text)
     except NameProblem as error:
         raise Failure(f"{text}: {error}") from None
+
+
+def flags_of(words: Sequence[str]) -> Flags:
+    r"""Flags as a person types them: seen or \\Seen, and keywords. Raises Failure."""
+    system, keywords = Flag(0), []
+    for word in words:
+        if (found := _FLAGS.get(word.lower().lstrip("\\"))) is not None:
+            system |= found
+        elif word.startswith("\\") or not word.isascii() or not word.isprintable() or set(word) & set(' (){%*"]\\'):
+            raise Failure(f"{word}: there is no such flag; keywords have letters, digits, and $, - and _")
+        else:
+            keywords.append(word)
+    return Flags(system, tuple(keywords))
+
+
+def moment(text: str) -> InternalDate:
+    """A day, or a time, of ISO 8601; without a zone it is local time. Raises ValueError."""
+    try:
+        found = datetime.fromisoformat(text).astimezone()
+        return InternalDate(int(found.timestamp()), int((found.utcoffset() or timedelta()).total_seconds()) // 60)
+    except (ValueError, OverflowError):
+        raise ValueError("not a time (such as 2026-01-31, or 2026-01-31T12:00)") from None
 
 
 def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":

@@ -19,6 +19,7 @@ from tools.cli.options import Option
 INTRODUCTIONS = {
     "store": "The store and its messages.", "imap": "The IMAP server.", "pop3": "The POP3 server.",
     "lmtp": "The LMTP server, which takes mail from the relay.", "exchange": "Moves of users between back ends.",
+    "managesieve": "The ManageSieve server.", "sieve": "Sieve scripts at delivery.",
     "front": "The end point that proxies ask about logins.", "http": "Metrics, health and the API over HTTP.",
     "directory": "An outside directory (LDAP).",
     "login": "Logins by all protocols.", "tls": "Certificates.", "workers": "Processes.", "log": "The log."}

@@ -32,6 +32,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "imap": ("tools.serversettings:ImapListen", "imap.settings:Settings"),
     "pop3": ("tools.serversettings:Pop3Listen", "pop3.settings:Settings"),
     "lmtp": ("tools.serversettings:LmtpListen", "lmtp.settings:Settings"),
+    "managesieve": ("tools.serversettings:ManageSieveListen", "imap.managesieve.managesettings:Settings"),
+    "sieve": ("store.filtering.sievesettings:Settings",),
     "exchange": ("tools.serversettings:Exchange",),
     "front": ("tools.serversettings:FrontListen", "tools.front.settings:Settings"),
     "http": ("tools.serversettings:HttpListen", "tools.http.settings:Settings"),

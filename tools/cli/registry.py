@@ -48,6 +48,7 @@ COMMANDS = (
     Registered("user show", "user_show"),
     Registered("user set", "user", audit="user"),
     Registered("user scram", "user", audit="user", audit_if=("remove",)),
+    Registered("user hash", "observing.passwordhash", stays_root="has nothing to do with the store"),
     Registered("user domain", "user", audit="user", audit_if=("access",)),
     Registered("user rename", "user", audit="user"),
     Registered("user remove", "user", audit="delete"),
@@ -61,6 +62,7 @@ COMMANDS = (
     Registered("mailbox rename", "mailbox", audit="mailbox"),
     Registered("mailbox delete", "mailbox", audit="delete"),
     Registered("mailbox acl", "mailbox_sharing", audit="share", audit_if=("entries", "remove")),
+    Registered("mailbox metadata", "mailboxes.mailboxmetadata", audit="mailbox", audit_if=("value", "remove")),
     Registered("mailbox subscribe", "mailbox_sharing", audit="mailbox", audit_if=("mailboxes",)),
     Registered("mailbox unsubscribe", "mailbox_sharing", audit="mailbox"),
     Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
@@ -75,8 +77,14 @@ COMMANDS = (
     Registered("messages search", "messages.findmessages", audit="search"),
     Registered("messages fetch", "messages.findmessages", audit="read"),
     *(Registered(f"messages {name}", "messages.changemessages", audit=kind)
-      for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"))),
+      for name, kind in (("flag", "mailbox"), ("copy", "mailbox"), ("move", "mailbox"), ("expunge", "delete"),
+                          ("deduplicate", "delete"))),
     Registered("messages withdraw", "messages.withdrawal", audit="delete"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts") for name in ("list", "check")),
+    Registered("sieve get", "sieve.keepscripts", audit="read"),
+    *(Registered(f"sieve {name}", "sieve.keepscripts", audit="mailbox")
+      for name in ("put", "activate", "rename", "delete")),
+    Registered("sieve test", "sieve.tryscript", audit="read"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -106,6 +114,10 @@ COMMANDS = (
     Registered("snapshot restore", "snapshot", audit="restore"),
     Registered("snapshot diff", "snapshot"),
     Registered("snapshot remove", "snapshot", audit="delete"),
+    Registered("standby create", "standby.createstandby"),
+    Registered("standby follow", "standby.followsource"),
+    Registered("standby status", "standby.standbystatus"),
+    Registered("standby promote", "standby.promotestandby", audit="restore"),
     Registered("recover", "recover",
                "read all databases of a store that is down, and mend what is damaged: a start does "
                                    "the same where it finds something wrong; exit status 1 if anything is missing "
@@ -197,11 +209,13 @@ GROUPS = {
     "directory": "try an outside directory, and see or forget what is known of it",
     "mailbox": "make, list, rename, delete and restore mailboxes, and say who may do what with them",
     "messages": "search, read, mark, copy, move and remove messages of any users; take one out of every mailbox",
+    "sieve": "see, write, check and try the Sieve scripts of users",
     "uidl": "show the unique-ids of POP3, and take over those of another server",
     "partition": "add, list, drain and remove partitions",
     "quota": "show, set and report limits and use, and send the warnings that are due",
     "expire": "have old messages go by rules; see and set the rules",
     "snapshot": "make, verify, compare, remove and go back to snapshots of the databases",
+    "standby": "have a second machine follow this one, and take its place",
     "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
     "spark": "ask questions of the whole store with Spark; make a store to try",
     "facts": "write what the databases say as files, for reports over many back ends",

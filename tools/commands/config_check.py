@@ -1,6 +1,8 @@
 """onecopy config check"""
 
+from store.values import few
 from tools.cli.invocation import Invocation, Parsers
+from tools.cli.options import Config
 from tools.cli.output import print_json
 from tools.server.configcheck import Finding, examine
 
@@ -25,7 +27,16 @@ def check(invocation: Invocation) -> int:
             print(_line(each))
         if not found:
             print("nothing wrong was found")
+        print(f"looked at: {_sources(invocation.config)}; the running server may go by others: onecopy config diff "
+              "--running")
     return 1 if any(each.serious for each in found) else 0
+
+
+def _sources(config: Config) -> str:
+    """What has been judged."""
+    others = sorted({origin for origin in config.origins.values() if origin != "default"
+                     and not origin.startswith(f"{config.file}: ")})
+    return few([str(config.file) if config.file is not None else "no file", *others])
 
 
 def _line(found: Finding) -> str:

@@ -17,7 +17,7 @@ from tools.http.console.consolesessions import Sessions
 from tools.http.settings import Settings as HttpSettings
 
 CONSOLE = "console"             # who has logged in to it: no connection, and ended likewise
-PROTOCOLS = ("imap", "pop3", "lmtp", "front", "http", "verification", CONSOLE)
+PROTOCOLS = ("imap", "pop3", "lmtp", "managesieve", "front", "http", "verification", CONSOLE)
 IDS_AT_A_TIME = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")

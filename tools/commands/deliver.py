@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from lmtp import noting
 from lmtp.refusals import refusal
@@ -20,8 +20,8 @@ from store.deliverylog import FileDeliveryLog
 from store.errors import Problem, StoreError
 from store.partition.staged import Staged
 from store.store import Store
-from tools.cli.invocation import Invocation, Parsers
-from tools.cli.lookup import account, mailbox
+from tools.cli.invocation import Invocation, Parsers, typed
+from tools.cli.lookup import account, flags_of, mailbox, moment
 from tools.cli.output import print_json
 from tools.exits import Failure
 from tools.transfer.sourcevalues import crlf
@@ -38,6 +38,10 @@ def add(parser: Parsers) -> None:
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--mailbox", default="INBOX", metavar="NAME", help="default: INBOX")
     made.add_argument("-q", "--ignore-quota", action="store_true", help="deliver also to users over quota")
+    made.add_argument("--flag", action="append", default=[], metavar="FLAG", help="with this flag: seen, flagged, "
+                      "draft, or a keyword such as $Junk; can be repeated")
+    made.add_argument("--date", type=typed(moment), metavar="TIME", help="with this internal date: 2026-01-31, "
+                      "2026-01-31T12:00, with or without a zone; default: now")
     made.add_argument("--raw", action="store_true", help="keep line ends as they are, even if they are bare LFs")
     made.add_argument("--json", action="store_true")
     made = parser("path", path, "print where the file of a message is")
@@ -54,6 +58,7 @@ def deliver(invocation: Invocation) -> int:
     arguments = invocation.arguments
     status, rows = 0, []
     repeat = invocation.config.settings("lmtp", Settings).repeat_window
+    flags = flags_of(arguments.flag)
     with invocation.store() as opened, _noted(opened, arguments.run_by) as envelope:
         targets: dict[int, Target] = {}
         addresses: dict[int, str] = {}
@@ -61,7 +66,7 @@ def deliver(invocation: Invocation) -> int:
             try:
                 user_id = _open_account(opened, user, ignore_quota=arguments.ignore_quota).user
                 entry = mailbox(opened, user_id, arguments.mailbox)
-                targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota, repeat=repeat)
+                targets[entry.id] = Target(entry, flags, ignore_quota=arguments.ignore_quota, repeat=repeat)
                 addresses.setdefault(entry.id, user)
             except StoreError as error:
                 noting.refused(opened.delivery_log, envelope, (user,), refusal(error), noting.why(error))
@@ -69,7 +74,7 @@ def deliver(invocation: Invocation) -> int:
                 status = 1
         if not targets:
             return status
-        for user, outcome in _deliver(opened, targets, addresses, envelope, raw=arguments.raw):
+        for user, outcome in _deliver(opened, targets, addresses, envelope, arguments):
             if isinstance(outcome, Delivered):
                 rows.append({"user": outcome.entry.name.owner, "mailbox": outcome.entry.name.path, "uid": outcome.uid})
             elif isinstance(outcome, StoreError):
@@ -114,8 +119,8 @@ def _open_account(opened: Store, address: str, *, ignore_quota: bool) -> Account
     return user
 
 
-def _deliver(opened: Store, targets: Mapping[int, Target], addresses: Mapping[int, str], envelope: noting.Envelope, *,
-             raw: bool) -> Iterator[tuple[str, Outcome]]:
+def _deliver(opened: Store, targets: Mapping[int, Target], addresses: Mapping[int, str], envelope: noting.Envelope,
+             arguments: Any) -> Iterator[tuple[str, Outcome]]:
     """Take the message on standard input; the owner of each mailbox, and what became of it there. Raises Failure when
     there is no message."""
     if sys.stdin is None:
@@ -123,8 +128,8 @@ def _deliver(opened: Store, targets: Mapping[int, Target], addresses: Mapping[in
     where = list(targets.values())
     staged = opened.stage(where[0].entry)
     try:
-        _receive(staged, raw=raw)
-        outcomes = offload.now(durable.deliver(opened, staged, where))
+        _receive(staged, raw=arguments.raw)
+        outcomes = offload.now(durable.deliver(opened, staged, where, arguments.date))
     except StoreError as error:
         noting.refused(opened.delivery_log, envelope, tuple(addresses.values()), refusal(error), noting.why(error))
         raise

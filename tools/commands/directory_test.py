@@ -13,7 +13,7 @@ from tools.commands.user import read_password
 def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("directory test", test, "say step by step what would happen at a login, and to mail; status 1 if "
-                                          "either is refused")
+                                          "either is refused, or the password is wrong")
     made.add_argument("user", metavar="USER", help="a login name, or an address")
     made.add_argument("--from", dest="peer", default="192.0.2.1", metavar="ADDRESS",
                       help="where the client is, as rules of access see it (192.0.2.1)")

@@ -9,6 +9,7 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.later import Later
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import span
+from tools.server.metrics import history
 from tools.server.metrics.figures import busiest, gather
 
 EXPOSITION = Later("tools.server.metrics.exposition:text")      # it loads prometheus_client
@@ -24,6 +25,8 @@ def add(parser: Parsers) -> None:
     form = made.add_mutually_exclusive_group()
     form.add_argument("--top", action="store_true", help="the users and domains with most operations and octets since "
                                                          "the server was started, and nothing else")
+    made.add_argument("--history", choices=tuple(history.RINGS), metavar="day|month", help="what the server did in "
+                      "each minute of the last day, or in each hour of the last month, and nothing else")
     made.add_argument("--bytes", action="store_true")
     form.add_argument("--json", action="store_true")
     form.add_argument("--prometheus", action="store_true", help="print metrics as Prometheus reads them; exit status 0")
@@ -33,6 +36,8 @@ def stats(invocation: Invocation) -> int:
     """onecopy stats"""
     if invocation.arguments.top:
         return _top(invocation)
+    if invocation.arguments.history:
+        return _history(invocation)
     with invocation.store() as store:
         while True:
             found = gather(store)
@@ -62,6 +67,18 @@ def _top(invocation: Invocation) -> int:
             shown = size if kind == "octets" else str
             print_table([{what: row["name"] or "-", kind: shown(row["weight"]), "at most too many":
                           shown(row["error"])} for row in rows], (what, kind, "at most too many"))
+    return 0
+
+
+def _history(invocation: Invocation) -> int:
+    invocation.act_as_owner()
+    rows = [{**row, "time": when(row["time"])} for row in history.read(
+        invocation.config.root, invocation.arguments.history, time.time())]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table([{**row, "used": size(row["used"]), "free": size(row["free"])} for row in rows],
+                    ("time", *history.COUNTED, *history.LEVELS))
     return 0
 
 

@@ -113,10 +113,10 @@ def troubles(root: Path, found: dict[str, Any], now: float) -> list[str]:
              for each in found["partitions"] if each["state"] != "available"]
     for each in found["receivers"]:
         if each["state"] == "down":
-            said.append(f"{each['receiver']} has got no events for {span(now - each['down_since'])}, {each['waiting']} "
-                        f"wait for it: {each['said']}")
+            said.append(f"{each['receiver']} has got no {each['gets']} for {span(now - each['down_since'])}, "
+                        f"{each['waiting']} wait for it: {each['said']}")
         if each["full"]:
-            said.append(f"{each['receiver']} gets no new events until half of those have left that wait for it")
+            said.append(f"{each['receiver']} gets no new {each['gets']} until half of those have left that wait for it")
     for each in found["cut_off"]:
         why = f"cannot be finished yet: {each['problem']}" if each["problem"] else (
             "is being finished" if found["server"]["runs"] else "the start of the server finishes or undoes it")

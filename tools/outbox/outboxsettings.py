@@ -79,6 +79,11 @@ class Settings:
         return self.kind in RELAYS
 
     @property
+    def gets(self) -> str:
+        """What it gets, in a word."""
+        return "mails" if self.is_relay else "events"
+
+    @property
     def path(self) -> Path:
         """The file or the socket."""
         return Path(re.sub("^[a-z]+:(//)?", "", self.to))

@@ -96,8 +96,8 @@ class Dispatch:
         if noted is None:
             self._change()              # it could not be written down at the start
         elif not noted.full and each.waiting > each.settings.backlog:
-            log.error("outbox %s: %d events wait, and more are not kept until half of them have left", name,
-                      each.waiting)
+            log.error("outbox %s: %d %s wait, and more are not kept until half of them have left", name, each.waiting,
+                      each.settings.gets)
             self._change(name, full=True)
         elif noted.full and each.waiting <= each.settings.backlog // 2:
             self._heard[name] = time.monotonic() + BACKLOG_INTERVAL

@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -36,7 +36,7 @@ COUNT_SHARE = 50            # or so many times as long as a look takes
 WOKEN = 100                 # rows that were put off and wait again, in one transaction,
 REMOVED = 100               # or that have left: whoever writes rows may wait for the page
 BATCH_OCTETS = 1 << 20      # of rows that are sent together, unless one alone is larger
-_BY_KEY = attrgetter("key")
+_BY_KEY, _BY_ROW = attrgetter("key"), attrgetter("row")
 
 Outboxes = Callable[[], Mapping[str, tuple[Env, OutboxTable]]]      # of all environments that are there, by name
 
@@ -86,7 +86,8 @@ class Sending:
 
     def status(self) -> dict[str, Any]:
         """How it stands."""
-        return {"receiver": self.name, "to": self.settings.kind, "state": "down" if self.down_since else "up",
+        return {"receiver": self.name, "to": self.settings.kind, "gets": self.settings.gets,
+                "state": "down" if self.down_since else "up",
                 "down_since": self.down_since, "failures": self.failures, "said": self.said, "next_try": self.next_try,
                 "sent": self.sent, "dead": self.buried, "waiting": self.waiting}
 
@@ -150,7 +151,7 @@ class Sending:
 
     def _worked(self) -> None:
         if self.down_since:
-            log.info("outbox %s: the receiver takes events again", self.name)
+            log.info("outbox %s: the receiver takes %s again", self.name, self.settings.gets)
         self.failures, self.down_since, self.next_try, self.said = 0, 0.0, 0.0, ""
 
     def _put_off(self, said: str) -> float:
@@ -199,8 +200,8 @@ class Sending:
         return 0.0
 
     async def _bury(self, parcels: Sequence[Parcel], said: str) -> None:
-        log.error("outbox %s: %d events are dead letters: %s; the first is %s", self.name, len(parcels), said,
-                  parcels[0].id)
+        log.error("outbox %s: %d %s are dead letters: %s; the first is %s", self.name, len(parcels), self.settings.gets,
+                  said, parcels[0].id)
         await self.threads.run("outbox", partial(self._bury_all, parcels, said))
         self.buried += len(parcels)
 
@@ -242,12 +243,12 @@ class Sending:
                 transact(env, lambda txn, outbox=outbox, due=due: outbox.wake(due, txn))     # type: ignore[misc]
 
     def _remove(self, batch: Sequence[Parcel]) -> None:
-        """Not flushed: what comes again after a crash is sent again."""
-        for (env, outbox), of_one in groupby(batch, lambda parcel: self._places[parcel.row]):
-            rows = [list(row) for _, row in groupby(of_one, attrgetter("row"))]
+        """Not flushed: what comes again after a crash is sent again, as is what has got a row of its own meanwhile
+        (`onecopy outbox discard --id`)."""
+        for (env, outbox), of_one in groupby(dict.fromkeys(map(_BY_ROW, batch)), self._places.__getitem__):
+            rows = list(of_one)
             for begin in range(0, len(rows), REMOVED):
-                mine = list(chain.from_iterable(rows[begin:begin + REMOVED]))
-                transact(env, partial(outbox.remove, mine))
+                transact(env, partial(outbox.take_away, rows[begin:begin + REMOVED]))
 
     def _bury_all(self, parcels: Sequence[Parcel], said: str) -> None:
         for parcel in parcels:

@@ -37,7 +37,7 @@ from tools.storeowner import ROOT, Owner
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
 SOCKET_PATH = 107       # octets of a UNIX socket's path
-_SERVERS = ("imap", "pop3", "lmtp", "http")
+_SERVERS = ("imap", "pop3", "lmtp", "managesieve", "http")
 _MADE = ("log.file", "lmtp.socket", "lmtp.guaranteed_socket", "lmtp.verify_socket", "store.log_archive")
 _SECRET = ("secret", "secret_file", "password_file", "key")      # how names of options end whose files are secret
 

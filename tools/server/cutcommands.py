@@ -31,7 +31,7 @@ from tools.server.control.backendlink import Place
 #: Commands that are done again as they were typed, in a process of their own: they do what is left.
 REPEATED = ("restore", "import mbox", "import maildir", "import imap", "import dovecot", "import cyrus", "relink",
             "expire run", "undelete", "scrub",
-            "messages flag", "messages move", "messages expunge", "messages withdraw")
+            "messages flag", "messages move", "messages expunge", "messages deduplicate", "messages withdraw")
 LAST = 400                  # letters of what a repeated command complained of, that are told
 PAUSE = 300.0               # seconds until one that has found no room is done again
 STOP_SECONDS = 5.0          # in which one must have left off when the server stops

@@ -29,6 +29,8 @@ from store.audit import sessionaudit
 from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
 from store.errors import StoreError
+from store.filtering.filters import Filters
+from store.filtering.sievesettings import Settings as SieveSettings
 from store.housekeeping.tasks import Task
 from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
@@ -43,11 +45,14 @@ from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
+from tools.outbox import hostlookups
 from tools.outbox.sendall import Dispatch, of_config
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.doorpages import add_pages
+from tools.server.metrics import history
+from tools.server.metrics.history import History
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.listeners import SETTINGS, Server
@@ -132,6 +137,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     former = Authenticator.of(opened).slow.former
     if worker_config.keeper:
         former.load(opened.root / formerlogins.FILE)
+    Filters.of(opened, worker_config.config.settings("sieve", SieveSettings))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
@@ -147,10 +153,11 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if worker_config.keeper:
         more = [*more, _saving(former), _forgetting(worker_config.config.settings("log", Log).transcript_time)]
     if worker_config.keeper and not opened.read_only:
-        more = [*more, finishing(worker_config.config, repeated).task()]
+        more = [*more, finishing(worker_config.config, repeated).task(), History(opened.root / history.FILE).task()]
     dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
         worker_config.keeper and not opened.read_only) else None
     if dispatch is not None:
+        hostlookups.install(reactor)
         more = [*more, dispatch.task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     end_pages = add_pages(server, opened, worker_config) if any(

@@ -14,7 +14,7 @@ import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import requires
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,8 @@ def _end(spark: "SparkSession") -> None:
 
 
 def packed(path: Path) -> Path:
-    """A zip file of our packages, as they are in this process."""
+    """A zip file of our packages, as they are in this process; compiled, too, where Python keeps that, so that not each
+    process of a worker compiles them."""
     with (privatefiles.open_file(path, "wb") as file,
           zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made):
         for package in PACKAGES:
@@ -194,7 +195,10 @@ def packed(path: Path) -> Path:
             assert spec is not None and spec.origin is not None
             folder = Path(spec.origin).parent
             for source in sorted(folder.rglob("*.py")):
-                made.write(source, source.relative_to(folder.parent))
+                name = source.relative_to(folder.parent)
+                made.write(source, name)
+                with contextlib.suppress(FileNotFoundError):
+                    made.write(cache_from_source(source), name.with_suffix(".pyc"))
     return path
 
 

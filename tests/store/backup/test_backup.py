@@ -36,6 +36,7 @@ from store.users import lastuse
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import give_scripts
 
 INBOX, SENT, NEWS = "user/alice/INBOX", "user/alice/Sent/2019", "public/news"
 ZSTD_FORM = Form()
@@ -78,6 +79,7 @@ def fill(store: Store) -> None:
     partition = store.partitions["primary"]
     partition.transact(lambda txn: partition.uidls.put(inbox.id, {1: b"old-1", 3: b"old-3"}, txn.handle))
     lastuse.note(store, {"alice": True, "bob": False}, 1_700_000_000)
+    give_scripts(store, "alice")
     transact(store.mailboxes.env, lambda txn: store.mailboxes.annotations.set(news.id, "/shared/comment", b"x\0y", txn))
 
 

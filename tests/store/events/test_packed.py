@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.flagchanges import change_flags
 from store.store import Store
+from store.tables.state import MailboxState
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.heardevents import hear, waiting
 from tests.support.stores.stores import deliver, make_store
@@ -71,8 +73,9 @@ NUMBERS = [st.integers(0, (1 << bits) - 1) for bits in (32, 32, 32, 64, 32, 64)]
 @given(st.sampled_from(KINDS), *NUMBERS, st.lists(st.sampled_from(["Work", "\u00fcber", "$x"]), max_size=3),
        st.sampled_from(["", "mail.example.org"]), st.integers(0, 2 ** 31))
 def test_what_is_packed_is_what_is_read(kind, mailbox, validity, uidnext, modseq, messages, size, keywords, server, at):
-    event = pack_event(7, kind, mailbox, validity, (uidnext, modseq, messages), size, int(Flag.FLAGGED),
-                       words(INBOX, "3:4", "bob", keywords))
+    state = evolve(MailboxState.new(validity, 1, "bob"), uidnext=uidnext, highestmodseq=modseq, messages=messages)
+    event = pack_event(7, kind, mailbox, state.to_bytes(), size, int(Flag.FLAGGED),
+                       words(str(INBOX).encode(), b"3:4", "bob", keywords))
     row = pack_row([event, event], at, 311, server.encode())
     (when, (first, second)), count = unpack(row), events_in(row)
     assert (when, count, first, first.place, first.mailbox) == (at, 2, second, 7, mailbox)

@@ -36,6 +36,7 @@ from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.stores.movepair import ONE, TWO, Line
 from tests.support.stores.stores import deliver
+from tests.support.stores.whole import give_scripts
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -107,6 +108,7 @@ def fill(store: Store) -> None:
     annotate(store, inbox, "/shared/comment", b"\x00\xff all")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
     lastuse.note(store, {"alice": True}, 1_700_000_000)
+    give_scripts(store, "alice")
     subscribing.subscribe(store, "alice", "INBOX")
     subscribing.subscribe(store, "alice", "user/bob/INBOX")
     quotaroots.set_quota(store, "alice", 1_000_000, 500)

@@ -155,9 +155,18 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until it is true in the page as it is, looked at for each frame that is drawn."""
-        self.value(f"new Promise(done => {{ const look = () => ({expression}) ? done(true) : "
-                   "requestAnimationFrame(look); look(); })", wait=True)
+        """Wait until it is true in the page as it is, looked at for each frame that is drawn. Raises AssertionError."""
+        self.value(f"""new Promise((done, failed) => {{
+            const end = Date.now() + {LIMIT * 1000:.0f};
+            const look = () => {{
+                let is = false;
+                try {{ is = {expression}; }} catch (error) {{ }}         // what it is about is not there yet
+                if (is) done(true);
+                else if (Date.now() > end) failed("never: " + {json.dumps(expression)});
+                else requestAnimationFrame(look);
+            }};
+            look();
+        }})""", wait=True)
 
     def text(self, selector: str = "body") -> str:
         """What a person reads there."""

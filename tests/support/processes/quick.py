@@ -60,16 +60,35 @@ def needs_no_process(item: pytest.Item) -> bool:
     return not item.get_closest_marker("long") and not any(map(starts, (item.function, *fixtures)))     # type: ignore[attr-defined]
 
 
-def modules_of_few_folders(items: Iterable[pytest.Item]) -> set[Path]:
-    """The modules of tests in whose stores folders of message files are made when they are needed: those all of whose
-    tests need no process, those of a folder that has one store for all, and those that are marked. The
-    others have all folders from the beginning, as what is installed."""
-    of_modules: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        of_modules.setdefault(item.path, []).append(item)
-    return {path for path, tests in of_modules.items() if not is_left_out(path) and (
-        any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
-        or all(needs_no_process(test) or test.get_closest_marker("few_folders") for test in tests))}
+class FewFolders:
+    """The tests in whose stores folders of message files are made when they are needed: those that need no process,
+    those of a folder that has one store for all, and those that are marked. The others have all folders from the
+    beginning, as what is installed. What has a fixture that is shared goes by all tests of its module."""
+
+    def __init__(self, items: Iterable[pytest.Item]) -> None:
+        self._tests: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            self._tests.setdefault(item.path, []).append(item)
+        self._modules: dict[Path, bool] = {}
+
+    def __contains__(self, item: pytest.Item) -> bool:
+        path = item.path
+        if path not in self._modules:
+            self._modules[path] = not is_left_out(path) and (
+                any(path.is_relative_to(ROOT / "tests" / folder) for folder in SHARED)
+                or all(_has_few(test) for test in self._tests[path]))
+        return self._modules[path] or not is_left_out(path) and _has_few(item) and not _shares(item)
+
+
+def _has_few(item: pytest.Item) -> bool:
+    return not item.get_closest_marker("all_folders") and (
+        needs_no_process(item) or item.get_closest_marker("few_folders") is not None)
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether it has a fixture of ours that other tests have, too."""
+    return any(each[-1].scope != "function" and _is_ours(each[-1].func)
+               for each in item._fixtureinfo.name2fixturedefs.values())     # type: ignore[attr-defined]
 
 
 @cache

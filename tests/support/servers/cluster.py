@@ -20,7 +20,9 @@ from tools.spark.java import java_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"      # begins sooner, and does not last long
+#: Begins sooner, and does not last long: what Spark's own classes are is not verified.
+QUICK = ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions "
+         "-XX:-BytecodeVerificationRemote")
 LIMIT = 120.0               # seconds: a machine with other things to do
 SETTINGS = {                # for sessions on the cluster
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",

@@ -15,9 +15,7 @@ There is no systemd: `serve` starts what the unit says, as its user.
         subprocess.run([*debian.network, "chromium", ...])         # a program of this machine in the system's network
 """
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -74,10 +72,11 @@ class DebianRoot:
         return self
 
     def _prepare(self) -> None:
-        """Names are found as this machine finds them, and no package starts a daemon."""
+        """Names are found as this machine finds them, no package starts a daemon, and dpkg syncs nothing."""
         shutil.copy("/etc/resolv.conf", self.path / "etc/resolv.conf")
         self.write("/etc/hosts", "127.0.0.1 localhost\n")
         self.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", mode=0o755)
+        self.write("/etc/dpkg/dpkg.cfg.d/tests", "force-unsafe-io\n")
 
     def __exit__(self, *how: object) -> None:
         assert self._first.stdin and self._first.stdout
@@ -137,25 +136,27 @@ class DebianRoot:
                         'mkdir -p "$2" && mount --bind -o ro "$1" "$2"', "sh", source, target], check=True)
 
     @contextmanager
-    def serve(self) -> Iterator[int]:
-        """The server as its unit starts it, until it says that it serves; its process, as this machine numbers it."""
+    def serve(self, *before: str | Path) -> Iterator[int]:
+        """The server as its unit starts it, until it says that it serves; its process, as the system numbers it.
+        `before`: words of this machine before those of the command."""
         unit = dict(line.split("=", 1) for line in (self.path / UNIT).read_text().splitlines()
                     if "=" in line and not line.startswith("#"))
         for kind, folder in (("State", "lib"), ("Logs", "log")):
             self.run(f"install -d -o {unit['User']} -g {unit['Group']} -m {unit[f'{kind}DirectoryMode']} "
                      f"/var/{folder}/{unit[f'{kind}Directory']}")
         allowed = "".join(f",+{name.removeprefix('CAP_').lower()}" for name in unit["AmbientCapabilities"].split())
-        process = subprocess.Popen(self.words(
+        log = self.path / LOG.lstrip("/")
+        log.unlink(missing_ok=True)
+        process = subprocess.Popen([*before, *self.words(
             f"umask {unit['UMask']}; exec setsid setpriv --reuid {unit['User']} --regid {unit['Group']} --init-groups "
             f"--inh-caps=-all{allowed} --ambient-caps=-all{allowed} --bounding-set=-all{allowed} --no-new-privs "
-            f"{unit['ExecStart']} >{LOG} 2>&1"), stdin=subprocess.DEVNULL)
-        log = self.path / LOG.lstrip("/")
+            f"{unit['ExecStart']} >{LOG} 2>&1")], stdin=subprocess.DEVNULL)
         try:
             wait.until(lambda: log.exists() and "serving: " in log.read_text() or None, "the server", pid=process.pid,
                        limit=120)
-            server = _child(process.pid)
+            server = int(log.read_text().rpartition("serving: ")[0].splitlines()[-1].split()[1])
             yield server
-            os.kill(server, signal.SIGTERM)
+            self.run(f"kill -TERM {server}")
             assert process.wait(120) == 0, log.read_text()
         except wait.Died:
             raise AssertionError(log.read_text()) from None

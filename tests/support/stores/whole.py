@@ -9,6 +9,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
 from store.accounts.builtin import User
+from store.filtering import userscripts
 from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
@@ -87,6 +88,14 @@ def everything(store):
 USED = 1_700_000_000            # when alice and bob of a random store logged in last: 2023-11-14
 
 
+def give_scripts(store, user):
+    """Two Sieve scripts, one of which is active."""
+    account = store.directory.user(user).account
+    userscripts.put(store, account, "main", b'require "fileinto"; fileinto "Archive";')
+    userscripts.put(store, account, "Уход", b"keep; # \xe2\x82\xac")
+    userscripts.activate(store, user, "main")
+
+
 def random_store(root, seed):
     chance = random.Random(seed)
     store = make_store(root, ("alice", "bob", "carol@example.com"))
@@ -143,6 +152,7 @@ def random_store(root, seed):
     annotate(store, inbox, "/shared/comment", b"\x00\xff everything")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
     lastuse.note(store, {"alice": True, "bob": False}, USED)
+    give_scripts(store, "alice")
     shared = evolve(entry, acl={"alice": "lrs", "-eve": "w"})
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(shared, txn))
     gone = store.mailboxes.find(MailboxName.parse("user/alice/Gone"))

@@ -23,6 +23,9 @@ NO_JSON = {
     "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
     "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
+    "standby follow": "says what it does in its log",
+    "sieve get": "prints a script", **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"),
+                                                    "says nothing"),
     "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
 }
 
@@ -30,8 +33,8 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
                      "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "dump", "messages search", "messages fetch",
-    "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
+    "path", "hashdir", "doctor", "dump", "user hash", "messages search", "messages fetch",
+    "uidl list", "man", "completion", "sieve get", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",
     "expire last"})
@@ -47,6 +50,7 @@ NO_DRY_RUN = {
     "user remove": "asks, and can be undone for store.user_delay",
     "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,
     "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING,
+    "mailbox metadata": ONE_THING,
     "mailbox subscribe": ONE_THING, "mailbox unsubscribe": ONE_THING,
     "deliver": "delivers one message", "uidl import": ONE_THING,
     "partition add": ONE_THING, "partition drain": "can be left off and undone",
@@ -56,6 +60,9 @@ NO_DRY_RUN = {
     "token create": "makes one, which can be revoked", "token revoke": ONE_THING,
     "access create": "makes one, which can be revoked", "access revoke": ONE_THING,
     "access reset": "the user can set up another",
+    "standby create": "makes one, in an empty folder", "standby follow": "follows",
+    "standby promote": "asks; what it would be standby status says",
+    **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), ONE_THING),
     "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }
 

@@ -39,12 +39,14 @@ CALLS = {
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
+    "sieve list": "alice", "sieve check": None, "sieve test": "alice",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
     "quota show": "", "quota set": "bob --octets 7654321", "quota remove": None, "quota check": "",
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",
     "expire rules": "", "expire last": "", "check": "", "scrub": "", "snapshot create": "", "snapshot list": "",
     "snapshot verify": "", "snapshot restore": "--dry-run --exact",
     "snapshot diff": "{snapshot}", "snapshot remove": "{snapshot} --dry-run --force",
+    "standby create": None, "standby status": None, "standby promote": None,
     "recover": "--dry-run", "reconstruct": "alice --check", "relink": "--check",
     "backup": "--to {work}/made.tar", "restore": "{work}/backup.tar --dry-run",
     "export": "alice --format maildir --to {work}/maildir", "import mbox": "bob {work}/mbox --dry-run",
@@ -56,7 +58,9 @@ CALLS = {
     "log level": None, "log levels": None, "transcript": "",
     "access list": "", "access create": "alice --name phone",
     "outbox list": "", "outbox show": None, "outbox retry": None, "outbox discard": None,
-    "log show": None, "log errors": None, "dump": "", "batch": None,
+    "log show": None, "log errors": None, "dump": "", "batch": None, "user hash": None,
+    "mailbox metadata": "alice INBOX",
+    "messages deduplicate": "-u alice --dry-run all",
     "stats": "", "explain message": "<1@example.org>", "explain access": "bob alice INBOX",
     "explain quota": "alice", "explain login": "alice --from 192.0.2.1",
     "partition drain": "volume --to primary", "user move": "dora --to volume",
@@ -67,7 +71,8 @@ CALLS = {
 SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user remove", "directory flush",
           "mailbox create", "mailbox rename", "mailbox delete", "hashdir", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
-          "man", "completion", "config certificate"}
+          "sieve get", "sieve put", "sieve activate", "sieve rename", "sieve delete",
+          "man", "completion", "config certificate", "standby follow"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 
 

@@ -103,8 +103,8 @@ def test_two_entries_garbage_and_silence_are_said(outside, served, monkeypatch):
 
 
 def test_a_password_is_tried(outside):
-    for password, said in ((b"secret\n", "succeeds"), (b"wrong\n", "is refused")):
-        text = outside("directory", "test", "alice", "--password-stdin", octets=password)
+    for password, said, status in ((b"secret\n", "succeeds", 0), (b"wrong\n", "is refused", 1)):
+        text = outside("directory", "test", "alice", "--password-stdin", octets=password, status=status)
         assert f"password: a bind as uid=alice,{PEOPLE} {said}" in text
 
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -127,6 +128,57 @@ def test_expunge(mail: Program) -> None:
     said = mail.json("messages", "expunge", "-u", "alice", "--yes", "all")
     assert [row["messages"] for row in said["mailboxes"]] == [2, 1] and found(mail, "-u", "alice") == []
     assert mail("undelete", "alice", "INBOX") == "2 messages are back, with UIDs from 3 to 4\n"
+
+
+def test_deduplicate(mail: Program) -> None:
+    """The first stays; what is the same by Message-ID alone has other octets."""
+    mail("deliver", "alice", "--mailbox", "Work", octets=INVOICE)
+    mail("deliver", "alice", "--mailbox", "Work", octets=INVOICE.replace(b"Pay", b"Do not pay"))
+    assert "use --yes" in mail.refused("messages", "deduplicate", "-u", "alice", "all", status=2)
+    said = mail.json("messages", "deduplicate", "--all", "--dry-run", "all")
+    assert said["mailboxes"] == [{"user": "alice", "mailbox": "Work", "messages": 1}]
+    mail("messages", "deduplicate", "--all", "--yes", "all")
+    assert found(mail, "-u", "alice", "mailbox", "Work") == [("alice", "Work", 1), ("alice", "Work", 3)]
+    mail("messages", "deduplicate", "--all", "--yes", "--by", "message-id", "mailbox", "Work", "all")
+    assert found(mail, "-u", "alice", "mailbox", "Work") == [("alice", "Work", 1)]
+    assert len(found(mail, "--all")) == 5 and mail.json("messages", "deduplicate", "--all", "--yes", "all") == {
+        "dry_run": False, "mailboxes": []}
+
+
+def test_a_message_is_put_into_a_mailbox_with_flags_and_a_date(mail: Program) -> None:
+    mail("deliver", "alice", "--mailbox", "Work", "--flag", "seen", "--flag", "$Kept", "--date",
+         "2026-01-31T12:00+02:00", octets=LETTER)
+    row, = mail.json("messages", "search", "-u", "alice", "mailbox", "Work", "keyword", "$Kept")
+    assert (row["received"], row["flags"]) == ("2026-01-31T10:00:00Z", ["\\Seen", "$Kept"])
+    assert "such as 2026-01-31" in mail.refused("deliver", "alice", "--date", "31.1.2026", octets=LETTER, status=2)
+    assert "no such flag" in mail.refused("deliver", "alice", "--flag", "a b", octets=LETTER, status=2)
+
+
+def test_metadata(mail: Program) -> None:
+    def entries(*words: str) -> list[tuple[str, str | None, str]]:
+        return [(row["entry"], row["user"], row["value"]) for row in mail.json("mailbox", "metadata", *words)]
+
+    mail("mailbox", "metadata", "alice", "Work", "/shared/comment", "for all")
+    mail("mailbox", "metadata", "alice", "Work", "/private/comment", "é", "--of", "bob")
+    mail("mailbox", "metadata", "alice", "Work", "/private/comment", "my own")
+    assert entries("alice", "Work") == [("/private/comment", "alice", "my own"), ("/shared/comment", None, "for all")]
+    assert entries("alice", "Work", "/private/comment", "--of", "bob") == [("/private/comment", "bob", "é")]
+    mail("mailbox", "metadata", "alice", "Work", "/shared/comment", "--remove")
+    assert entries("alice", "Work") == [("/private/comment", "alice", "my own")]
+    refused = [(("/shared/comment",), "has no /shared/comment", 1), (("comment",), "names of entries begin with", 2),
+               (("/onecopy/last-login", "1"), "names of entries begin with", 2), (("--remove",), "must be named", 2)]
+    for words, complaint, status in refused:
+        assert complaint in mail.refused("mailbox", "metadata", "alice", "Work", *words, status=status)
+    assert "whose?" in mail.refused("mailbox", "metadata", "public/", "news", "/private/comment", "x", status=2)
+
+
+def test_a_hash_of_a_password_can_be_used(mail: Program, tmp_path: Path) -> None:
+    hashed = mail("user", "hash", "--password-stdin", octets=b"a secret\n").strip()
+    (tmp_path / "users.csv").write_text(f"carol,{hashed}\n")
+    mail("user", "add", "--users", str(tmp_path / "users.csv"), "--hashed")
+    assert "let in" in mail("directory", "test", "carol", "--password-stdin", octets=b"a secret\n")
+    assert "it is wrong" in mail("directory", "test", "carol", "--password-stdin", octets=b"another\n", status=1)
+    assert mail("user", "hash", "--password-stdin", octets=b"a secret\n").strip() != hashed      # a salt of its own
 
 
 def test_messages_that_came_later_are_left_alone(mail: Program) -> None:

@@ -21,7 +21,7 @@ from tests.support.servers.certificates import Authority
 from tests.support.servers.server import Server
 from tools.cli import output, program, registry
 from tools.cli.elsewhere import remote
-from tools.cli.options import load
+from tools.cli.options import Config, load
 from tools.exits import Failure
 from tools.http.api import keptoutcomes, running
 from tools.http.api.keptoutcomes import KeptOutcomes
@@ -91,7 +91,8 @@ MAY = {
     AUDITOR: {
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
         "hashdir", "uidl list",
-        "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last", "snapshot list",
+        "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last",
+        "sieve list", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
         "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl",
@@ -445,6 +446,28 @@ def steer_under_tls(server: Server, folder: Path, authority: Authority, tls: int
     for words in (("backup", "--user", "alice"), ("backup", "--user", "alice", "--to", "-"), ("restore", "-")):
         status, out, errors = said(*words)
         assert status and not out and "name a file of the server" in errors, errors
+
+
+def test_operations_go_by_what_the_server_goes_by(tmp_path: Path) -> None:
+    """Not by what its file says since, even where that is broken; but what is asked about the configuration judges the
+    file: `config diff --running` found no difference ever."""
+    file = tmp_path / "onecopy.toml"
+    file.write_text(f'root = "{tmp_path}"\n[store]\nmessage_limit = "1M"\n')
+    running = load({}, {"ONECOPY_CONFIG": str(file), "ONECOPY_IMAP_PORT": "1143"})
+    file.write_text(f'root = "{tmp_path}"\n[store]\nmessage_limit = "2M"\n[pop3]\nport = 1110\n')
+    runs = Runs(lambda: running)
+
+    def read(*words: str) -> Config:
+        return load({}, {name: value for name, value in runs._environment(words).items() if name.startswith("ONE")})
+
+    assert dict(read("user", "list").values) == dict(running.values)
+    judged = read("config", "check")
+    assert [judged.values[name] for name in ("store.message_limit", "pop3.port", "imap.port")] == [2 << 20, 1110, 1143]
+    assert judged.origins["pop3.port"] == f"{file}: pop3.port"
+    file.write_text("[nothing]\n")
+    assert dict(read("user", "list").values) == dict(running.values)
+    with pytest.raises(Failure, match="there is no such section"):
+        read("config", "check")
 
 
 def test_what_became_of_an_operation_is_known_to_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Pages of the console in a browser: by keyboard, on a phone, in the dark, and for who does not see them."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,8 +9,11 @@ from tests.support.clients import axe
 from tests.support.clients.chromium import Browser
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
+from tools.server.metrics import history
+from tools.server.metrics.history import History
 
-PAGES = ("", "users", "users/one?user=alice", "own", "own/mailboxes", "own/mailbox?name=INBOX", "nothing")
+PAGES = ("", "?span=month", "users", "users/one?user=alice", "own", "own/mailboxes", "own/mailbox?name=INBOX",
+         "nothing")
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +26,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.command("mailbox", "create", "alice", "A" * 100, "Old")
         server.command("mailbox", "delete", "alice", "Old", "--yes")
         server.command("deliver", "alice", octets=b"Subject: x\r\n\r\nHello.\r\n")
+        made, now = History(server.root / history.FILE, 0), time.time()
+        for hour in range(24):
+            made.take([{"process": "a", "pid": 1, "started": now, "failed_logins": hour, "mail": {"delivered": hour},
+                        "servers": {}}], [(hour, 24 - hour)], now - 3600 * (24 - hour))
         yield f"http://127.0.0.1:{port}/console/"
 
 

@@ -448,6 +448,19 @@ def test_what_waits_at_a_crash_is_sent_after_the_start(clock, places, tmp_path, 
 
 # Mail
 
+def test_a_relay_that_is_down_has_got_no_mails(store, clock, places, monkeypatch, caplog):
+    """What a receiver gets is said of it: a relay gets no events."""
+    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("smtp", "https"), lambda settings, reactor: places.setdefault(
+        settings.kind, Place())))
+    made = begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, give_up=100.0), a=hook())
+    assert {each["receiver"]: each["gets"] for each in made.status()} == {"relay": "mails", "a": "events"}
+    places["smtp"].answers = {"no@example.net": Refused("550 no", final=True)}
+    transact(store.partitions["primary"].env, lambda txn: outgoingmail.add(
+        store.recorder, store.partitions["primary"].outbox, "", ["no@example.net"], b"\r\nx\r\n", txn))
+    run(clock, 2)
+    assert "outbox relay: 1 mails are dead letters: 550 no" in caplog.text
+
+
 def test_mail_that_is_not_taken_now_is_put_off_and_the_others_go_on(store, clock, places, monkeypatch):
     """Each has attempts of its own, later each time, and is a dead letter in the end; so is what is never taken, at
     once."""

@@ -148,7 +148,9 @@ def test_certificates_as_clients_see_them(tmp_path: Path, monkeypatch: pytest.Mo
         assert list(namelooks.shown_certificate("imap", "localhost", "127.0.0.1", port)) == []
         other, = namelooks.shown_certificate("imap", "mail.example.org", "127.0.0.1", port)
         assert "mail.example.org" in other.text and "mismatch" in other.text.lower()
+        server.options["login.slow_first"] = "7"        # which the server does not know
         found = json.loads(server.command("doctor", "--name", "localhost", "--json", status=1))
+        assert "login.slow_first" in next(each["text"] for each in found if each["about"] == "configuration")
         assert {"about", "serious", "text", "do"} == set(found[0]) and [each["serious"] for each in found] == sorted(
             (each["serious"] for each in found), reverse=True)
         server.stop()

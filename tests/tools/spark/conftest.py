@@ -199,8 +199,7 @@ def bare_python(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A session. Its parameter says where: LOCAL, where plans are interpreted, or CLUSTER, where they are compiled as
-    everywhere else."""
+    """A session. Its parameter says where: LOCAL or CLUSTER. Plans are interpreted."""
     from tests.support.servers.cluster import INTERPRETED, QUICK, SETTINGS, cluster
     from tools.spark.sparksession import session
     with tempfile.TemporaryDirectory(prefix="onecopy-spark-") as folder, pytest.MonkeyPatch.context() as patch:
@@ -210,15 +209,14 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
         if request.param == CLUSTER:
             patch.setenv("PYSPARK_PYTHON", str(bare_python(Path(folder, "bare"))))
         with cluster(Path(folder)) if request.param == CLUSTER else nullcontext() as nodes:
-            with (session("tests", LOCAL, SETTINGS | INTERPRETED) if nodes is None
-                  else session("tests", nodes.url, SETTINGS)) as made:
+            with session("tests", LOCAL if nodes is None else nodes.url, SETTINGS | INTERPRETED) as made:
                 made.nodes = nodes
                 yield made
 
 
 @contextmanager
 def compiled(spark: Any) -> Iterator[None]:
-    """Plans are compiled meanwhile, as they are everywhere but in the local session of these tests."""
+    """Plans are compiled meanwhile, as they are everywhere but in the sessions of these tests."""
     from tests.support.servers.cluster import INTERPRETED
     before = {name: spark.conf.get(name) for name in INTERPRETED}
     spark.conf.set("spark.sql.codegen.wholeStage", "true")

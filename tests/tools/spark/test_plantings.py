@@ -20,8 +20,7 @@ TOGETHER = [
     ("its file is missing", "nothing is known of this file", "it is damaged", "the folder is missing",
      "it was left over"),
     ("its file has 5 octets", "a chunk of records is lost", "it is missing",
-     "a row of the list of deleted mailboxes is lost"),
-    ("a message file has a second name", "it has other records than its mailbox")]
+     "a row of the list of deleted mailboxes is lost", "a message file has a second name")]
 ALONE = [(what,) for what in FAULTS] if os.environ.get("PLANTINGS") == "all" else []
 
 

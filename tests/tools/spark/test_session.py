@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
 import zipfile
+import zipimport
 
 import pytest
 
@@ -189,10 +191,13 @@ def test_the_program_itself(place):
 # Parts
 
 def test_what_is_shipped(tmp_path):
-    names = zipfile.ZipFile(sparksession.packed(tmp_path / "x.zip")).namelist()
+    py_compile.compile(java.__file__)
+    names = zipfile.ZipFile(path := sparksession.packed(tmp_path / "x.zip")).namelist()
     assert {"tools/spark/source/reading.py", "store/userarea/idxfile.py", "mboxlist/engine/kv.py",
             "store/net/stream.py"} <= set(names)
-    assert all(name.endswith(".py") for name in names)
+    assert all(name.endswith(".py") or name.endswith(".pyc") and name[:-1] in names for name in names)
+    found = zipimport.zipimporter(f"{path}/tools/spark").find_spec("java")
+    assert found is not None and str(found.origin).endswith("java.pyc"), "a worker compiles it again"
 
 
 def test_tasks_that_are_done():

@@ -24,7 +24,7 @@ from store.values import Finding
 from tests.support.faults.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
 from tests.support.stores.stores import deliver, make_store
 from tests.support.stores.whole import lose_databases
-from tests.tools.spark.conftest import LOCAL
+from tests.tools.spark.conftest import LOCAL, compiled
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
@@ -107,7 +107,8 @@ def test_spark_finds_the_same(spark, whole, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(whole, root)
     planted = plant(root, len(FAULTS), 11)
-    found = found_in(root, tmp_path / "plan", Spark(spark), by=SparkLooking(spark))
+    with compiled(spark):
+        found = found_in(root, tmp_path / "plan", Spark(spark), by=SparkLooking(spark))
     assert own(found) == wanted(planted) and found.manifest.engine == "spark"
     kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
     assert sorted((row["kind"], row["where"]) for row in kept if not row["follows"]) == wanted(planted)

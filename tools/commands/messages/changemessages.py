@@ -1,8 +1,8 @@
-"""onecopy messages flag, messages copy, messages move, messages expunge"""
+"""onecopy messages flag, messages copy, messages move, messages expunge, messages deduplicate"""
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,15 +13,15 @@ from store.errors import StoreError
 from store.mailboxes import crosspartition, expunge, flagchanges, namespace
 from store.mailboxes.copymessages import PartlyMoved
 from store.store import Store
-from store.values import Flag, FlagAction, Flags
+from store.values import FlagAction, Flags
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.lookup import mailbox_name, owner
+from tools.cli.lookup import flags_of, mailbox_name, owner
 from tools.cli.output import print_json, print_table
-from tools.commands.messages.chosenmessages import SYSTEM_FLAGS, Chosen, add_choice, chosen, refuse
+from tools.commands.messages.chosenmessages import Chosen, add_choice, chosen, contents, message_ids, refuse, repeated
 from tools.exits import Failure
 
+Narrow = Callable[[Store, Chosen], Chosen | None]        # some of those that were chosen, or none
 Work = Callable[[Store, Chosen], int]       # how many messages it was done to
-_FLAGS = {name.lower().lstrip("\\"): flag for name, flag in SYSTEM_FLAGS.items()}
 
 
 def add(parser: Parsers) -> None:
@@ -45,6 +45,14 @@ def add(parser: Parsers) -> None:
                   "until the purge (store.purge_delay); exit status 1 if a mailbox was left out")
     _add_change(made)
     made.add_argument("--yes", action="store_true", help="do not ask")
+    made = parser("messages deduplicate", deduplicate, "of messages that are several times in one mailbox remove all "
+                  "but the first; undelete brings them back until the purge (store.purge_delay); exit status 1 if a "
+                  "mailbox was left out")
+    _add_change(made)
+    made.add_argument("--by", choices=("content", "message-id"), default="content", help="which are the same: those "
+                      "with the same octets, but for what relays have put in front (content), or with the same "
+                      "Message-ID")
+    made.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _add_change(made: argparse.ArgumentParser) -> None:
@@ -56,7 +64,7 @@ def _add_change(made: argparse.ArgumentParser) -> None:
 def flag(invocation: Invocation) -> int:
     """onecopy messages flag"""
     arguments = invocation.arguments
-    add, take = _flags(arguments.add), _flags(arguments.remove)
+    add, take = flags_of(arguments.add), flags_of(arguments.remove)
     if not (arguments.add or arguments.remove):
         raise Failure("which flags? Give --add or --remove")
 
@@ -69,18 +77,6 @@ def flag(invocation: Invocation) -> int:
         return len(found.rows) - gone
 
     return _change(invocation, "messages flag", work)
-
-
-def _flags(words: list[str]) -> Flags:
-    system, keywords = Flag(0), []
-    for word in words:
-        if found := _FLAGS.get(word.lower().lstrip("\\")):
-            system |= found
-        elif word.startswith("\\") or not word.isascii() or not word.isprintable() or set(word) & set(' (){%*"]\\'):
-            raise Failure(f"{word}: there is no such flag; keywords have letters, digits, and $, - and _")
-        else:
-            keywords.append(word)
-    return Flags(system, tuple(keywords))
 
 
 def copy(invocation: Invocation) -> int:
@@ -123,12 +119,20 @@ def _target(store: Store, whose: str, arguments: Any) -> MailboxEntry:
 
 def remove(invocation: Invocation) -> int:
     """onecopy messages expunge"""
-    def work(store: Store, found: Chosen) -> int:
-        gone = expunge.remove(store, found.entry, found.uids)
-        store.partition_of(found.entry).flush()
-        return len(gone)
+    return _change(invocation, "messages expunge", _expunge, ask=True)
 
-    return _change(invocation, "messages expunge", work, ask=True)
+
+def deduplicate(invocation: Invocation) -> int:
+    """onecopy messages deduplicate"""
+    of = message_ids if invocation.arguments.by == "message-id" else contents
+    return _change(invocation, "messages deduplicate", _expunge, ask=True, narrow=lambda store, found: repeated(
+        found, of(store, found)))
+
+
+def _expunge(store: Store, found: Chosen) -> int:
+    gone = expunge.remove(store, found.entry, found.uids)
+    store.partition_of(found.entry).flush()
+    return len(gone)
 
 
 def on_record(invocation: Invocation, kind: str, owners: list[str]) -> AbstractContextManager[object]:
@@ -138,12 +142,24 @@ def on_record(invocation: Invocation, kind: str, owners: list[str]) -> AbstractC
     return attrs.evolve(invocation, words=words).repeatable(kind, owners, waits=False)
 
 
-def _change(invocation: Invocation, kind: str, work: Work, *, ask: bool = False, again: bool = True) -> int:
+def _meant(store: Store, every: Iterable[Chosen], narrow: Narrow, problems: list[str]) -> Iterator[Chosen]:
+    for each in every:
+        try:
+            meant = narrow(store, each)
+        except StoreError as error:
+            refuse(problems, each.entry, error)
+            continue
+        if meant is not None:
+            yield meant
+
+
+def _change(invocation: Invocation, kind: str, work: Work, *, ask: bool = False, again: bool = True,
+            narrow: Narrow = lambda store, found: found) -> int:
     """Carry it out in each mailbox; what is refused in one stops no other. `again`: if it is cut off it is done to what
-    is left."""
+    is left. `narrow`: which of the chosen messages are meant."""
     arguments, problems, rows = invocation.arguments, list[str](), list[dict[str, Any]]()
     with invocation.store() as store:
-        found = list(chosen(store, arguments, problems))
+        found = list(_meant(store, chosen(store, arguments, problems), narrow, problems))
         if ask and found and not arguments.dry_run:
             count = sum(len(each.rows) for each in found)
             invocation.confirm(f"Remove {count} messages in {len(found)} mailboxes?", final=False)

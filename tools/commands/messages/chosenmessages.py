@@ -107,6 +107,28 @@ def refuse(problems: list[str], entry: MailboxEntry, error: StoreError) -> None:
     print(f"onecopy: {entry.name}: {error.public}", file=sys.stderr)
 
 
+def contents(store: Store, found: Chosen) -> Iterator[bytes]:
+    """Of each message what is the same in those that have the same octets, but for what relays have put in front."""
+    return iter(found.rows["digest"].tolist())
+
+
+def message_ids(store: Store, found: Chosen) -> Iterator[bytes]:
+    """The Message-ID of each message; b"" for one that has none. Raises StoreError CORRUPT."""
+    for begin in range(0, len(found.rows), SLICE):
+        for cached in store.cached(found.entry, found.rows[begin:begin + SLICE]):
+            yield envelopes.string(envelopes.split(cached.envelope)[envelopes.MESSAGE_ID]) or b""
+
+
+def repeated(found: Chosen, what: Iterator[bytes]) -> Chosen | None:
+    """The messages of which an earlier one has the same; None if there is none."""
+    seen, places = set[bytes](), list[int]()
+    for place, each in enumerate(what):
+        if each and each in seen:
+            places.append(place)
+        seen.add(each)
+    return Chosen(found.mailbox, found.rows[places]) if places else None
+
+
 def shown(store: Store, found: Chosen) -> Iterator[dict[str, Any]]:
     """What there is to say of each message, for a list. Raises StoreError CORRUPT."""
     for begin in range(0, len(found.rows), SLICE):

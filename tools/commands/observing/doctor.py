@@ -4,10 +4,12 @@ from pathlib import Path
 
 from attrs import asdict
 
+from store.values import few
 from tools.cli.controlclient import is_up
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
 from tools.commands import status
+from tools.server.control.servedconfig import differing, served
 from tools.server.doctor import deployment
 from tools.server.doctor.advice import Advice
 from tools.server.metrics import figures
@@ -28,7 +30,13 @@ def add(parser: Parsers) -> None:
 def doctor(invocation: Invocation) -> int:
     """onecopy doctor"""
     arguments, root = invocation.arguments, invocation.config.root
-    found = list(deployment.look_over(invocation.config, deployment.Wanted(arguments.name, arguments.postfix)))
+    config = served(invocation.config) if is_up(root) else None
+    found = list(deployment.look_over(config or invocation.config,
+                                      deployment.Wanted(arguments.name, arguments.postfix)))
+    if config is not None and (others := differing(invocation.config, config)):
+        found.append(Advice("configuration", False, f"the running server goes by other values of {few(others)} "
+                            "than its files, or this command, have now; it is judged by what it goes by",
+                            "onecopy config diff --running"))
     found += [Advice("status", True, text, "") for text in status.gather(root)["troubles"]]
     if is_up(root):
         with invocation.store() as store:

@@ -14,9 +14,10 @@ from tools.http.webpages import Refused
 #: can run any program (SELECT TRANSFORM ... USING) and write any file. The rows of the databases are the owner's. What
 #: is in a file of commands is asked for one by one (`tools/cli/elsewhere`).
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
-                         "dump", "batch"})
+                         "dump", "batch",
+                         "standby create", "standby follow", "standby status", "standby promote"})    # no server there
 #: What is said once: nothing keeps what they print.
-SECRET = frozenset({"token create", "access create"})
+SECRET = frozenset({"token create", "access create", "user hash"})
 MOST_VALUES = 1000          # of one argument,
 LONGEST = 8192              # and characters of a value
 STDIN, STDIN_BASE64 = "stdin", "stdin_base64"       # text, or any octets

@@ -22,7 +22,7 @@ READING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
         "hashdir", "uidl list", "partition list", "quota show", "quota check", "quota sharing", "expire rules",
-        "expire last", "snapshot list", "snapshot verify", "snapshot diff", "config show", "config diff",
+        "expire last", "sieve list", "snapshot list", "snapshot verify", "snapshot diff", "config show", "config diff",
         "config check", "status", "stats", "explain message", "explain access", "explain quota", "explain login",
         "token list", "access list", "audit show", "audit verify", "audit head", "outbox list"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),

@@ -151,7 +151,8 @@ class Runs:
         if self._is_stopping():
             return b"", b"the server is stopping", 1
         try:
-            process = self._forking.begin(words, {**self._environment(), ASKER: asker}, self._settings.operation_time)
+            process = self._forking.begin(words, {**self._environment(words), ASKER: asker},
+                                          self._settings.operation_time)
         except NotBegun as error:
             log.error("an operation could not be begun: %s", error)
             return b"", b"it could not be begun: nothing was done", 1
@@ -192,11 +193,17 @@ class Runs:
     def _settings(self) -> Settings:
         return self._config().settings("http", Settings)
 
-    def _environment(self) -> Mapping[str, str]:
-        """The configuration of this server, whatever files say meanwhile."""
+    def _environment(self, words: Sequence[str]) -> Mapping[str, str]:
+        """The configuration of this server, whatever files say meanwhile; for commands about the configuration what its
+        sources say now, as they look at the file, and compare it with what the server goes by."""
         config = self._config()
-        file, known = config.file, [(option(name), value) for name, value in config.values.items()]
-        return {**{name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))},
-                **({"ONECOPY_CONFIG": str(file.absolute())} if file is not None and os.access(file, os.R_OK) else {}),
-                **{found.variable: found.show(value) for found, value in known
-                   if found is not None and value != found.default}}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("ONECOPY_", "_ONECOPY_"))}
+        known = [(option(name), value) for name, value in config.values.items()]
+        if words[0] != "config":
+            return {**ours, "ONECOPY_CONFIG": os.devnull, **{
+                found.variable: found.show(value) for found, value in known
+                if found is not None and value != found.default}}
+        file = "" if config.file is None else str(config.file.absolute())
+        return {**ours, **({"ONECOPY_CONFIG": file} if file else {}), **{
+            found.variable: found.show(value) for found, value in known if found is not None
+            and value != found.default and not config.origins[found.name].startswith(f"{config.file}: ")}}

@@ -18,6 +18,7 @@ from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
+from store.standby.copysource import Source
 from store.store import Store
 from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended
@@ -213,14 +214,16 @@ class Listener:
                 self._open.add(connection)
             caller, wire = connection, _Tls(connection)
             connection.do_handshake()
-            host = greet_caller(wire, names_of(connection), self.place.peers, FULL if surplus else "")
+            standbys = {each.lower() for each in self.place.settings.standbys}
+            host = greet_caller(wire, names_of(connection), {*self.place.peers, *standbys}, FULL if surplus else "")
             with self._lock:
                 known = self._known < self.place.settings.connections
                 self._known += known
             if known:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(self.place.settings.timeout)
-                Session(wire, host, self._incoming).run()
+                Session(wire, host, self._incoming, Source(self.store).actions() if host in standbys else {},
+                        host in self.place.peers).run()
             else:
                 log.warning("user move: %s calls from %s, and too many do", host, address)
         except (Refused, BadMessage) as error:

@@ -85,7 +85,7 @@ def _commands(found: Found) -> Iterator[tuple[Labels, Any]]:
 
 
 def _outbox(key: str) -> Values:
-    """Of each receiver of events, as the keeper tells."""
+    """Of each receiver of events or mail, as the keeper tells."""
     return lambda found: [((each["receiver"],), each[key]) for process in found["processes"]
                           for each in process["outbox"]]
 
@@ -142,12 +142,13 @@ METRICS = (
            _process("memory")),
 
     # Events
-    Metric("outbox_waiting", GAUGE, "Events that wait to be sent to a receiver", ("receiver",), _outbox("waiting")),
+    Metric("outbox_waiting", GAUGE, "Events, or mails to a relay, that wait to be sent to a receiver", ("receiver",),
+           _outbox("waiting")),
     Metric("outbox_down", GAUGE, "1 while the receiver is down", ("receiver",), lambda found: [
         ((each["receiver"],), each["state"] == "down") for process in found["processes"]
         for each in process["outbox"]]),
-    Metric("events_sent_total", COUNTER, "Events that it was sent", ("receiver",), _outbox("sent")),
-    Metric("events_dead_total", COUNTER, "Events that it did not take, or that became too old for it: dead letters",
+    Metric("events_sent_total", COUNTER, "Events, or mails, that it was sent", ("receiver",), _outbox("sent")),
+    Metric("events_dead_total", COUNTER, "Events, or mails, that it did not take, or that became too old: dead letters",
            ("receiver",), _outbox("dead")),
     Metric("events_lost_total", COUNTER, "Events that were not kept for it, because too many waited already",
            ("process", "receiver"), lambda found: [((each["process"], name), number) for each in found["processes"]

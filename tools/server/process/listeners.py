@@ -18,6 +18,7 @@ import lmtp.protocol
 import lmtp.settings
 import pop3.protocol
 import pop3.settings
+from imap.managesieve.managesettings import Settings as ManageSieveSettings
 from store.accounts.networks import Networks
 from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
@@ -40,11 +41,12 @@ CHECK = 0.05            # seconds between two looks whether all sessions have en
 
 SETTINGS: dict[str, type[AdmissionSettings]] = {
     "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings,
-    HTTP: HttpSettings}
+    "managesieve": ManageSieveSettings, HTTP: HttpSettings}
 
 # Only a process that serves them loads twisted.web.
 _front = Later("tools.front.protocol:factory")
 _http = Later("tools.http.protocol:factory")
+_managesieve = Later("imap.managesieve.protocol:factory")
 
 
 @define(eq=False)
@@ -98,6 +100,10 @@ class Server:
         if server == "imap":
             return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
                                          self.reactor, certificates, implicit_tls=tls, admission=self._door("imap"))
+        if server == "managesieve":
+            return cast(StreamFactory, _managesieve(
+                self.store, self.config.settings(server, ManageSieveSettings), self.reactor, certificates,
+                implicit_tls=tls, admission=self._door(server)))
         if server == "pop3":
             return pop3.protocol.factory(self.store, self.config.settings("pop3", pop3.settings.Settings),
                                          self.reactor, certificates, implicit_tls=tls, admission=self._door("pop3"))

@@ -12,6 +12,8 @@ import store.accounts.loginsettings
 import store.audit.auditsettings
 import store.settings
 from store.audit.trail import Trail
+from store.filtering.filters import Filters
+from store.filtering.sievesettings import Settings as SieveSettings
 from store.net.authentication import Authenticator
 from store.net.openlogins import OpenLogins
 from store.offload import Threads
@@ -87,6 +89,8 @@ class Reloading:
         if "login" in sections:
             Authenticator.of(self._store).follow(config.settings("login", store.accounts.loginsettings.Settings))
             OpenLogins.of(self._store).look_at_all()
+        if "sieve" in sections:
+            Filters.of(self._store).follow(config.settings("sieve", SieveSettings))
         self._server.follow(config, sections)
 
     def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:

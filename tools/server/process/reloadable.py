@@ -9,7 +9,7 @@ from tools.cli.options import Config
 
 # Of these sections all options are taken over by connections that come later, but those that open sockets or are in use
 # by all connections together.
-_SESSIONS = ("imap", "pop3", "lmtp", "front", "http", "login")
+_SESSIONS = ("imap", "pop3", "lmtp", "front", "http", "login", "managesieve", "sieve")
 _FIXED = frozenset({
     "address", "port", "tls_port", "socket", "guaranteed_port", "guaranteed_socket", "verify_port", "verify_socket",
     "socket_mode", "ipv6_prefix", "client_ca"})

@@ -13,16 +13,26 @@ from attrs import frozen
 from mboxlist import privatefiles
 from tools.cli.options import Config
 from tools.exits import Failure
-from tools.serversettings import Exchange, FrontListen, HttpListen, ImapListen, LmtpListen, Pop3Listen
+from tools.serversettings import (
+    Exchange,
+    FrontListen,
+    HttpListen,
+    ImapListen,
+    LmtpListen,
+    ManageSieveListen,
+    Pop3Listen,
+)
 
 SERVERS = ("imap", "pop3", "lmtp")
 HTTP = "http"
-BESIDE = {"front": "imap"}      # what has no processes of its own is served by those of another
+BESIDE = {"front": "imap", "managesieve": "imap"}      # what has no processes of its own is served by those of another
 BACKLOG = 1024
 FOR_RELAYS = "relays of another user connect to it"
 EXCHANGE = "exchange"           # with other back ends; the keeper serves it
-_Group = type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[FrontListen] | type[HttpListen] | type[Exchange]
-_GROUPS: dict[str, _Group] = {"imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen, "front": FrontListen,
+_Group = (type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[ManageSieveListen] | type[FrontListen]
+          | type[HttpListen] | type[Exchange])
+_GROUPS: dict[str, _Group] = {"imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen,
+                              "managesieve": ManageSieveListen, "front": FrontListen,
                               HTTP: HttpListen, EXCHANGE: Exchange}
 
 

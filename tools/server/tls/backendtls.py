@@ -40,7 +40,8 @@ class BackEndTls:
 
     @classmethod
     def of(cls, settings: Exchange, root: Path, host: str) -> "BackEndTls":
-        """As configured; the files need not exist. Raises Failure."""
+        """As configured; the files need not exist. `host` is its name unless it has another one. Raises Failure."""
+        host = settings.host or host
         if not host:
             raise Failure("store.host is not set: other back ends must know this one by a name")
         if settings.certificate is None:

@@ -1,0 +1,220 @@
+"""What the outcome of a script means in the store: targets of a delivery, and what follows in its transaction."""
+
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+
+from attrs import define, evolve, field, frozen
+
+from mboxlist.entry import MailboxEntry
+from store.delivery.commit import Target
+from store.errors import Problem, StoreError
+from store.events import outgoingmail
+from store.filtering.answering import Letter, circles, mail_addresses, no_answer, notice, sent_on, vacation
+from store.filtering.sievesettings import Settings
+from store.filtering.storesurroundings import mailbox_of, seen_key, special
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Refused
+from store.sieve.surroundings import Envelope
+from store.store import Store
+from store.values import Flag, Flags
+
+log = logging.getLogger(__name__)
+
+_SYSTEM = {"\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED, "\\seen": Flag.SEEN,
+           "\\draft": Flag.DRAFT}
+
+Follow = Callable[[WriteTxn], None]
+
+
+@frozen
+class Disposition:
+    """What is done with a message for one recipient.
+
+    `targets`: the message as it came; the first of them has what follows. `others`: messages that are another one,
+    whole, each with its target. `refused`: it is not taken. `failure`: why its script did not run to its end; `notes`:
+    what it wanted and could not have, for the log and `onecopy sieve test`.
+    """
+
+    targets: tuple[Target, ...]
+    others: tuple[tuple[bytes, Target], ...] = ()
+    refused: Refused | None = None
+    failure: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@define(eq=False)
+class Disposer:
+    """For one message and one recipient. `base` is where it goes without a script; `create` makes a mailbox of the
+    owner, or gives None; `group` is the number of its targets."""
+
+    store: Store
+    settings: Settings
+    base: Target
+    message: ReceivedMail           # as it came
+    envelope: Envelope
+    now: datetime
+    addresses: frozenset[str]
+    group: int
+    create: Callable[[str, str], MailboxEntry | None]
+    notes: list[str] = field(factory=list)
+    _follows: list[Follow] = field(factory=list)
+    _others: list[tuple[bytes, Target]] = field(factory=list)
+
+    @property
+    def user(self) -> str:
+        return self.base.entry.name.owner
+
+    @property
+    def partition(self) -> Partition:
+        return self.store.partition(self.base.entry.partition)
+
+    @property
+    def begin(self) -> bytes:
+        """What keys of `arrivals.db` begin with that are the owner's."""
+        return b"sieve\0%d\0" % self.base.entry.id
+
+    def dispose(self, outcome: Outcome) -> Disposition:
+        """What the outcome means."""
+        if outcome.refused is not None:
+            return Disposition((), refused=outcome.refused)
+        files = list(outcome.files)
+        if not self._send_on(outcome) and not any(one.mailbox == KEPT for one in files):
+            files.append(Filed())           # what cannot be sent on stays
+        self._answer(outcome)
+        for seen in outcome.seen:
+            self._follows.append(partial(_remember, seen_key(self.begin, seen.key), seen.seconds))
+        targets = self._targets(files)
+        if not targets:
+            targets = [evolve(self.base, filed=False, group=self.group)]
+        targets[0] = evolve(targets[0], follows=tuple(self._follows))
+        return Disposition(tuple(targets), tuple(self._others), failure=outcome.failure, notes=tuple(self.notes))
+
+    # Mailboxes
+
+    def _targets(self, files: Iterable[Filed]) -> list[Target]:
+        """A target for each mailbox that gets the message as it is, with all flags that it is to have there."""
+        found: dict[tuple[int, bytes], Target] = {}
+        for filed in files:
+            entry = self._entry(filed)
+            target = evolve(self.base, entry=entry, flags=flags_of(filed.flags), group=self.group,
+                            header=filed.edition.added + self.base.header)
+            if filed.edition.whole is not None:
+                self._others.append((filed.edition.whole, evolve(target, group=0, suppress=0, repeat=0,
+                                                                 header=self.base.header)))
+                continue
+            key = entry.id, target.header
+            found[key] = target if key not in found else evolve(target, flags=_both(found[key].flags, target.flags))
+        return list(found.values())
+
+    def _entry(self, filed: Filed | Copied) -> MailboxEntry:
+        """The mailbox that is meant, or that of `base` when there is none (RFC 5228 §4.1)."""
+        if filed.mailbox == KEPT:
+            return self.base.entry
+        found = special(self.store, self.user, filed.special_use) if filed.special_use else None
+        found = found or mailbox_of(self.store, self.user, filed.mailbox)
+        if found is None and (filed.create or filed.special_use):
+            found = self.create(filed.mailbox, filed.special_use)
+        if found is None:
+            self.notes.append(f"there is no mailbox {filed.mailbox} to file into")
+        return found or self.base.entry
+
+    # What leaves
+
+    def _send_on(self, outcome: Outcome) -> bool:
+        """Have the message sent to all addresses; whether all of that can be done."""
+        if not outcome.redirects:
+            return True
+        why = circles(self.message, self.envelope)
+        if not self.settings.redirects or len(outcome.redirects) > self.settings.redirects:
+            why = f"messages are sent on to {self.settings.redirects} addresses at most (sieve.redirects)"
+        if not why and self.message.size > outgoingmail.LARGEST:
+            why = f"a message of more than {outgoingmail.LARGEST} octets is not sent on"
+        if not why and not outgoingmail.may_leave(self.store.recorder):
+            why = "no mail can leave: no relay is configured, or too much waits for it"
+        if why:
+            self.notes.append(f"the message was not sent on: {why}")
+            return False
+        sender = {"sender": self.envelope.sender, "recipient": self.envelope.recipient}.get(
+            self.settings.redirect_sender, "")
+        for redirected in outcome.redirects:
+            octets = self._octets(redirected.edition)
+            self._follows.append(partial(_post, sent_on(redirected, octets, self.message, self.envelope, sender)))
+        return True
+
+    def _octets(self, edition: Edition) -> bytes:
+        if edition.whole is not None:
+            return edition.whole
+        return edition.added + self.message.read(0, self.message.size)
+
+    def _answer(self, outcome: Outcome) -> None:
+        """Vacation and notices. What cannot leave is left, and noted; the message is filed all the same."""
+        leaves = outgoingmail.may_leave(self.store.recorder)
+        if outcome.answer is not None and self.settings.vacation:
+            answer = outcome.answer
+            why = no_answer(self.message, self.envelope, {*self.addresses, self.envelope.recipient, *answer.addresses})
+            key = seen_key(self.begin, f"vacation\0{answer.handle}\0{self.envelope.sender.lower()}")
+            if not why and self.partition.duplicates.is_noted(key):
+                why = "its sender has had an answer lately"
+            if not why and not leaves:
+                why = "no mail can leave: no relay is configured, or too much waits for it"
+            if why:
+                self.notes.append(f"no vacation answer: {why}")
+            else:
+                letter = vacation(answer, self.message, self.envelope, self.now)
+                seconds = max(answer.seconds, self.settings.vacation_least)
+                self._follows.append(partial(_answer_once, key, seconds, letter))
+                self._file_copy(letter, answer.copy)
+        for notified in outcome.notices:
+            automatic = any("auto-notified" in text.lower() for text in self.message.texts("auto-submitted"))
+            if not leaves or automatic:
+                self.notes.append("no notice: " + ("it is one itself" if automatic else "no mail can leave"))
+                continue
+            for address in mail_addresses(notified.method)[:self.settings.redirects]:
+                letter = notice(notified, address, self.message, self.envelope, self.now)
+                self._follows.append(partial(_post, letter))
+                self._file_copy(letter, notified.copy)
+
+    def _file_copy(self, letter: Letter, copy: Copied | None) -> None:
+        """RFC 8580."""
+        if copy is not None:
+            self._others.append((letter.octets, evolve(
+                self.base, entry=self._entry(copy), flags=flags_of(copy.flags), header=b"", suppress=0, repeat=0)))
+
+
+def flags_of(names: Iterable[str]) -> Flags:
+    """The flags of these names."""
+    system, keywords = Flag(0), []
+    for name in names:
+        bit = _SYSTEM.get(name.lower())
+        if bit is None:
+            keywords.append(name)
+        else:
+            system |= bit
+    return Flags(system, tuple(keywords))
+
+
+def _both(one: Flags, other: Flags) -> Flags:
+    return Flags(one.system | other.system, tuple(dict.fromkeys((*one.keywords, *other.keywords))))
+
+
+def _remember(key: bytes, seconds: int, txn: WriteTxn) -> None:
+    txn.partition.duplicates.add(key, seconds, txn.handle)
+
+
+def _post(letter: Letter, txn: WriteTxn) -> None:
+    recorder = txn.partition.recorder
+    if recorder is None:
+        raise StoreError(Problem.UNAVAILABLE, "No mail can leave")
+    outgoingmail.add(recorder, txn.partition.outbox, letter.sender, (letter.recipient,), letter.octets, txn.handle)
+
+
+def _answer_once(key: bytes, seconds: int, letter: Letter, txn: WriteTxn) -> None:
+    """Unless another message of the same sender was quicker."""
+    if txn.partition.duplicates.counts(key, txn.handle):
+        return
+    txn.partition.duplicates.add(key, seconds, txn.handle)
+    _post(letter, txn)

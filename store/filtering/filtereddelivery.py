@@ -1,0 +1,84 @@
+"""A message is delivered as its recipients' scripts want: `durable.deliver` with what `filters` has decided.
+
+All targets that get the message as it came are delivered to in one transaction of their partition, with what follows:
+mail that leaves, and what scripts remember. A message that a script has changed is another message: it is delivered
+first, and when that fails its recipient is refused for now, so that the message comes again.
+"""
+
+from collections.abc import Mapping
+
+from mboxlist.engine.troubles import after_commit
+from mboxlist.entry import MailboxId
+from store import offload
+from store.delivery import durable
+from store.delivery.commit import Delivered, Outcome, Target
+from store.errors import Problem, StoreError
+from store.filtering.disposition import Disposition
+from store.filtering.filters import Filters, Recipient
+from store.partition.staged import Staged
+from store.store import Store
+
+
+class Rejected(StoreError):
+    """The recipient's script refuses the message (RFC 5429); `reason` is for the sender."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(Problem.NO_PERMISSION, "A script of the recipient refuses the message")
+
+
+async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[MailboxId, Target],
+                  addresses: Mapping[MailboxId, str]) -> dict[MailboxId, Outcome]:
+    """Deliver a received message; an outcome for each mailbox that it is for. `addresses`: what RCPT named for each.
+    Otherwise as `durable.deliver`, also in what it raises. The staged message is used up."""
+    try:
+        decided = await Filters.of(store).decide(
+            staged, sender, [Recipient(target, addresses[mailbox]) for mailbox, target in targets.items()])
+    except BaseException:
+        after_commit(staged.abort)
+        raise
+    if not decided:
+        return dict(zip(targets, await durable.deliver(store, staged, tuple(targets.values())), strict=True))
+    outcomes: dict[MailboxId, Outcome] = {}
+    wanted: list[tuple[MailboxId, Target]] = []
+    for mailbox, target in targets.items():
+        disposition = decided.get(mailbox)
+        if disposition is None:
+            wanted.append((mailbox, target))
+        elif disposition.refused is not None:
+            outcomes[mailbox] = Rejected(disposition.refused.reason)
+        elif (failed := await _deliver_others(store, disposition)) is not None:
+            outcomes[mailbox] = failed
+        else:
+            wanted += [(mailbox, each) for each in disposition.targets]
+    if not wanted:
+        after_commit(staged.abort)
+        return outcomes
+    found = await durable.deliver(store, staged, [target for _, target in wanted])
+    for (mailbox, _), outcome in zip(wanted, found, strict=True):
+        outcomes[mailbox] = _worse(outcomes.get(mailbox), outcome)
+    return outcomes
+
+
+def _worse(one: Outcome | None, other: Outcome) -> Outcome:
+    """What is said of a recipient with several targets: what failed, else where the message is."""
+    if one is None or isinstance(other, StoreError):
+        return other
+    return other if isinstance(other, Delivered) and not isinstance(one, StoreError | Delivered) else one
+
+
+async def _deliver_others(store: Store, disposition: Disposition) -> StoreError | None:
+    """Deliver what is another message; why that failed."""
+    for octets, target in disposition.others:
+        try:
+            partition = store.partition_of(target.entry)
+            staged = await offload.change(store, lambda: partition.stage(b""))      # noqa: B023
+            if staged.write(octets):
+                await durable.spill(store, staged)
+            outcome, = await durable.deliver(store, staged, (target,))
+        except StoreError as refusal:
+            return refusal
+        if isinstance(outcome, StoreError):
+            return outcome
+    return None
+

@@ -1,0 +1,187 @@
+"""The scripts of an open store: compiled once, and run for each message and recipient."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+
+from attrs import define, field, frozen
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, MailboxName, NameProblem
+from store import offload
+from store.addresses import canonical
+from store.delivery.commit import Target
+from store.errors import StoreError
+from store.filtering import userscripts
+from store.filtering.disposition import Disposer, Disposition
+from store.filtering.sievesettings import Settings
+from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
+from store.filtering.storesurroundings import StoreSurroundings, name_of
+from store.mailboxes import namespace
+from store.message.headers import header_end
+from store.partition.staged import Staged
+from store.sieve.compiling import compile_script
+from store.sieve.language import SIEVE
+from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptproblems import ScriptProblem
+from store.sieve.scriptrun import Run, Tree, run
+from store.sieve.surroundings import Envelope
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 2000               # compiled scripts of users
+HEADER = 256 << 10              # octets at the head of a message in which its header is looked for
+QUICK = 16 << 10                # octets of a header with which scripts run at once, not in a thread
+QUICK_NODES = 400               # commands and tests of such scripts
+_SLOW = frozenset(("body", "mime", "foreverypart", "replace", "enclose", "extracttext", "editheader", "regex",
+                   "mailbox", "special-use"))
+
+
+@frozen
+class Recipient:
+    """Whose scripts run: where the message goes without one, and the address that RCPT named."""
+
+    target: Target
+    address: str
+
+
+@define(eq=False)
+class Filters:
+    """Of an open store; see `of`."""
+
+    store: Store
+    settings: Settings = field(factory=Settings)
+    site: SiteScripts = field(init=False)
+    _trees: OrderedDict[tuple[MailboxId, int], tuple[bytes, Tree | None]] = field(factory=OrderedDict, init=False)
+
+    @site.default
+    def _site_scripts(self) -> SiteScripts:
+        self.store.filtered = self.settings.folder is not None
+        return SiteScripts(self.settings.folder)
+
+    @classmethod
+    def of(cls, store: Store, settings: Settings | None = None) -> "Filters":
+        """Those of the store; `settings` are for the first who asks."""
+        return store.owned.get(cls, lambda: cls(store, settings or Settings()))
+
+    def follow(self, settings: Settings) -> None:
+        """Mail that comes from now on obeys these."""
+        if settings.folder != self.settings.folder:
+            self.site = SiteScripts(settings.folder)
+            self.store.filtered = settings.folder is not None
+        self.settings = settings
+
+    def trees(self, user: str) -> tuple[Tree, ...]:
+        """The scripts that run for the user, in order: the site's, the user's or the default one, the site's."""
+        domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
+        inbox = self.store.mailboxes.find(MailboxName(user, INBOX))
+        stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox)
+        own = self._own(inbox, *stored) if inbox is not None and stored is not None else self.site.default(domain)
+        if self.settings.folder is None:
+            return () if own is None else (own,)
+        return (*self.site.around(BEFORE, domain), *(() if own is None else (own,)), *self.site.around(AFTER, domain))
+
+    def _own(self, inbox: MailboxEntry, number: int, stored: bytes) -> Tree | None:
+        """The compiled script; None for one that cannot be compiled any more, which then does nothing."""
+        key = inbox.id, number
+        known = self._trees.get(key)
+        if known is None or known[0] != stored:
+            script = userscripts.UserScript.from_bytes(number, stored)
+            try:
+                tree: Tree | None = compile_script(script.text.decode(), SIEVE)
+            except (ScriptProblem, UnicodeDecodeError) as problem:
+                log.error("the script %s of %s cannot be run: %s", script.name, inbox.name.owner, problem)
+                tree = None
+            known = self._trees[key] = stored, tree
+            if len(self._trees) > REMEMBERED:
+                self._trees.popitem(last=False)
+        self._trees.move_to_end(key)
+        return known[1]
+
+    def _included(self, user: str, name: str, site: bool) -> Tree | None:
+        if site:
+            return self.site.included(name)
+        with suppress(userscripts.ScriptRefused, ScriptProblem, UnicodeDecodeError):
+            return compile_script(userscripts.find(self.store.mailboxes, user, name).text.decode(), SIEVE)
+        return None
+
+    async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient]
+                     ) -> dict[MailboxId, Disposition]:
+        """What becomes of a message, whole but not delivered yet, for each of the recipients who have a script, by the
+        mailbox of its target. Raises StoreError."""
+        if not self.settings.enabled:
+            return {}
+        trees = [self.trees(each.target.entry.name.owner) if each.target.entry.name.owner else ()
+                 for each in recipients]
+        if not any(trees):
+            return {}
+        work = partial(self._decide, staged, sender, recipients, trees)
+        if staged.written or staged.size > QUICK or len(recipients) > 1 or any(map(_is_slow, trees)):
+            return await offload.run(self.store, "files", work)
+        return work()
+
+    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient],
+                trees: Sequence[tuple[Tree, ...]]) -> dict[MailboxId, Disposition]:
+        head = staged.peek(0, HEADER)
+        end = header_end(head)
+        head = head[:end if end is not None else len(head)]
+        found, now = {}, datetime.now(UTC).astimezone()
+        for group, (recipient, own) in enumerate(zip(recipients, trees, strict=True), 1):
+            if own:
+                message = ReceivedMail(head, staged.size, staged.peek)
+                found[recipient.target.entry.id] = self.dispose(message, sender, recipient, own, group, now)
+        return found
+
+    def dispose(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
+                now: datetime) -> Disposition:
+        """What these scripts do with the message for that recipient."""
+        user, state = self.state(message, sender, recipient, now)
+        original = ReceivedMail(message.header, message.size, message.read)
+        outcome = run(trees, state)
+        disposer = Disposer(self.store, self.settings, recipient.target, original, state.envelope, now,
+                            state.surroundings.addresses, group, partial(self._create, user))
+        disposition = disposer.dispose(outcome)
+        if disposition.failure:
+            log.warning("a script of %s failed, the message is kept: %s", user, disposition.failure)
+        for note in disposition.notes:
+            log.info("script of %s: %s", user, note)
+        return disposition
+
+    def state(self, message: ReceivedMail, sender: str, recipient: Recipient, now: datetime) -> tuple[str, Run]:
+        """The user whose scripts run, and a run that is about to begin."""
+        entry = recipient.target.entry
+        user, partition = entry.name.owner, self.store.partition(entry.partition)
+        surroundings = StoreSurroundings(
+            now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
+            duplicates=partition.duplicates, key=b"sieve\0%d\0" % entry.id)
+        return user, Run(message, Envelope(sender, recipient.address), surroundings,
+                         compiled=partial(self._included, user))
+
+    def _environment(self, user: str) -> dict[str, str]:
+        """RFC 5183 §4.1."""
+        host = self.store.settings.host or self.store.recorder.server
+        return {"domain": host.partition(".")[2], "host": host, "location": "MS", "name": "onecopy", "phase": "post",
+                "version": "1"}
+
+    def _addresses(self, user: str) -> frozenset[str]:
+        """All addresses of the user that the store knows."""
+        row = self.store.directory.user(user)
+        domain = self.store.settings.default_domain
+        written = (user, *(row.account.aliases if row is not None else ()))
+        return frozenset(canonical(one if "@" in one or not domain else f"{one}@{domain}") for one in written)
+
+    def _create(self, user: str, name: str, use: str) -> MailboxEntry | None:
+        """A mailbox that a script files into with `:create`; None where there can be none."""
+        try:
+            return namespace.create_mailbox(self.store, name_of(user, name), special_use=use or None)
+        except (NameProblem, StoreError) as problem:
+            log.info("a script of %s cannot make %s: %s", user, name, problem)
+            return None
+
+
+def _is_slow(trees: Sequence[Tree]) -> bool:
+    return any(not tree.needs.isdisjoint(_SLOW) or tree.count > QUICK_NODES for tree in trees)

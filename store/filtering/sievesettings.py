@@ -1,0 +1,39 @@
+"""What an administrator can choose about Sieve."""
+
+from pathlib import Path
+
+from attrs import frozen
+from attrs.validators import ge, in_
+
+from store.values import setting
+
+SENDERS = ("sender", "recipient", "null")
+
+
+def _score(value: str) -> None:
+    try:
+        positive = float(value) > 0
+    except ValueError:
+        positive = False
+    if not positive:
+        raise ValueError("must be a number above 0, such as 15 or 7.5")
+
+
+@frozen
+class Settings:
+    """Settings of Sieve at delivery."""
+
+    enabled: bool = setting(True, "whether scripts run when mail is delivered")
+    folder: Path | None = setting(None, "folder of the site's scripts: before.sieve and after.sieve run before and "
+                                  "after each user's, default.sieve for users without one; DOMAIN/before.sieve and so "
+                                  "on for one domain; include/NAME.sieve for `include :global`")
+    redirects: int = setting(5, "addresses to which one message may be sent on by one user's scripts; 0: none",
+                             validator=ge(0))
+    redirect_sender: str = setting("sender", "envelope sender of what is sent on: sender (of the message), recipient "
+                                   "(the user's address), null", validator=in_(SENDERS))
+    vacation: bool = setting(True, "whether vacation answers")
+    vacation_least: int = setting(86_400, "time within which a sender gets one answer at most, whatever a script says",
+                                  type="duration")
+    spam_header: str = setting("X-Spam-Score", "header field with the score that the filter in front has given")
+    spam_most: str = setting("15", "the score at which a message is surely spam, for the test spamtest", check=_score)
+    virus_header: str = setting("X-Virus-Status", "header field in which the scanner in front says Clean or Infected")

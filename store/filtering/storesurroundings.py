@@ -1,0 +1,104 @@
+"""What a script can learn of the store around it."""
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from mboxlist.annotations import PRIVATE, is_hidden
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName, NameProblem, legal_path
+from store.filtering.sievesettings import Settings
+from store.mailboxes import authorization
+from store.sieve.receivedmail import ReceivedMail
+from store.sieve.surroundings import Surroundings
+from store.tables.duplicates import Duplicates
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+_SCORE = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+
+
+def mailbox_of(store: "Store", user: str, name: str) -> MailboxEntry | None:
+    """The mailbox that a script of the user means, if the user may file into it (RFC 4314 §4, `i`)."""
+    try:
+        found = store.mailboxes.find(name_of(user, name))
+    except NameProblem:
+        return None
+    return found if found is not None and authorization.may(store, user, found, "i") else None
+
+
+def name_of(user: str, name: str) -> MailboxName:
+    """The name of a mailbox as the user's scripts write it: as in IMAP. Raises NameProblem."""
+    named = MailboxName.from_client(user, name)
+    return MailboxName(named.owner, legal_path(named.path))
+
+
+@frozen(eq=False)
+class StoreSurroundings(Surroundings):
+    """The store, as the scripts of `user` may know it."""
+
+    store: "Store" = field(kw_only=True)
+    user: str = field(kw_only=True)
+    settings: Settings = field(kw_only=True)
+    duplicates: Duplicates = field(kw_only=True)
+    key: bytes = field(kw_only=True)                # what keys of `duplicate` begin with
+
+    def has_mailbox(self, name: str) -> bool:
+        """See Surroundings."""
+        return mailbox_of(self.store, self.user, name) is not None
+
+    def has_special_use(self, mailbox: str, use: str) -> bool:
+        """See Surroundings."""
+        if not mailbox:
+            return special(self.store, self.user, use) is not None
+        entry = mailbox_of(self.store, self.user, mailbox)
+        return entry is not None and (entry.special_use or "").lower() == use.lower()
+
+    def metadata(self, mailbox: str | None, name: str) -> str | None:
+        """See Surroundings; of the server nothing is known."""
+        entry = mailbox_of(self.store, self.user, mailbox) if mailbox is not None else None
+        name = name.lower()
+        if entry is None or is_hidden(name) or not authorization.may(self.store, self.user, entry, "r"):
+            return None
+        whose = self.user if name.startswith(PRIVATE) else ""
+        value = self.store.mailboxes.annotations.get(entry.id, name, whose)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def seen(self, key: str) -> bool:
+        """See Surroundings."""
+        return self.duplicates.is_noted(seen_key(self.key, key))
+
+    def spam(self, message: ReceivedMail) -> float | None:
+        """See Surroundings."""
+        score = _first(message.texts(self.settings.spam_header), _SCORE)
+        if score is None:
+            return None
+        most = float(self.settings.spam_most)
+        return min(max(float(score) / most, 0.0), 1.0)
+
+    def virus(self, message: ReceivedMail) -> int:
+        """See Surroundings."""
+        said = " ".join(message.texts(self.settings.virus_header)[:1]).lower()
+        return 5 if said.startswith(("infected", "yes")) else 1 if said.startswith(("clean", "no")) else 0
+
+
+def special(store: "Store", user: str, use: str) -> MailboxEntry | None:
+    """The user's own mailbox of that use (RFC 6154)."""
+    return next((entry for entry in store.names(user)
+                 if entry.name.owner == user and (entry.special_use or "").lower() == use.lower()), None)
+
+
+def _first(values: Iterable[str], pattern: re.Pattern[str]) -> str | None:
+    for value in values:
+        found = pattern.search(value)
+        return None if found is None else found[0]
+    return None
+
+
+def seen_key(begin: bytes, key: str) -> bytes:
+    """The key in `arrivals.db` of something that scripts of one user remember."""
+    return blake2b(begin + key.encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,0 +1,203 @@
+"""Tests of header fields, addresses, the envelope and the size: RFC 5228 §5.1, §5.4 to §5.9; RFC 5233; RFC 5260 §6;
+RFC 5703 §4."""
+
+from collections.abc import Sequence
+
+from store.message import headers, mime
+from store.message.text import decode_text, decode_words
+from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
+from store.sieve.receivedmail import HeaderField
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
+
+FIELD_NAME = frozenset(map(chr, range(33, 127))) - {":"}        # RFC 5322 §3.6.8
+# Fields that are address lists, or one address.
+ADDRESSES = frozenset((
+    "from", "to", "cc", "bcc", "sender", "reply-to", "resent-from", "resent-to", "resent-cc", "resent-bcc",
+    "resent-sender", "resent-reply-to", "return-path", "delivered-to", "x-original-to", "envelope-to", "errors-to",
+    "mail-followup-to", "mail-reply-to", "disposition-notification-to", "return-receipt-to", "approved-by",
+    "apparently-to", "list-post"))
+INDEX = {"index": Tag("index", Kind.NUMBER), "last": Tag("index")}
+PART = {"all": Tag(group="part"), "localpart": Tag(group="part"), "domain": Tag(group="part"),
+        "user": Tag("subaddress", group="part"), "detail": Tag("subaddress", group="part")}
+CHILDREN = {"mime": Tag("mime"), "anychild": Tag("mime")}
+OPTIONS = {"type": Tag("mime", group="option"), "subtype": Tag("mime", group="option"),
+           "contenttype": Tag("mime", group="option"), "param": Tag("mime", Kind.STRINGS, "option")}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raises ValueError for what cannot be the name of a field."""
+    for name in names:
+        if not name or not FIELD_NAME.issuperset(name):
+            raise ValueError(f'"{name}" is not the name of a header field')
+
+
+def check_index(node: Node) -> None:
+    """Raises ValueError for `:last` or `:anychild` alone, and for an index of 0."""
+    if "last" in node.tags and "index" not in node.tags:
+        raise ValueError(":last goes with :index")
+    if node.tags.get("index") == 0:
+        raise ValueError(":index counts from 1")
+    if "anychild" in node.tags and "mime" not in node.tags or (
+            "mime" not in node.tags and not OPTIONS.keys().isdisjoint(node.tags)):
+        raise ValueError(":anychild, :type, :subtype, :contenttype and :param go with :mime")
+
+
+def chosen(node: Node, found: list[HeaderField]) -> list[HeaderField]:
+    """The field that `:index` means, or all (RFC 5260 §6)."""
+    index = node.tags.get("index")
+    if index is None:
+        return found
+    assert isinstance(index, int)
+    at = -index if "last" in node.tags else index - 1
+    return [found[at]] if -len(found) <= at < len(found) else []
+
+
+def descendants(run: Run, node: Node, part: mime.Part) -> list[mime.Part]:
+    """The part and all within it, in order. Raises RunProblem when there are too many."""
+    found, waiting = [], [part]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        if len(found) > run.limits.parts:
+            raise RunProblem(f"the message has more than {run.limits.parts} parts", node.place)
+        waiting += reversed(one.children)
+    return found
+
+
+def fields_for(run: Run, node: Node, name: str) -> list[HeaderField]:
+    """The fields of that name that a test looks at: of the message, or with `:mime` of a part (RFC 5703 §4)."""
+    if "mime" not in node.tags:
+        return chosen(node, run.message.named(name))
+    part = run.parts[-1] if run.parts else run.message.structure
+    parts = descendants(run, node, part) if "anychild" in node.tags else [part]
+    wanted = name.lower().encode("utf-8", "replace")
+    found = []
+    for one in parts:
+        fields = run.message.part_header(one)
+        run.count(node, len(fields))
+        found += chosen(node, [each for each in fields if each.name.lower() == wanted])
+    return found
+
+
+def header(run: Run, node: Node) -> bool:
+    """RFC 5228 §5.7."""
+    values: list[str] = []
+    if node.tags.keys().isdisjoint(("index", "mime")):
+        for name in run.list(node.values[0]):
+            values += run.message.texts(name)
+    else:
+        for name in run.list(node.values[0]):
+            for one in fields_for(run, node, name):
+                values += _option(run, node, one)
+    return bool(node.ready.any(run, node, values, run.list(node.values[1])))
+
+
+def _option(run: Run, node: Node, found: HeaderField) -> list[str]:
+    """The value of a field, or what `:type`, `:subtype`, `:contenttype` or `:param` takes of it (RFC 5703 §4.1)."""
+    if OPTIONS.keys().isdisjoint(node.tags):
+        return [found.text]
+    value = found.value
+    if "param" in node.tags:
+        pairs = headers.parameters(value)
+        named = (headers.parameter(pairs, name.upper().encode()) for name in run.list(node.tags["param"]))
+        return [decode_text(one) for one in named if one is not None]
+    name = found.name.lower()
+    if name == b"content-disposition":
+        kind = decode_text(headers.token(value)).lower()
+        return [] if "subtype" in node.tags else [kind]
+    both = headers.content_type(value) if name == b"content-type" else None
+    if both is None:
+        return []
+    first, second = (decode_text(one).lower() for one in both)
+    return [first if "type" in node.tags else second if "subtype" in node.tags else f"{first}/{second}"]
+
+
+def address(run: Run, node: Node) -> bool:
+    """RFC 5228 §5.1."""
+    values = [value for name in run.list(node.values[0]) for one in fields_for(run, node, name)
+              for value in _parts(run, node, addresses_of(one.value))]
+    return bool(node.ready.any(run, node, values, run.list(node.values[1])))
+
+
+def addresses_of(value: bytes) -> list[tuple[str, str]]:
+    """Local part and domain of each address of a field."""
+    return [(decode_words(one.mailbox), decode_words(one.host)) for one in headers.addresses(value)
+            if one.mailbox is not None and one.host is not None]
+
+
+def _parts(run: Run, node: Node, found: Sequence[tuple[str, str]]) -> list[str]:
+    """Of each address the part that the test asks for; `:detail` of one without a detail is nothing (RFC 5233 §4)."""
+    tags = node.tags
+    if "domain" in tags:
+        return [domain for _, domain in found]
+    if "localpart" in tags:
+        return [local for local, _ in found]
+    separator = run.surroundings.separator
+    if "user" in tags:
+        return [local.partition(separator)[0] if separator else local for local, _ in found]
+    if "detail" in tags:
+        return [local.partition(separator)[2] for local, _ in found if separator and separator in local]
+    return [f"{local}@{domain}" if domain else local for local, domain in found]
+
+
+def envelope(run: Run, node: Node) -> bool:
+    """RFC 5228 §5.4; the null path is an empty string for each part of an address."""
+    values: list[str] = []
+    for name in run.list(node.values[0]):
+        value = {"from": run.envelope.sender, "to": run.envelope.recipient}.get(name.lower())
+        if name.lower() == "auth" and run.envelope.auth:
+            values.append(run.envelope.auth)
+        elif value is not None:
+            local, _, domain = value.rpartition("@") if "@" in value else (value, "", "")
+            values += _parts(run, node, [(local, domain)])
+    return bool(node.ready.any(run, node, values, run.list(node.values[1])))
+
+
+def exists(run: Run, node: Node) -> bool:
+    """RFC 5228 §5.5: whether there is a field of each of these names."""
+    return all(fields_for(run, node, name) for name in run.list(node.values[0]))
+
+
+def size(run: Run, node: Node) -> bool:
+    """RFC 5228 §5.9."""
+    if "over" in node.tags:
+        return run.message.size > node.tags["over"]       # type: ignore[operator] # compiled as a number
+    return run.message.size < node.tags["under"]          # type: ignore[operator] # compiled as a number
+
+
+def _prepare_header(node: Node) -> object:
+    check_names(constants(node.values[0]))
+    check_index(node)
+    return matching(node)
+
+
+def _prepare_address(node: Node) -> object:
+    for name in constants(node.values[0]):
+        if name.lower() not in ADDRESSES:
+            raise ValueError(f"{name} is no field of addresses")
+    check_index(node)
+    return matching(node)
+
+
+def _prepare_envelope(node: Node) -> object:
+    for name in constants(node.values[0]):
+        if name.lower() not in ("from", "to", "auth"):
+            raise ValueError(f'the envelope has no part "{name}"')
+    return matching(node)
+
+
+def _prepare_exists(node: Node) -> None:
+    check_names(constants(node.values[0]))
+    check_index(node)
+
+
+_TWO = (Kind.STRINGS, Kind.STRINGS)
+TESTS = {
+    "header": Form(header, tags={**MATCH, **INDEX, **CHILDREN, **OPTIONS}, values=_TWO, prepare=_prepare_header),
+    "address": Form(address, tags={**MATCH, **INDEX, **CHILDREN, **PART}, values=_TWO, prepare=_prepare_address),
+    "envelope": Form(envelope, ("envelope",), {**MATCH, **PART}, values=_TWO, prepare=_prepare_envelope),
+    "exists": Form(exists, tags=CHILDREN, values=(Kind.STRINGS,), prepare=_prepare_exists),
+    "size": Form(size, tags={"over": Tag(value=Kind.NUMBER, group=":over or :under"),
+                             "under": Tag(value=Kind.NUMBER, group=":over or :under")}, required=(":over or :under",)),
+}

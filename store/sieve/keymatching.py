@@ -1,0 +1,216 @@
+"""How values are compared (RFC 5228 §2.7; RFC 5231, RFC 4790): match types, comparators, and what wildcards stand for.
+
+All of it is linear in the value for a given key: `:matches` looks for the pieces between asterisks from left to right,
+so that each asterisk stands for as little as it can (RFC 5229 §3.2); `:regex` is RE2's.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import re2
+from attrs import frozen
+
+from store.message.collation import casemap
+from store.sieve.scriptproblems import RunProblem
+from store.sieve.scriptrun import Node, Run
+from store.sieve.templates import MATCHES
+
+ASCII_CASEMAP, OCTET, NUMERIC, UNICODE = "i;ascii-casemap", "i;octet", "i;ascii-numeric", "i;unicode-casemap"
+COMPARATORS = (ASCII_CASEMAP, OCTET, NUMERIC, UNICODE)
+RELATIONS: dict[str, Callable[[int], bool]] = {             # of what comes before (-1), is equal (0), comes after (1)
+    "gt": lambda order: order > 0, "ge": lambda order: order >= 0, "lt": lambda order: order < 0,
+    "le": lambda order: order <= 0, "eq": lambda order: order == 0, "ne": lambda order: order != 0}
+TYPES = ("is", "contains", "matches", "count", "value", "regex", "list")
+PATTERN = 4096                          # characters of a key with wildcards or a regular expression
+REGEX_MEMORY = 1 << 20                  # octets that RE2 may take for one expression
+INFINITY = -1                           # what is no number, for i;ascii-numeric
+
+_DIGITS = re.compile(r"[0-9]++", re.ASCII)
+_LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+
+
+def ascii_lower(text: str) -> str:
+    """With the letters of ASCII in lower case (RFC 4790 §9.2)."""
+    return text.lower() if text.isascii() else text.translate(_LOWER)
+
+
+def number(text: str) -> int:
+    """The number that a text begins with, else INFINITY (RFC 4790 §9.1)."""
+    digits = _DIGITS.match(text)
+    if digits is None:
+        return INFINITY
+    return int(digits[0]) if len(digits[0]) <= 1000 else 10 ** 1000
+
+
+def folded(text: str, comparator: str) -> str:
+    """The text in the form in which the comparator compares octet by octet."""
+    if comparator == ASCII_CASEMAP:
+        return ascii_lower(text)
+    return casemap(text) if comparator == UNICODE else text
+
+
+def order(left: str, right: str, comparator: str) -> int:
+    """-1, 0 or 1: whether the left one comes before, is equal, or comes after (RFC 4790 §4.2.2)."""
+    if comparator == NUMERIC:
+        first, second = number(left), number(right)
+        if INFINITY in (first, second):
+            return (first == INFINITY) - (second == INFINITY)
+        return (first > second) - (first < second)
+    one, other = (folded(text, comparator).encode("utf-8", "surrogatepass") for text in (left, right))
+    return (one > other) - (one < other)
+
+
+@lru_cache(maxsize=1000)
+def _segments(key: str) -> tuple[tuple[str, re.Pattern[str] | None], ...]:
+    """The pieces between the asterisks of a key: the text, and where question marks are among it, an expression."""
+    found: list[tuple[str, re.Pattern[str] | None]] = []
+    text, form, wild, at = "", "", False, 0
+    while at <= len(key):
+        char = key[at:at + 1]
+        at += 1
+        if char in ("*", ""):
+            found.append((text, re.compile(form, re.DOTALL) if wild else None))
+            text, form, wild = "", "", False
+        elif char == "?":
+            form, wild = form + "(.)", True
+        else:
+            if char == "\\" and at < len(key):
+                char = key[at]
+                at += 1
+            text += char
+            form += re.escape(char)
+    return tuple(found)
+
+
+def wildcards(value: str, key: str) -> list[tuple[int, int]] | None:
+    """Where in the value the wildcards of the key stand for something, all of it first; None: it does not match."""
+    segments = _segments(key)
+    spans = [(0, len(value))]
+    at = 0
+    for place, (text, form) in enumerate(segments):
+        last = place == len(segments) - 1
+        found = _place(value, text, form, at, anchored=place == 0, last=last)
+        if found is None:
+            return None
+        start, end, marks = found
+        if place:
+            spans.append((at, start))
+        spans += marks
+        at = end
+    return spans if at == len(value) else None
+
+
+def _place(value: str, text: str, form: re.Pattern[str] | None, at: int, *, anchored: bool, last: bool,
+           ) -> tuple[int, int, list[tuple[int, int]]] | None:
+    """Where a piece is: at `at` when it begins the key, at the end when it ends it, else the first place from there."""
+    if form is None:
+        if anchored:
+            start = at if value.startswith(text, at) else -1
+        elif last:
+            start = len(value) - len(text)
+            start = start if start >= at and value.endswith(text) else -1
+        else:
+            start = value.find(text, at)
+        return None if start < 0 else (start, start + len(text), [])
+    width = len(text) + form.groups
+    if anchored:
+        match = form.match(value, at)
+    elif last:
+        match = form.match(value, len(value) - width) if len(value) - width >= at else None
+    else:
+        match = form.search(value, at)
+    if match is None:
+        return None
+    return match.start(), match.end(), [match.span(group) for group in range(1, form.groups + 1)]
+
+
+@lru_cache(maxsize=1000)
+def regular(key: str, ignore_case: bool) -> "re2._Regexp[str]":
+    """A POSIX extended regular expression. Raises ValueError for what is none."""
+    options = re2.Options()
+    options.posix_syntax = options.longest_match = True
+    options.perl_classes = options.word_boundary = True
+    options.case_sensitive = not ignore_case
+    options.log_errors = False
+    options.max_mem = REGEX_MEMORY
+    if len(key) > PATTERN:
+        raise ValueError(f"a regular expression has more than {PATTERN} characters")
+    try:
+        return re2.compile(key, options)
+    except re2.error as error:
+        raise ValueError(f"no regular expression: {str(error)[:200]}") from None
+
+
+@frozen
+class Matching:
+    """The match type and comparator of one test. `relation`: of `:count` and `:value`."""
+
+    type: str = "is"
+    comparator: str = ASCII_CASEMAP
+    relation: str = ""
+
+    def any(self, run: Run, node: Node, values: Sequence[str], keys: Sequence[str]) -> bool:
+        """Whether a value matches a key; what wildcards stand for is set (RFC 5229 §3.2). Raises RunProblem."""
+        match self.type:
+            case "count":
+                return any(RELATIONS[self.relation](order(str(len(values)), key, self.comparator)) for key in keys)
+            case "list":
+                return self._listed(run, values, keys)
+        for value in values:
+            run.count(node, len(value) * len(keys))
+            for key in keys:
+                if self._matches(run, node, value, key):
+                    return True
+        return False
+
+    def _matches(self, run: Run, node: Node, value: str, key: str) -> bool:
+        comparator = self.comparator
+        match self.type:
+            case "is":
+                return value == key or order(value, key, comparator) == 0
+            case "contains":
+                return folded(key, comparator) in folded(value, comparator)
+            case "value":
+                return RELATIONS[self.relation](order(value, key, comparator))
+            case "regex":
+                return self._regular(run, node, value, key)
+        if len(key) > PATTERN:
+            raise RunProblem(f"a key with wildcards has more than {PATTERN} characters", node.place)
+        short, spans = _aligned(value, comparator)
+        found = wildcards(short, folded(key, comparator))
+        if found is None:
+            return False
+        if spans is not None:
+            found = [(spans[start], spans[end]) for start, end in found]
+        run.matched = tuple([value[start:end] for start, end in found[:MATCHES]])
+        return True
+
+    def _regular(self, run: Run, node: Node, value: str, key: str) -> bool:
+        try:
+            found = regular(key, self.comparator != OCTET).search(value)
+        except ValueError as error:
+            raise RunProblem(str(error), node.place) from None
+        if found is None:
+            return False
+        run.matched = tuple([group or "" for group in (found.group(), *found.groups())])
+        return True
+
+    def _listed(self, run: Run, values: Sequence[str], keys: Sequence[str]) -> bool:
+        for key in keys:
+            found = run.surroundings.is_in_list(key, values)
+            if found is not None:
+                run.matched = (found,)
+                return True
+        return False
+
+
+def _aligned(value: str, comparator: str) -> tuple[str, list[int] | None]:
+    """The folded value; and, where that has another length, the place in the value of each of its characters."""
+    short = folded(value, comparator)
+    if len(short) == len(value):
+        return short, None
+    places: list[int] = []
+    for at, char in enumerate(value):
+        places += [at] * len(folded(char, comparator))
+    return short, [*places, len(value)]

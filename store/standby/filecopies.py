@@ -1,0 +1,140 @@
+"""Message files, and the small files of the store, as they come to the standby: on disk before anything says so."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from attrs import define, evolve, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import sync_folder
+from store.errors import Problem, StoreError
+from store.partition.messagefiles import FEW_FOLDERS, SPARE, MessageFiles, sync_file_system
+from store.standby.copyformat import FILES, SMALL, Listed, Sent
+from store.standby.sourcepeer import SourcePeer
+
+Progress = Callable[[str, int, int], None]      # what is done, octets of it, out of how many (0: nobody knows)
+
+
+@define
+class FileCopies:
+    """Copies message files of one partition into the folder of that name."""
+
+    source: SourcePeer
+    folder: Path
+    files: int = field(default=0, init=False)       # that came,
+    octets: int = field(default=0, init=False)      # and how large they were
+    _changed: set[str] = field(factory=set, init=False)    # folders whose names may not be on disk
+
+    def all(self, progress: Progress) -> None:
+        """Have every message file that is there now. What is here already is not sent. Raises StoreError, OSError."""
+        staged = self.source.staged(self.folder.name)       # what gets its place from now on is in a folder
+        for some in chain([staged], self.source.all_files(self.folder.name)):
+            wanted = [each for each in some if not self._is_here(each)]
+            for _ in self.fetch([evolve(each, size=0, time=0) for each in wanted]):
+                progress("message files", self.octets, 0)
+        self.settle()
+
+    def needed(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Have the files with these digests, on disk; those that are not there any more. Raises StoreError, OSError."""
+        known = []
+        for digest in digests:
+            try:
+                status = os.stat(self._path(digest))
+                known.append(Listed(digest, status.st_size, status.st_mtime_ns))
+            except FileNotFoundError:
+                known.append(Listed(digest, 0, 0))
+        gone = [digest for digest, is_there in self.fetch(known) if not is_there]
+        self.settle()
+        return gone
+
+    def fetch(self, known: Sequence[Listed]) -> Iterator[tuple[bytes, bool]]:
+        """Have these files, unless they are here as they are `known`: each digest, and whether it was there."""
+        while known:
+            sent = self.source.files(self.folder.name, known[:FILES])
+            for each, came in zip(known, sent, strict=False):
+                if came is not None and not came.same:
+                    self._keep(self._path(each.name), each.name.hex(), came)
+                yield each.name, came is not None
+            known = known[len(sent):]
+
+    def settle(self) -> None:
+        """Return when all that came has its name on disk."""
+        if len(self._changed) > FEW_FOLDERS:
+            sync_file_system(self.folder)
+        else:
+            for folder in self._changed:
+                sync_folder(Path(folder))
+        self._changed.clear()
+
+    def _path(self, digest: bytes) -> str:
+        return MessageFiles(self.folder).path(digest)
+
+    def _is_here(self, file: Listed) -> bool:
+        try:
+            status = os.stat(self._path(file.name))
+        except FileNotFoundError:
+            return False
+        return (status.st_size, status.st_mtime_ns) == (file.size, file.time)
+
+    def _keep(self, path: str, name: str, came: Sent) -> None:
+        """Write the file, with what is still to come of it, on disk."""
+        with privatefiles.replacing(path, SPARE) as file:
+            file.write(came.octets)
+            size = len(came.octets)
+            while size < came.size:
+                more = self.source.piece(self.folder.name, name, size)
+                if not more.octets:
+                    break
+                file.write(more.octets)
+                size += len(more.octets)
+            if size != came.size:
+                raise StoreError(Problem.UNAVAILABLE, "A message file came that was not whole", name)
+            file.flush()
+            os.utime(file.fileno(), ns=(came.time, came.time))
+        self.files += 1
+        self.octets += size
+        self._changed.add(os.path.dirname(path))
+
+
+def copy_small(source: SourcePeer, root: Path, folder: str) -> list[Path]:
+    """Have the small files of that folder as they are there, on disk; those here that it has no more, which go when
+    what follows has come (`drop`). Raises StoreError, OSError."""
+    if folder not in SMALL:
+        raise ValueError(folder)
+    there, place = source.small(folder), root / folder
+    if not there and not place.is_dir():
+        return []
+    privatefiles.make_folder(place, parents=True, exist_ok=True)
+    for name, (size, when) in there.items():
+        if "/" in name or name.startswith("."):
+            raise source.peer.unclear(f"a file of the name {name!r}")
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(place / name)
+            if (status.st_size, status.st_mtime_ns) == (size, when):
+                continue
+        try:
+            _copy_small_file(source, folder, place / name, when)
+        except StoreError as error:
+            if error.problem is not Problem.GONE:       # it was there a moment ago
+                raise
+    sync_folder(place)
+    return [path for path in place.iterdir() if path.is_file() and path.name not in there and path.name != "lock"]
+
+
+def _copy_small_file(source: SourcePeer, folder: str, path: Path, when: int) -> None:
+    with privatefiles.replacing(path) as file:
+        at = 0
+        while octets := source.small_file(folder, path.name, at):
+            file.write(octets)
+            at += len(octets)
+        file.flush()
+        os.utime(file.fileno(), ns=(when, when))
+
+
+def drop(paths: Iterable[Path]) -> None:
+    """Remove small files that are no more."""
+    for path in paths:
+        path.unlink(missing_ok=True)

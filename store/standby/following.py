@@ -1,0 +1,138 @@
+"""A standby follows: again and again it asks how far the logs are, and has all that is new.
+
+One round brings the store from one moment to a later one: the small files, the octets of all logs, and the message
+files that these tell of. All of it is on disk before `standby.json` says so, and until then it counts for nothing. A
+message file that is there no more was purged since; then the round goes on to a later moment, when the log has that,
+too.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import define, evolve, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.hotcopy import Position
+from mboxlist.engine.logfiles import log_name
+from store.errors import Problem, StoreError
+from store.standby import applying, logrecords
+from store.standby.copyformat import SMALL
+from store.standby.filecopies import FileCopies, copy_small, drop
+from store.standby.sourcepeer import Ends, SourcePeer
+from store.standby.standbystate import FOLLOWING, StandbyState
+
+log = logging.getLogger(__name__)
+
+WAIT = 10.0                 # seconds that one question waits for news
+AGAIN = 3                   # times that a round goes on for a message file that has been purged
+
+
+class Reseed(Exception):
+    """What is here does not lead to what is there: the databases are to be copied again. The text says why."""
+
+
+@define
+class Follower:
+    """Follows over one connection. `state` is what is on disk here."""
+
+    root: Path
+    source: SourcePeer
+    state: StandbyState
+    clock: Callable[[], float] = time.time
+    heard: float = field(default=0.0, init=False)           # when the last answer came
+    _gone: list[Path] = field(factory=list, init=False)     # small files that are no more
+
+    def begin(self) -> None:
+        """Before the first round. Raises Reseed, StoreError."""
+        host, identity, _ = self.source.begin()
+        if (host, identity) != (self.state.host, self.state.identity):
+            raise StoreError(Problem.UNAVAILABLE, f"{host} has another store than the one that was followed")
+        if self.state.phase != FOLLOWING:
+            raise Reseed("its beginning was cut off")
+        applying.cut(self.root, self.state)
+        self._compare(self.source.ends(self.state.ends, self.state.sums(self.root), {}))
+
+    def round(self, wait: float = WAIT) -> bool:
+        """Have what is new, after so many seconds if nothing is; whether anything was. Raises Reseed, StoreError,
+        OSError."""
+        there = self.source.ends(self.state.ends, {}, self.state.small, wait)
+        self.heard = self.clock()
+        self._compare(there)
+        if there.ends == self.state.ends and there.small == self.state.small:
+            self.state = evolve(self.state, moment=there.moment, first=there.first, epochs=there.epochs)
+            return False
+        gone = [path for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)
+                for path in copy_small(self.source, self.root, folder)]
+        at = self.state.ends
+        for _ in range(AGAIN):
+            missing = self._logs(at, there)
+            at = there.ends
+            if not missing:
+                break
+            there = evolve(self.source.ends(at, {}, there.small), small=there.small)
+            self._compare(there)
+        self.state = evolve(self.state, ends=there.ends, first=there.first, tables=there.tables, moment=there.moment,
+                            epochs=there.epochs, small=there.small)
+        self.state.save(self.root)
+        drop(set(self._gone) & set(gone))       # the end of what they tell of has come by now
+        self._gone = gone
+        return True
+
+    def _compare(self, there: Ends) -> None:
+        """Raises Reseed."""
+        if there.unlike:
+            raise Reseed(f"the log of {there.unlike[0]} does not go on from what is here")
+        if set(there.ends) != set(self.state.ends):
+            raise Reseed("other partitions are there")
+        for name, end in there.ends.items():
+            if end < self.state.ends[name]:
+                raise Reseed(f"the log of {name} is shorter than what is here")
+            for table, there_id in there.tables[name].items():
+                if self.state.tables[name].get(table, there_id) != there_id:
+                    raise Reseed(f"{table} of {name} is a table that its log does not have")
+
+    def _logs(self, at: dict[str, Position], there: Ends) -> int:
+        """Have what the logs have up to there, and the message files of which it tells, on disk; how many of these are
+        no more."""
+        missing = 0
+        for name, end in there.ends.items():
+            for path, start in self._log(name, at[name], end):
+                if name.startswith("partitions/"):
+                    missing += self._message_files(self.root / name, path, start)
+            if end != at[name]:
+                sync_folder(self.root / name)
+        return missing
+
+    def _log(self, environment: str, start: Position, end: Position) -> Iterator[tuple[Path, int]]:
+        """Copy that part of a log: each file, once it is on disk, and where in it what is new begins."""
+        for number in range(start[0], end[0] + 1):
+            path, begin = self.root / environment / log_name(number), start[1] if number == start[0] else 0
+            with privatefiles.open_file(path, "r+b" if path.exists() else "xb") as file:
+                file.truncate(begin)
+                file.seek(begin)
+                at = begin
+                while octets := self.source.log(environment, number, at):
+                    file.write(octets)
+                    at += len(octets)
+                file.flush()
+                os.fsync(file.fileno())
+            if number == end[0] and at < end[1]:
+                raise StoreError(Problem.UNAVAILABLE, f"The log of {environment} ended early")
+            if number == end[0] and at > end[1]:
+                with privatefiles.open_file(path, "r+b") as file:
+                    file.truncate(end[1])
+            yield path, begin
+
+    def _message_files(self, index: Path, path: Path, start: int) -> int:
+        with privatefiles.open_file(path) as file:
+            file.seek(start)
+            octets = file.read()
+        try:
+            digests = list(dict.fromkeys(logrecords.digests(octets)))
+        except ValueError as error:
+            raise Reseed(f"{path.name} cannot be read: {error}") from error
+        return len(FileCopies(self.source, index.parent).needed(digests)) if digests else 0

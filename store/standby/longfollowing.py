@@ -1,0 +1,170 @@
+"""A standby follows for as long as its process runs: it connects again when a connection is lost, copies the databases
+again where the logs do not lead on, and has the tables take over what the logs have, in a process of its own.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from attrs import define, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.transact import Failure
+from store.errors import Problem, StoreError
+from store.filelock import exclusive
+from store.standby import applying, seeding, standbystate
+from store.standby.following import Follower, Reseed
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import StandbyState
+
+log = logging.getLogger(__name__)
+
+LOCK, PROCESS = "run/standby.lock", "run/standby.pid"       # that one is at it, and which
+SEEN = "run/standby"        # what it has seen last
+WAIT = 1.0                  # seconds that a question waits for news
+RETRY = 5.0                 # seconds between two tries to connect
+COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each
+APPLY_OCTETS = 64 << 20     # of logs that wait, after which the tables take them over,
+APPLY_SECONDS = 900.0       # or after so long
+
+
+@contextlib.contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """No other process copies into that standby, or promotes it. Raises StoreError STORE_IN_USE."""
+    privatefiles.make_folder(root / "run", parents=True, exist_ok=True)
+    with exclusive(root / LOCK, Problem.STORE_IN_USE, f"Another process is at the standby in {root}"):
+        privatefiles.write(root / PROCESS, f"{os.getpid()}\n")
+        yield
+
+
+def process(root: Path) -> int:
+    """The process that is at the standby, if one is; 0 if none."""
+    try:
+        with exclusive(root / LOCK, Problem.STORE_IN_USE, ""):
+            return 0
+    except StoreError:
+        return int(privatefiles.read(root / PROCESS))
+    except OSError:
+        return 0
+
+
+def seen(root: Path) -> dict[str, Any]:
+    """What that process has noted last: see `LongFollowing._note`. Empty when there is nothing."""
+    try:
+        found = json.loads(privatefiles.read(root / SEEN))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@define(eq=False)
+class LongFollowing:
+    """See the module's text. `connect` raises StoreError; `stop` ends it, after a round."""
+
+    root: Path
+    connect: Callable[[], SourcePeer]
+    stop: Event
+    clock: Callable[[], float] = time.time
+    _child: int = field(default=0, init=False)              # the process that applies, up to this:
+    _until: StandbyState | None = field(default=None, init=False)
+    _applied_at: float = field(factory=time.monotonic, init=False)
+    _trouble: str = field(default="", init=False)
+    _next_copy: float = field(default=0.0, init=False)
+
+    def run(self) -> None:
+        """Until `stop`. Raises StoreError when going on would not help, OSError of the disk here."""
+        try:
+            while not self.stop.is_set():
+                try:
+                    with contextlib.closing(self.connect()) as source:
+                        self._follow(source)
+                except StoreError as error:
+                    if error.problem is not Problem.UNAVAILABLE:
+                        raise
+                    self._met(str(error))
+                    self.stop.wait(RETRY)
+        finally:
+            self._end_child(wait=True)
+
+    def _met(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.warning("the standby does not follow: %s", trouble)
+        self._trouble = trouble
+        self._note(trouble=trouble)
+
+    def _follow(self, source: SourcePeer) -> None:
+        state = standbystate.read(self.root)
+        if state is None:
+            raise StoreError(Problem.NO_STORE, f"There is no standby in {self.root}; onecopy standby create makes one")
+        follower = Follower(self.root, source, state)
+        try:
+            follower.begin()
+            log.info("the standby follows %s", state.host)
+            self._trouble = ""
+            while not self.stop.is_set():
+                began = self.clock()
+                follower.round(WAIT)
+                self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment)
+                follower.state = self._apply(follower.state)
+        except Reseed as why:
+            log.warning("the databases are copied again: %s", why)
+            self._note(trouble=f"the databases are copied again: {why}")
+            self._end_child(wait=True)
+            self.stop.wait(max(0.0, self._next_copy - time.monotonic()))
+            self._next_copy = time.monotonic() + COPY_SECONDS
+            if not self.stop.is_set():
+                seeding.seed(self.root, follower.state, source, lambda what, done, total: None, age=0)
+
+    def _note(self, **what: Any) -> None:
+        """Have `seen` tell: `current` is the time until which all is here, by the clock of this machine, `moment` that
+        of the other one; `trouble`: why it does not follow."""
+        known = {"pid": os.getpid(), "trouble": "", **({key: value for key, value in seen(self.root).items()
+                                                       if key in ("current", "moment")}), **what}
+        with contextlib.suppress(OSError):      # it is for people
+            privatefiles.write(self.root / SEEN, json.dumps(known))
+
+    # Applying
+
+    def _apply(self, state: StandbyState) -> StandbyState:
+        """Begin with it when it is due, and end it when it has been done; the state after that."""
+        if self._child:
+            return self._end_child(state) or state
+        waiting = applying.waiting(state)
+        if waiting >= APPLY_OCTETS or waiting and time.monotonic() - self._applied_at >= APPLY_SECONDS:
+            self._until = state
+            self._child = os.fork()
+            if not self._child:
+                _apply_and_end(self.root, state)
+        return state
+
+    def _end_child(self, state: StandbyState | None = None, *, wait: bool = False) -> StandbyState | None:
+        if not self._child:
+            return state
+        pid, status = os.waitpid(self._child, 0 if wait else os.WNOHANG)
+        if not pid:
+            return state
+        self._child, until = 0, self._until
+        self._applied_at = time.monotonic()
+        if status:
+            log.error("the logs could not be applied to the tables; it is tried again")
+        elif state is not None and until is not None:
+            return applying.applied(self.root, state, until)
+        return state
+
+
+def _apply_and_end(root: Path, state: StandbyState) -> None:
+    """In the new process."""
+    status = 1
+    try:
+        applying.apply(root, state)
+        status = 0
+    except (Failure, OSError) as error:
+        log.error("the logs cannot be applied to the tables: %s", error)
+    finally:
+        os._exit(status)

@@ -1,0 +1,126 @@
+"""A standby becomes a store that serves: its databases are recovered up to the state that it has whole, and from then
+on it is a store after an unclean end, which any start opens.
+
+What the one that it followed may have shown since must never come to mean something else. So each partition counts
+several unclean ends at once, for which every mailbox skips UIDs and MODSEQs (`store/tables/state.py`), and arrival
+serials, ids of mailboxes and UIDVALIDITYs go on far ahead, too.
+
+The other machine may still run: nobody here can know. Whoever promotes has made sure that it does not, or that nobody
+reaches it.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import evolve
+
+from mboxlist import privatefiles
+from mboxlist.engine import hotcopy
+from mboxlist.engine.btree import Table
+from mboxlist.engine.disk import sync_file, sync_folder
+from mboxlist.engine.kv import Env
+from mboxlist.engine.transact import Failure, transact
+from mboxlist.entry import MailboxId
+from mboxlist.setaside import ASIDE
+from mboxlist.table import MailboxList
+from store.errors import Problem, StoreError, disk_problem
+from store.partition.marks import STANDBY, read_epoch, write_epoch
+from store.partition.messagefiles import MessageFiles, sync_file_system
+from store.partition.messagereading import digest_in
+from store.partition.serials import META, META_KEY, SERIALS
+from store.snapshots.taking import LIST, NAME
+from store.standby import applying, standbystate
+from store.standby.standbystate import FOLLOWING, RECOVERED, StandbyState
+
+log = logging.getLogger(__name__)
+
+UNCLEAN_ENDS = 8            # that are counted: 524,288 UIDs of each mailbox
+BLOCKS = 1024               # of arrival serials that are left out
+IDENTITIES = 1_000_000      # ids of mailboxes, and UIDVALIDITYs, that are left out
+CACHE = 64 << 20
+
+
+def promote(root: Path) -> StandbyState:
+    """Make it a store; which state it has. What was cut off is done again. For who alone is at it. Raises StoreError
+    UNAVAILABLE, NO_STORE, DISK_FULL."""
+    state = standbystate.read(root)
+    if state is None:
+        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+    if state.phase not in (FOLLOWING, RECOVERED):
+        raise StoreError(Problem.UNAVAILABLE, "This standby has not got to its beginning: not all of the store is here")
+    try:
+        if state.phase == FOLLOWING:
+            state = _recover(root, state)
+        for name in state.ends:
+            _go_ahead(root, name)
+        (root / STANDBY).unlink()
+        sync_folder(root)
+    except OSError as error:
+        raise disk_problem(error) from error
+    except Failure as error:
+        raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
+    log.warning("this standby of %s is a store of its own now", state.host)
+    return state
+
+
+def _recover(root: Path, state: StandbyState) -> StandbyState:
+    applying.cut(root, state)
+    for name in state.ends:
+        hotcopy.recover(root / name)
+    found = evolve(state, phase=RECOVERED)     # from here on the logs are its own, and must not be cut
+    found.save(root)
+    return found
+
+
+def _go_ahead(root: Path, name: str) -> None:
+    folder = root / name
+    if name == LIST:
+        mailboxes = MailboxList(folder, cache=CACHE, recover=True)
+        try:
+            mailbox, validity = mailboxes.last_identity()
+            transact(mailboxes.env, lambda txn: mailboxes.skip_identities(
+                MailboxId(mailbox + IDENTITIES), validity + IDENTITIES, txn))
+            mailboxes.env.flush()
+            mailboxes.env.checkpoint()
+        finally:
+            mailboxes.close()
+    else:
+        env = Env(folder, cache=CACHE, locks=20_000, recover=True, broken=lambda: None)
+        try:
+            states = env.table("state.db", page=4096)
+            epoch, serial, version = META.unpack(states.get(META_KEY) or b"")
+            transact(env, lambda txn: states.put(META_KEY, META.pack(epoch, serial + BLOCKS * SERIALS, version), txn))
+            env.flush()
+            _set_unknown_aside(folder.parent, env.table("messages.db"))
+            env.checkpoint()
+        finally:
+            env.close()
+        write_epoch(folder.parent, max(epoch, read_epoch(folder.parent)) + UNCLEAN_ENDS)
+        privatefiles.touch(folder / "unclean")
+    for region in folder.glob("__db.*"):        # the next who opens it makes its own
+        region.unlink()
+    for path in folder.iterdir():
+        sync_file(path)
+    sync_folder(folder)
+
+
+def _set_unknown_aside(folder: Path, known: Table) -> None:
+    """Message files of which the databases know nothing: what came for a round that had not ended, or was purged."""
+    unknown = [entry.path for path in MessageFiles(folder).folders() for entry in _entries(path)
+               if (digest := digest_in(entry.name)) and known.get(digest) is None]
+    if unknown:
+        place = folder / ASIDE / time.strftime(NAME, time.gmtime())
+        privatefiles.make_folder(place, parents=True, exist_ok=True)
+        for path in unknown:
+            os.rename(path, place / os.path.basename(path))
+        sync_file_system(folder)
+        log.info("%d message files of which the databases know nothing are in %s", len(unknown), place)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        yield from entries

@@ -1,0 +1,128 @@
+"""How a standby begins: with all message files, then a snapshot of the databases, then the message files that came
+meanwhile. It is done beside the server; what was cut off goes on where it was, since what is here already is not sent
+again: message files by their names, the databases of a snapshot by their digests.
+"""
+
+import shutil
+from pathlib import Path
+
+from attrs import evolve
+
+from mboxlist import privatefiles
+from mboxlist.engine import hotcopy
+from mboxlist.engine.damagemarks import file_id
+from mboxlist.engine.disk import sync_file, sync_folder
+from mboxlist.engine.hotcopy import Copied
+from mboxlist.engine.transact import Failure
+from store.errors import Problem, StoreError
+from store.partition.marks import STANDBY
+from store.partition.partition import Partition
+from store.partitions.volumes import NAME
+from store.snapshots.taking import LIST, Manifest
+from store.standby import applying, standbystate
+from store.standby.copyformat import SMALL
+from store.standby.filecopies import FileCopies, Progress, copy_small, drop
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import FOLLOWING, StandbyState
+
+FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
+NEW = ".new"                # behind the name of a file of a database that is not whole
+
+
+def require_empty(root: Path) -> None:
+    """There is no store in that folder, or a standby. Raises StoreError STORE_IN_USE."""
+    if not (root / STANDBY).exists() and any((root / name).exists() for name in (LIST, "partitions")):
+        raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root}: a standby begins in an empty folder")
+
+
+def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
+    """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, OSError."""
+    require_empty(root)
+    host, identity, _ = source.begin()
+    known = standbystate.read(root)
+    if known is not None and known.identity != identity:
+        raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
+                                               f"remove it first")
+    state = StandbyState(host, address, identity) if known is None else evolve(known, host=host, address=address)
+    privatefiles.make_folder(root / LIST, parents=True, exist_ok=True)
+    state.save(root)
+    return state
+
+
+def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int = FRESH) -> StandbyState:
+    """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
+    many seconds. Raises StoreError, OSError."""
+    partitions = source.begin()[2]
+    for name in partitions:
+        if not NAME.fullmatch(name):
+            raise source.peer.unclear(f"a partition of the name {name!r}")
+    privatefiles.make_folder(root / "run", exist_ok=True)
+    for name in partitions:
+        Partition.make(root / "partitions" / name)
+        FileCopies(source, root / "partitions" / name).all(progress)
+    state = _databases(root, evolve(state, phase=standbystate.BEGINNING), source, progress, age)
+    for name in partitions:
+        FileCopies(source, root / "partitions" / name).all(progress)
+    for small in SMALL:
+        drop(copy_small(source, root, small))
+    state = evolve(state, phase=FOLLOWING)
+    state.save(root)
+    return state
+
+
+def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int) -> StandbyState:
+    """Those of a snapshot, recovered as a trial that they can be."""
+    name, manifest = source.snapshot(age)
+    state.save(root)                    # it follows nothing from here on
+    total, done = sum(part.size for part in manifest.environments.values()), 0
+    for environment, part in manifest.environments.items():
+        if not (root / environment).is_dir():
+            raise StoreError(Problem.BUSY, f"{environment} was added meanwhile: begin again")
+        _clear(root / environment, manifest)
+        for file in part.files:
+            _fetch(root / environment, file, source, (name, environment))
+            done += file.size
+            progress("databases", done, total)
+        sync_folder(root / environment)
+    found = evolve(
+        state, moment=manifest.moment, ends={name: part.end for name, part in manifest.environments.items()},
+        first={name: part.first_log for name, part in manifest.environments.items()}, applied={}, small={},
+        epochs={}, tables={name: {path.name: file_id(path) for path in sorted((root / name).glob("*.db"))}
+                           for name in manifest.environments})
+    try:
+        applying.apply(root, found)
+    except Failure as error:
+        raise StoreError(Problem.UNAVAILABLE, f"What came of the databases cannot be recovered: {error}") from error
+    for environment in manifest.environments:
+        if wrong := hotcopy.faults(root / environment):
+            raise StoreError(Problem.UNAVAILABLE, f"What came of the databases is not good: {environment}: {wrong[0]}")
+    return evolve(found, applied=found.ends)
+
+
+def _clear(folder: Path, manifest: Manifest) -> None:
+    """Remove what is not of a snapshot: what is left of earlier ones, or of a log."""
+    names = {file.name for part in manifest.environments.values() for file in part.files}
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in names and path.name.removesuffix(NEW) not in names:
+            path.unlink()
+
+
+def _fetch(folder: Path, file: Copied, source: SourcePeer, where: tuple[str, str]) -> None:
+    path, new = folder / file.name, folder / f"{file.name}{NEW}"
+    if path.exists() and path.stat().st_size == file.size and hotcopy.digest(path) == file.digest:
+        return
+    for begun in (True, False):         # what is there may be of another snapshot
+        if not begun:
+            new.unlink(missing_ok=True)
+        with privatefiles.open_file(new, "ab") as target:
+            at = target.tell()
+            while at < file.size and (octets := source.database(*where, file.name, at)):
+                target.write(octets)
+                at += len(octets)
+        if at == file.size and hotcopy.digest(new) == file.digest:
+            sync_file(new)
+            new.replace(path)
+            return
+    raise StoreError(Problem.UNAVAILABLE, f"{file.name} did not come as it is in the snapshot")

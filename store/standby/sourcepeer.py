@@ -1,0 +1,154 @@
+"""The standby's side of the connection: a method for each question to the one that serves (`copysource`)."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from mboxlist.engine.hotcopy import Position
+from store import VERSION
+from store.snapshots.taking import Manifest
+from store.standby.copyformat import FOLDERS, Listed, Sent, pack_list, positions, read_list, read_sent
+from store.usermove.messageformat import BadMessage, Message
+from store.usermove.peer import Peer
+
+LONG = 6 * 3600.0           # seconds in which a snapshot is made there
+PATIENCE = 120.0            # seconds that any other answer may take
+
+
+@define
+class Rate:
+    """How fast octets may come: `limit` of them a second; 0: as fast as they can."""
+
+    limit: int = 0
+    _free: float = field(default=0.0, init=False)
+
+    def take(self, octets: int) -> None:
+        """So many have come: wait until the next may."""
+        if self.limit:
+            now = time.monotonic()
+            self._free = max(self._free, now) + octets / self.limit
+            time.sleep(max(0.0, self._free - now))
+
+
+@frozen
+class Ends:
+    """What there is to have: see `StandbyState`. `unlike`: environments whose logs do not go on from ours."""
+
+    ends: dict[str, Position]
+    first: dict[str, int]
+    tables: dict[str, dict[str, str]]
+    epochs: dict[str, int]
+    small: dict[str, int]
+    moment: float
+    unlike: tuple[str, ...]
+
+    @classmethod
+    def of(cls, said: Message) -> "Ends":
+        """From an answer. Raises BadMessage."""
+        fields = said.fields
+        if not isinstance(fields["tables"], dict):
+            raise BadMessage("there are no tables")
+        return cls(positions(fields["ends"]), dict(fields["first"]), dict(fields["tables"]), dict(fields["epochs"]),
+                   dict(fields["small"]), float(fields["moment"]), tuple(said.texts("unlike", 10_000)))
+
+
+@define(eq=False)
+class SourcePeer:
+    """A connection to the one that serves. Every method raises StoreError: its refusal, or UNAVAILABLE."""
+
+    peer: Peer
+    rate: Rate = field(factory=Rate)
+
+    def begin(self) -> tuple[str, str, list[str]]:
+        """Its name, the identity of its list of mailboxes, its partitions."""
+        said = self._ask({"op": "copy begin", "version": VERSION})
+        with self._understood():
+            return said.text("host"), said.text("identity"), said.texts("partitions", 10_000)
+
+    def snapshot(self, age: int) -> tuple[str, Manifest]:
+        """A snapshot that is not older than so many seconds, by its name, with what is in it."""
+        self.peer.wire.limit(LONG)
+        try:
+            said = self._ask({"op": "copy snapshot", "age": age})
+        finally:
+            self.peer.wire.limit(PATIENCE)
+        with self._understood():
+            return said.text("snapshot"), Manifest.from_bytes(said.octets)
+
+    def database(self, snapshot: str, environment: str, file: str, at: int) -> bytes:
+        """Octets of a file of a snapshot; none at its end."""
+        return self._ask({"op": "copy database", "snapshot": snapshot, "environment": environment, "file": file,
+                          "at": at}).octets
+
+    def all_files(self, partition: str) -> Iterator[list[Listed]]:
+        """All message files, some folders at a time."""
+        folder = 0
+        while folder < FOLDERS:
+            said = self._ask({"op": "copy list", "partition": partition, "folder": folder})
+            with self._understood():
+                folder = said.number("next", folder + 1, FOLDERS + 1)
+                found = read_list(said.octets)
+            yield found
+
+    def staged(self, partition: str) -> list[Listed]:
+        """The message files that have not got their places yet."""
+        said = self._ask({"op": "copy staged", "partition": partition})
+        with self._understood():
+            return read_list(said.octets)
+
+    def files(self, partition: str, known: Sequence[Listed]) -> list[Sent | None]:
+        """The first of these files, one at least."""
+        said = self._ask({"op": "copy files", "partition": partition}, pack_list(known))
+        with self._understood():
+            sent = list(read_sent(said.octets))
+            if not sent or len(sent) > len(known):
+                raise BadMessage("other files than were asked for")
+        return sent
+
+    def piece(self, partition: str, name: str, at: int) -> Sent:
+        """Octets of one file."""
+        said = self._ask({"op": "copy piece", "partition": partition, "name": name, "at": at})
+        with self._understood():
+            return Sent(said.number("size"), said.number("time"), said.octets)
+
+    def small(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The small files of a folder: size and time of each."""
+        said = self._ask({"op": "copy small", "folder": folder})
+        with self._understood():
+            return {str(name): (int(size), int(when)) for name, size, when in said.list("files", 10_000)}
+
+    def small_file(self, folder: str, name: str, at: int) -> bytes:
+        """Octets of one of them; none at its end."""
+        return self._ask({"op": "copy small file", "folder": folder, "name": name, "at": at}).octets
+
+    def ends(self, known: Mapping[str, Position], sums: Mapping[str, int], small: Mapping[str, int],
+             wait: float = 0.0) -> Ends:
+        """How far all its logs are on disk, at one moment; after so many seconds, if it is not further than what is
+        `known`."""
+        said = self._ask({"op": "copy ends", "known": dict(known), "sums": dict(sums), "small": dict(small),
+                          "wait": int(wait * 1000)})
+        with self._understood():
+            return Ends.of(said)
+
+    def log(self, environment: str, file: int, at: int) -> bytes:
+        """Octets of a log; none at the end of the file, or at the last of `ends`."""
+        return self._ask({"op": "copy log", "environment": environment, "file": file, "at": at}).octets
+
+    def close(self) -> None:
+        """End it."""
+        self.peer.close()
+
+    def _ask(self, fields: Mapping[str, Any], octets: bytes = b"") -> Message:
+        said = self.peer.ask_for(fields, octets)
+        self.rate.take(len(said.octets))
+        return said
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except (BadMessage, KeyError, ValueError, TypeError) as error:
+            raise self.peer.unclear(str(error)) from error

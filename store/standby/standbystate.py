@@ -1,0 +1,82 @@
+"""How far a standby is: `standby.json` in its folder, which says that it is one, whose, and which state it has whole.
+
+It is replaced in one step, and only when all that it says is on disk. Logs may go on behind the places that it names:
+what is there counts for nothing, and is cut off before more comes.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import replace_file
+from mboxlist.engine.generations import LogEnd
+from mboxlist.engine.hotcopy import Position
+from store.errors import Problem, StoreError
+from store.partition.marks import STANDBY
+
+BEGINNING, FOLLOWING, RECOVERED = "beginning", "following", "recovered"     # phases
+
+
+@frozen
+class StandbyState:
+    """What is on record. `host` and `address` ("192.0.2.1:4190") are of the one that is followed, `identity` that of
+    its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
+    them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
+    `moment`: the Unix time at which the store was like that, by the clock of the one that is followed.
+    """
+
+    host: str
+    address: str
+    identity: str = ""
+    phase: str = BEGINNING
+    moment: float = 0.0
+    ends: dict[str, Position] = field(factory=dict)
+    first: dict[str, int] = field(factory=dict)
+    applied: dict[str, Position] = field(factory=dict)
+    tables: dict[str, dict[str, str]] = field(factory=dict)
+    epochs: dict[str, int] = field(factory=dict)
+    small: dict[str, int] = field(factory=dict)
+
+    def sums(self, root: Path) -> dict[str, int]:
+        """What the one that is followed recognises its logs by. Raises StoreError UNAVAILABLE when one is missing."""
+        found = {}
+        for name, end in self.ends.items():
+            there = LogEnd.of(root / name, end)
+            if there is None:
+                raise StoreError(Problem.UNAVAILABLE, f"The log of {name} does not reach so far as {STANDBY} says")
+            found[name] = there.checksum
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The stored form, which tells when it is damaged."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return f"{text}\n{zlib.crc32(text.encode()):08x}\n".encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "StandbyState":
+        """From the stored form. Raises ValueError."""
+        text, _, rest = data.decode().partition("\n")
+        if rest != f"{zlib.crc32(text.encode()):08x}\n":
+            raise ValueError("it is not whole")
+        fields: dict[str, Any] = json.loads(text)
+        for name in ("ends", "applied"):
+            fields[name] = {key: (place[0], place[1]) for key, place in fields[name].items()}
+        return cls(**fields)
+
+    def save(self, root: Path) -> None:
+        """Have it on disk. Raises OSError."""
+        replace_file(root / STANDBY, self.to_bytes())
+
+
+def read(root: Path) -> StandbyState | None:
+    """What is on record; None where there is no standby. Raises StoreError UNAVAILABLE when it cannot be read."""
+    try:
+        return StandbyState.from_bytes(privatefiles.read(root / STANDBY))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise StoreError(Problem.UNAVAILABLE, f"{root / STANDBY} cannot be read: {error}") from error

@@ -1,0 +1,128 @@
+"""A real server, and a standby that follows it over mutual TLS: what was answered is there after a promotion."""
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import command, wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.backends import BackEnd, body, dump
+
+SERVED, OWN, STRANGER = "mail.example.org", "second.example.org", "third.example.org"
+USERS = ("alice", "bob")
+
+
+class StandbyMachine(BackEnd):
+    """The second machine. Its store is a standby until it is promoted."""
+
+    def __init__(self, folder: Path, options: dict[str, str]) -> None:
+        folder.mkdir()
+        (folder / "store").mkdir()
+        super().__init__(folder, (), options)
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        streams = [self.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
+        for path in streams:
+            path.touch()
+        process = command.start(("standby", "follow"), self.environment(), streams, ended=True)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.join()
+
+    def is_current(self, since: float) -> bool:
+        """Whether all that there was at that time is here."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            return json.loads((self.root / "run/standby").read_text())["current"] > since
+        return False
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BackEnd, StandbyMachine]]:
+    folder = tmp_path_factory.mktemp("standby")
+    authorities, port = folder / "authorities.pem", free_port()
+    (folder / "one").mkdir()
+    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M"}
+    one = BackEnd(folder / "one", (), {**common, "exchange.address": "127.0.0.1", "exchange.port": str(port),
+                                       "exchange.standbys": OWN})
+    one.command("user", "add", "--password-stdin", "--host", SERVED, *USERS, octets=b"secret\n")
+    two = StandbyMachine(folder / "two", {**common, "exchange.host": OWN})
+    two.source = f"{SERVED}=127.0.0.1:{port}"
+    authorities.write_text("".join(each.command("config", "certificate") for each in (one, two)))
+    with one, contextlib.ExitStack() as ending:
+        ending.callback(two.__exit__)
+        yield one, two
+
+
+def deliver(server: BackEnd, name: str, *users: str) -> None:
+    with Lmtp(server.lmtp) as lmtp:
+        for reply in lmtp.deliver("relay@example.org", list(users), body(name, 3000)):
+            assert reply.code == 250, reply
+
+
+def status(machine: StandbyMachine, expected: int) -> dict[str, object]:
+    found: dict[str, object] = json.loads(machine.command("standby", "status", "--json", status=expected))
+    return found
+
+
+def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]) -> None:
+    """Beside a server that goes on; and whoever has followed it for long enough takes its place."""
+    one, two = machines
+    for number in range(5):
+        deliver(one, f"before-{number}@example.org", *USERS)
+    two.command("standby", "create", "--from", two.source)
+    assert "no process follows" in str(status(two, 1)["trouble"])
+    two.command("serve", status=1)
+    with two.following():
+        for number in range(5):
+            deliver(one, f"since-{number}@example.org", *USERS)
+        with Imap(one.imap, "alice") as imap:
+            imap.ok("CREATE Archive")
+            imap.select()
+            imap.ok("UID MOVE 2:3 Archive")
+            imap.ok("UID STORE 4 +FLAGS (\\Flagged $Later)")
+        answered = time.time()
+        wait.until(lambda: two.is_current(answered), "the standby", pid=os.getpid(), limit=60)
+        said = status(two, 0)
+        assert said["follows"] == SERVED and said["trouble"] == ""
+        before = {user: dump(one, user) for user in USERS}
+        two.command("standby", "promote", "--yes", status=2)        # the other machine answers
+        assert status(two, 0)["process"]
+        one.kill()
+        two.command("standby", "promote", "--yes")
+    two.start()
+    after = {user: dump(two, user) for user in USERS}
+    assert without_figures(after) == without_figures(before)
+    deliver(two, "after@example.org", "alice")
+    two.check()
+    two.command("standby", "status", status=2)
+
+
+def without_figures(found: dict[str, dict[str, object]]) -> str:
+    """What is shown, but for UIDNEXT and HIGHESTMODSEQ, which have skipped."""
+    return re.sub(r"(UIDNEXT|HIGHESTMODSEQ) \d+", r"\1", repr(found))
+
+
+def test_who_may_not_copy_the_store_learns_nothing(machines: tuple[BackEnd, StandbyMachine], tmp_path: Path) -> None:
+    """A certificate that is trusted is not enough: its name must be among exchange.standbys; and who is in no
+    exchange.peers moves no users."""
+    one, two = machines
+    stranger = StandbyMachine(tmp_path / "three", {**two.options, "root": str(tmp_path / "three/store"),
+                                                   "exchange.host": STRANGER})
+    with open(two.options["exchange.authorities"], "a") as file:
+        file.write(stranger.command("config", "certificate"))
+    one.start()
+    status, _, complaint = command.run(("standby", "create", "--from", two.source), stranger.environment(), b"", 60)
+    assert status == 1
+    assert "is not among" in complaint
+    assert not (stranger.root / "mboxlist").exists()

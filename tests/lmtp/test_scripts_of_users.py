@@ -1,0 +1,174 @@
+"""Sieve at delivery, over LMTP: what scripts want is done, in one transaction, and mail is never lost by them."""
+
+import pytest
+
+from mboxlist.names import INBOX, MailboxName
+from store.events import receivers
+from store.events.outgoingmail import message_of
+from store.filtering import userscripts
+from store.filtering.filters import Filters
+from store.filtering.sievesettings import Settings
+from store.mailboxes.authorization import annotations
+from tests.lmtp.conversation import Step
+from tests.lmtp.test_delivery import deliver, message_files
+
+HEAD = b"From: Ann <ann@example.net>\r\nTo: alice@example.org\r\nSubject: plans\r\nMessage-ID: <%b@example.net>\r\n"
+
+
+def message(name, more=b"", body=b"text\r\n"):
+    return HEAD % name.encode() + more + b"\r\n" + body
+
+
+@pytest.fixture
+def mail(place):
+    """Gives users scripts and delivers; `letters` are what waits in the outbox."""
+    place.prepare([Step(1, "have", "alice; bob; carol; alice/Lists; alice/Junk; bob/Lists")])
+    relay = receivers.Receiver("relay", kind="mail")
+    place.store.recorder.receivers = receivers.Receivers.of((relay,))
+    yield Mail(place)
+    place.store.recorder.receivers = receivers.Receivers()
+    for partition in place.store.partitions.values():
+        partition.transact(
+            lambda txn: txn.partition.outbox.remove(list(txn.partition.outbox.every("relay")), txn.handle))
+
+
+class Mail:
+    def __init__(self, place):
+        self.place, self.store = place, place.store
+
+    def script(self, user, text):
+        account = self.store.directory.user(user).account
+        userscripts.put(self.store, account, "main", text.encode())
+        userscripts.activate(self.store, user, "main")
+
+    def count(self, mailbox):
+        return len(self.place.messages(mailbox))
+
+    def letters(self):
+        return [message_of(parcel) for partition in self.store.partitions.values()
+                for parcel in partition.outbox.every("relay")]
+
+
+def test_without_a_script_mail_goes_to_the_inbox(mail):
+    assert deliver(mail.place, ["alice"], message("none"))[0].startswith(b"250 ")
+    assert mail.count("alice/INBOX") == 1
+
+
+def test_mail_is_filed_once_for_many_whose_scripts_differ(mail):
+    mail.script("alice", 'require "fileinto"; if header :contains "subject" "plans" { fileinto "Lists"; }')
+    mail.script("bob", 'require ["fileinto", "copy"]; fileinto :copy "Lists";')
+    before = message_files(mail.store.partitions["primary"].files)
+    replies = deliver(mail.place, ["alice", "bob", "carol"], message("many"))
+    assert [reply[:4] for reply in replies] == [b"250 "] * 3
+    assert [mail.count(box) for box in ("alice/INBOX", "alice/Lists", "bob/INBOX", "bob/Lists", "carol/INBOX")] == [
+        0, 1, 1, 1, 1]
+    assert len(message_files(mail.store.partitions["primary"].files) - before) == 1
+
+
+def test_discard_says_yes_and_keeps_nothing(mail):
+    mail.script("alice", "discard;")
+    assert deliver(mail.place, ["alice"], message("discard"))[0].startswith(b"250 ")
+    assert mail.count("alice/INBOX") == 0
+
+
+def test_reject_is_the_reply_of_that_recipient(mail):
+    mail.script("alice", 'require "ereject"; ereject "Not here.\nGo away.";')
+    replies = deliver(mail.place, ["alice", "bob"], message("reject"))
+    assert replies == [b"550-5.7.1 Not here.", b"550 5.7.1 Go away.", replies[2]] and replies[2].startswith(b"250 ")
+    assert (mail.count("alice/INBOX"), mail.count("bob/INBOX")) == (0, 1)
+
+
+def test_a_missing_mailbox_means_the_inbox(mail):
+    mail.script("alice", 'require "fileinto"; fileinto "Nowhere";')
+    deliver(mail.place, ["alice"], message("missing"))
+    assert mail.count("alice/INBOX") == 1
+
+
+def test_create_makes_the_mailbox(mail):
+    mail.script("alice", 'require ["fileinto", "mailbox"]; fileinto :create "New/Deep";')
+    deliver(mail.place, ["alice"], message("create"))
+    assert (mail.count("alice/INBOX"), mail.count("alice/New/Deep")) == (0, 1)
+
+
+def test_a_script_that_fails_keeps_the_message(mail):
+    mail.script("alice", 'require ["fileinto", "ihave"]; fileinto "Lists"; error "no";')
+    deliver(mail.place, ["alice"], message("fails"))
+    assert (mail.count("alice/INBOX"), mail.count("alice/Lists")) == (1, 0)
+
+
+def test_redirect_leaves_by_the_outbox(mail):
+    mail.script("alice", 'redirect "away@example.com";')
+    deliver(mail.place, ["alice"], message("redirect"))
+    (sender, recipient, octets), = mail.letters()
+    assert (sender, recipient) == ("sender@example.org", "away@example.com")
+    assert octets.startswith(b"X-Sieve-Redirected-From: alice\r\nReturn-Path: <sender@example.org>\r\nReceived: ")
+    assert octets.endswith(message("redirect"))
+    assert mail.count("alice/INBOX") == 0
+
+
+def test_what_comes_back_is_not_sent_on_again(mail):
+    mail.script("alice", 'redirect "away@example.com";')
+    deliver(mail.place, ["alice"], message("circle", b"X-Sieve-Redirected-From: alice\r\n"))
+    assert mail.letters() == [] and mail.count("alice/INBOX") == 1
+
+
+def test_without_a_relay_what_would_be_sent_on_stays(mail):
+    mail.store.recorder.receivers = receivers.Receivers()
+    mail.script("alice", 'redirect "away@example.com";')
+    deliver(mail.place, ["alice"], message("no relay"))
+    assert mail.count("alice/INBOX") == 1
+
+
+def test_vacation_answers_a_sender_once(mail):
+    mail.script("alice", 'require "vacation"; vacation :days 3 :addresses "alice@example.org" "I am away.";')
+    for name in ("one", "two"):
+        deliver(mail.place, ["alice"], message(name))
+    (sender, recipient, octets), = mail.letters()
+    assert (sender, recipient) == ("", "sender@example.org")
+    head, _, body = octets.partition(b"\r\n\r\n")
+    assert b"Subject: Auto: plans" in head and b"In-Reply-To: <one@example.net>" in head
+    assert b"Auto-Submitted: auto-replied" in head and body == b"I am away."
+    assert mail.count("alice/INBOX") == 2
+
+
+@pytest.mark.parametrize("more", [
+    b"List-Id: <x.example.net>\r\n", b"Auto-Submitted: auto-generated\r\n", b"Precedence: bulk\r\n"])
+def test_vacation_answers_no_program(mail, more):
+    mail.script("alice", 'require "vacation"; vacation :addresses "alice@example.org" "I am away.";')
+    deliver(mail.place, ["alice"], message("robot", more))
+    assert mail.letters() == [] and mail.count("alice/INBOX") == 1
+
+
+def test_a_changed_header_is_of_that_recipient_alone(mail):
+    mail.script("alice", 'require "editheader"; addheader "X-Seen-By" "alice"; deleteheader "subject";')
+    mail.script("bob", 'require "editheader"; addheader "X-Seen-By" "bob";')
+    deliver(mail.place, ["alice", "bob", "carol"], message("edit"))
+    (alice,), (bob,), (carol,) = (mail.place.messages(f"{user}/INBOX") for user in ("alice", "bob", "carol"))
+    assert alice.startswith(b"X-Seen-By: alice\r\nReturn-Path:") and b"Subject" not in alice
+    assert bob.startswith(b"X-Seen-By: bob\r\nReturn-Path:") and b"Subject: plans" in bob
+    assert b"X-Seen-By" not in carol
+
+
+def test_a_group_is_delivered_to_whole_or_not_at_all(mail, place):
+    place.prepare([Step(1, "have", "small room=700; small/Lists")])
+    mail.script("small", 'require ["fileinto", "copy"]; fileinto :copy "Lists";')
+    replies = deliver(mail.place, ["small", "carol"], message("whole", body=b"x" * 200 + b"\r\n"))
+    assert [reply[:3] for reply in replies] == [b"452", b"250"]
+    assert (mail.count("small/INBOX"), mail.count("small/Lists"), mail.count("carol/INBOX")) == (0, 0, 1)
+
+
+def test_switched_off_no_script_runs(mail):
+    mail.script("alice", "discard;")
+    filters = Filters.of(mail.store)
+    old, filters.settings = filters.settings, Settings(enabled=False)
+    try:
+        deliver(mail.place, ["alice"], message("off"))
+    finally:
+        filters.settings = old
+    assert mail.count("alice/INBOX") == 1
+
+
+def test_scripts_are_no_annotations_that_clients_see(mail):
+    mail.script("alice", "keep;")
+    entry = mail.store.mailboxes.find(MailboxName("alice", INBOX))
+    assert annotations(mail.store, entry, "alice") == {}

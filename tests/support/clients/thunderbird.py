@@ -1,0 +1,137 @@
+"""A real Thunderbird on a screen that nobody sees (Xvfb), spoken to by Marionette, which it has in it: JSON over a TCP
+connection, each message with its length before it. No library.
+
+It knows nothing but the hosts that it is given and what /etc/thunderbird/policies says. A start takes seconds of the
+processor, so there is one for many tests.
+"""
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.overlaid import Overlaid
+
+LIMIT = 180.0               # seconds: a machine with other things to do
+SIZE = "1280x800x24"
+_PREFERENCES: Mapping[str, "str | int | bool"] = {
+    "app.donation.eoy.version.viewed": 999, "app.update.enabled": False, "browser.dom.window.dump.enabled": False,
+    "datareporting.policy.dataSubmissionEnabled": False, "mail.shell.checkDefaultClient": False,
+    "mail.spotlight.firstRunDone": True, "mail.rights.version": 1, "mailnews.start_page.enabled": False,
+    "mailnews.start_page_override.mstone": "ignore", "mail.winsearch.firstRunDone": True,
+    "network.captive-portal-service.enabled": False, "network.connectivity-service.enabled": False,
+    "network.manage-offline-status": False, "security.sandbox.content.level": 0, "signon.rememberSignons": True,
+    "toolkit.telemetry.reportingpolicy.firstRun": False, "extensions.getAddons.cache.enabled": False,
+    "services.settings.server": "data:,", "calendar.timezone.local": "UTC", "intl.locale.requested": "en-US"}
+
+
+class Thunderbird:
+    """`hosts` are names and addresses; `authority` has signed their certificates. Started on entry, gone on exit."""
+
+    def __init__(self, folder: Path, hosts: Mapping[str, str], authority: Path) -> None:
+        self.folder = folder
+        self._port = free_port()
+        self._programs = Overlaid("thunderbird", folder / "own")
+        self._programs.write("etc/hosts", "127.0.0.1 localhost\n" + "".join(
+            f"{address} {name}\n" for name, address in hosts.items()))
+        self._programs.write("etc/resolv.conf", "nameserver 127.0.0.1\n")        # nobody is there: it hears at once
+        self._programs.write("etc/thunderbird/policies/policies.json", json.dumps({"policies": {
+            "Certificates": {"Install": [str(authority)]}, "DisableTelemetry": True, "DisableAppUpdate": True}}))
+        (folder / "profile").mkdir(parents=True)
+        (folder / "profile/user.js").write_text("".join(
+            f"user_pref({json.dumps(name)}, {json.dumps(value)});\n"
+            for name, value in {**_PREFERENCES, "marionette.port": self._port}.items()))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._numbers = 0
+
+    def __enter__(self) -> "Thunderbird":
+        read, write = os.pipe()
+        os.set_inheritable(write, True)
+        try:
+            with (self.folder / "said").open("ab") as said:
+                self._processes.append(subprocess.Popen(
+                    self._programs.words("Xvfb", "-displayfd", str(write), "-screen", "0", SIZE, "-nolisten", "tcp"),
+                    stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(write,), start_new_session=True))
+            os.close(write)
+            with os.fdopen(read) as told:
+                display = told.readline().strip()
+            assert display, self.log()
+            self._processes.append(self._programs.start(
+                ["/usr/lib/thunderbird/thunderbird-bin", "--marionette", "--remote-allow-system-access", "--no-remote",
+                 "--profile", str(self.folder / "profile")], self.folder / "said",
+                {"DISPLAY": f":{display}", "HOME": str(self.folder), "MOZ_DISABLE_CONTENT_SANDBOX": "1", "TZ": "UTC",
+                 "NO_AT_BRIDGE": "1", "GDK_BACKEND": "x11", "LC_ALL": "C.UTF-8"}))
+            self._socket = wait.until(self._reached, "Thunderbird accepts", pid=self._processes[-1].pid, limit=LIMIT)
+            self._file = self._socket.makefile("rb")
+            self._next()                    # who it is
+            self.ask("WebDriver:NewSession")
+            self.ask("Marionette:SetContext", value="chrome")
+            self.ask("WebDriver:SetTimeouts", script=int(LIMIT * 1000))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _reached(self) -> "socket.socket | None":
+        try:
+            return socket.create_connection(("127.0.0.1", self._port), LIMIT)
+        except ConnectionRefusedError:
+            return None
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def log(self) -> str:
+        """What it has said."""
+        return (self.folder / "said").read_text(errors="replace")[-4000:]
+
+    def _next(self) -> Any:
+        length = b""
+        while (octet := self._file.read(1)) != b":":
+            assert octet, f"Thunderbird has ended\n{self.log()}"
+            length += octet
+        return json.loads(self._file.read(int(length)))
+
+    def ask(self, command: str, **values: object) -> Any:
+        """What Marionette answers. Raises AssertionError when it refuses."""
+        self._numbers += 1
+        message = json.dumps([0, self._numbers, command, values]).encode()
+        self._socket.sendall(b"%d:%b" % (len(message), message))
+        _, number, error, result = self._next()
+        assert number == self._numbers and error is None, (command, values, error)
+        return result
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression gives in the main window, with Thunderbird's own rights; of a promise, what it
+        gives in the end."""
+        found = self.ask("WebDriver:ExecuteAsyncScript", script=f"""
+            const done = arguments[arguments.length - 1];
+            (async () => ({expression}))().then(value => done({{value}}), error => done({{error: `${{error}}`}}));
+            """, args=[], sandbox="system", newSandbox=False)["value"]
+        assert "error" not in found, found["error"]
+        return found.get("value")
+
+    def until(self, expression: str) -> None:
+        """Wait until it gives something that is true. Raises AssertionError."""
+        self.value(f"""(async () => {{
+            const end = Date.now() + {LIMIT * 900:.0f};
+            let trouble = "";
+            while (Date.now() < end) {{
+                try {{ if (await ({expression})) return true; }} catch (error) {{ trouble = error; }}
+                await new Promise(done => setTimeout(done, 20));
+            }}
+            throw `never: ${{trouble}} ` + {json.dumps(expression)};
+        }})()""")
+
+    def screenshot(self) -> bytes:
+        """A PNG of the window."""
+        return base64.b64decode(self.ask("WebDriver:TakeScreenshot", full=False)["value"])

@@ -1,0 +1,1 @@
+"""`onecopy sieve`: an administrator sees, writes and tries the Sieve scripts of users."""

@@ -1,0 +1,127 @@
+"""onecopy sieve list, sieve get, sieve put, sieve check, sieve activate, sieve rename, sieve delete"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from store.filtering import userscripts
+from store.filtering.userscripts import ScriptRefused
+from store.sieve.scriptproblems import ScriptProblem
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account
+from tools.cli.output import print_json, print_table
+from tools.exits import Failure
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("sieve list", show, "list a user's scripts, and which one is active")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("--json", action="store_true")
+    made = parser("sieve get", get, "print a script")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("name", metavar="NAME")
+    made = parser("sieve put", put, "keep the script on standard input, in the place of one of that name; exit status "
+                                    "1 if it is none")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("--activate", action="store_true", help="and have it run for mail that comes from now on")
+    made = parser("sieve check", check, "say whether standard input is a script, and where it is wrong: exit status 1")
+    made.add_argument("--json", action="store_true")
+    made = parser("sieve activate", activate, "have a script run for mail that comes from now on, and no other one")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("name", metavar="NAME", nargs="?", default="", help="default: none runs")
+    made = parser("sieve rename", rename, "give a script another name; the active one stays active")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("new", metavar="NEW")
+    made = parser("sieve delete", delete, "remove a script that is not active")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("name", metavar="NAME")
+
+
+def given() -> bytes:
+    """What is on standard input. Raises Failure."""
+    if sys.stdin is None:
+        raise Failure("there is no standard input")
+    return sys.stdin.buffer.read()
+
+
+@contextmanager
+def refusals_shown() -> Iterator[None]:
+    """What is refused becomes the program's error. Raises Failure."""
+    try:
+        yield
+    except (ScriptProblem, ScriptRefused) as problem:
+        raise Failure(str(problem), 1) from None
+
+
+def show(invocation: Invocation) -> int:
+    """onecopy sieve list"""
+    with invocation.overview() as store:
+        scripts = userscripts.of_user(store.mailboxes, account(store, invocation.arguments.user).user)
+    rows = [{"name": one.name, "octets": len(one.text), "active": one.active} for one in scripts]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table([{**row, "active": "yes" if row["active"] else ""} for row in rows], ("name", "octets", "active"),
+                    sizes=("octets",))
+    return 0
+
+
+def get(invocation: Invocation) -> int:
+    """onecopy sieve get"""
+    arguments = invocation.arguments
+    with invocation.overview() as store, refusals_shown():
+        found = userscripts.find(store.mailboxes, account(store, arguments.user).user, arguments.name)
+    sys.stdout.write(found.text.decode("utf-8", "replace"))
+    return 0
+
+
+def put(invocation: Invocation) -> int:
+    """onecopy sieve put"""
+    arguments, text = invocation.arguments, given()
+    with invocation.store() as store, refusals_shown():
+        owner = account(store, arguments.user)
+        userscripts.put(store, owner, arguments.name, text)
+        if arguments.activate:
+            userscripts.activate(store, owner.user, arguments.name)
+    return 0
+
+
+def check(invocation: Invocation) -> int:
+    """onecopy sieve check"""
+    said = ""
+    try:
+        userscripts.check(given())
+    except (ScriptProblem, ScriptRefused) as problem:
+        said = str(problem)
+    if invocation.arguments.json:
+        print_json({"is_script": not said, "problem": said})
+    elif said:
+        raise Failure(said, 1)
+    return int(bool(said))
+
+
+def activate(invocation: Invocation) -> int:
+    """onecopy sieve activate"""
+    arguments = invocation.arguments
+    with invocation.store() as store, refusals_shown():
+        userscripts.activate(store, account(store, arguments.user).user, arguments.name)
+    return 0
+
+
+def rename(invocation: Invocation) -> int:
+    """onecopy sieve rename"""
+    arguments = invocation.arguments
+    with invocation.store() as store, refusals_shown():
+        userscripts.rename(store, account(store, arguments.user).user, arguments.name, arguments.new)
+    return 0
+
+
+def delete(invocation: Invocation) -> int:
+    """onecopy sieve delete"""
+    arguments = invocation.arguments
+    with invocation.store() as store, refusals_shown():
+        userscripts.delete(store, account(store, arguments.user).user, arguments.name)
+    return 0

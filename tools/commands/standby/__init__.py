@@ -1,0 +1,1 @@
+"""`onecopy standby`: a second machine that follows this one (`store/standby`): a module for each command."""

@@ -1,0 +1,40 @@
+"""The connection of a standby to the one that it follows, as the commands make it."""
+
+import logging
+
+from attrs import evolve
+
+from store.standby.sourcepeer import Rate, SourcePeer
+from tools.cli.invocation import Invocation
+from tools.exits import Failure
+from tools.server.control.backendlink import Address, Place
+
+
+def read_address(text: str) -> Address:
+    """Of HOST:PORT, or HOST=ADDRESS:PORT where the name leads elsewhere. Raises ValueError."""
+    host, equals, where = text.strip().partition("=")
+    address, colon, port = (where if equals else host).rpartition(":")
+    if not colon or not address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError("not HOST:PORT, or HOST=ADDRESS:PORT")
+    name = host if equals else address
+    return Address(name.lower(), address.strip("[]"), int(port))
+
+
+def written(address: Address) -> str:
+    """As `read_address` reads it."""
+    return f"{address.host}={address.address}:{address.port}"
+
+
+def connect(invocation: Invocation, address: Address, rate: int = 0) -> SourcePeer:
+    """Call it; octets come so fast at most. Raises Failure, StoreError UNAVAILABLE."""
+    host = str(invocation.config.values["exchange.host"])
+    if not host:
+        raise Failure("exchange.host is not set: a standby has a name of its own, which is in its certificate, and "
+                      "among exchange.standbys of the one that it follows")
+    place = Place.of(invocation.config, host)
+    return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate))
+
+
+def log_to_standard_error() -> None:
+    """What is logged is for whoever started the command, and for systemd."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
