@@ -96,6 +96,8 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
         said = status(two, 0)
         assert said["follows"] == SERVED and said["trouble"] == ""
         before = {user: dump(one, user) for user in USERS}
+        two.command("standby", "promote", "--yes", status=2)        # the other machine answers
+        assert status(two, 0)["process"]
         one.kill()
         two.command("standby", "promote", "--yes")
     two.start()

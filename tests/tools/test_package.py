@@ -89,7 +89,16 @@ def test_the_sdist_has_what_a_wheel_and_a_test_need(tmp_path: Path) -> None:
 def test_a_package_that_there_is_not() -> None:
     done = subprocess.run([ROOT / "tools/package", "rpm"], check=False, stdin=subprocess.DEVNULL, text=True,
                           capture_output=True)
-    assert (done.returncode, done.stderr) == (2, "package: wheel, sdist or deb: which one?\n")
+    assert (done.returncode, done.stderr) == (2, "package: wheel, sdist, deb, image or notes: which one?\n")
+
+
+def test_the_notes_are_of_this_version(tmp_path: Path) -> None:
+    done = subprocess.run([ROOT / "tools/package", "notes", tmp_path], check=True, stdin=subprocess.DEVNULL, text=True,
+                          stdout=subprocess.PIPE)
+    notes = Path(done.stdout.splitlines()[-1])
+    assert notes == tmp_path / f"onecopy-{VERSION}-notes.md"
+    lines = notes.read_text().splitlines()
+    assert VERSION in lines[0] and [line for line in lines if line.startswith("## ")] == lines[:1] and len(lines) > 100
 
 
 def test_the_manual_and_the_completions_come_along(installed: Path) -> None:

@@ -1,11 +1,13 @@
 """A standby has what the store has that it follows, at a moment, whole: after a promotion all of that is there."""
 
+import errno
 import os
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from attrs import define
 
 from mboxlist.engine import kv
 from mboxlist.engine.bulk import Load
@@ -23,9 +25,12 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import make_empty_store, open_store
 from store.snapshots import taking
-from store.standby import applying, following, logrecords, promotion, standbystate
+from store.standby import applying, following, logrecords, longfollowing, promotion, standbystate
 from store.standby.following import Follower, Reseed
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import FOLLOWING
 from store.store import Store
+from store.usermove.messageformat import Wire
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.purging import purge
 from tests.support.stores.standbypair import Standby
@@ -246,11 +251,7 @@ def test_a_table_that_was_made_without_the_log(store: Store, standby: Standby) -
     """The standby is told to begin with the databases again, and all is there then."""
     standby.create()
     work(store, 1)
-    partition = store.partitions["primary"]
-    rows = sorted((key, value) for key, value in partition.uidls._table.scan())
-    with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
-        load.end()
-        partition.env.exchange(partition.uidls._table, load.file)
+    exchange(store)
     with pytest.raises(Reseed, match=r"uidls\.db"):
         standby.follow()
     standby.create(age=0)
@@ -368,3 +369,131 @@ def test_records_of_a_log(tmp_path: Path) -> None:
     assert list(logrecords.digests(octets + bytes(5000)))
     with pytest.raises(ValueError, match="behind the end"):
         list(logrecords.digests(octets + bytes(5000) + b"x"))
+
+
+@define(eq=False)
+class Cut:
+    """A connection that is lost before its `left`th read."""
+
+    wire: Wire
+    left: int
+
+    def read(self, count: int) -> bytes:
+        if not self.left:
+            raise ConnectionResetError(errno.ECONNRESET, "cut")
+        self.left -= 1
+        return self.wire.read(count)
+
+    def write(self, data: bytes) -> None:
+        self.wire.write(data)
+
+    def limit(self, seconds: float) -> None:
+        self.wire.limit(seconds)
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby) -> None:
+    """Of a round, and of the questions before it: it has counted or it has not, and the next one begins from there."""
+    standby.create()
+    before, work_done = standbystate.read(standby.root), 0
+    work(store, 1)
+    for step in range(1, 200):
+        standby.wrap = lambda wire, step=step: Cut(wire, step)      # type: ignore[misc]
+        try:
+            standby.follow()
+        except StoreError as error:
+            assert error.problem is Problem.UNAVAILABLE
+            assert standbystate.read(standby.root) == before
+            work_done = step
+        else:
+            break
+    assert work_done > 15
+    standby.wrap = lambda wire: wire
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+@pytest.mark.parametrize("what", ["_log", "_message_files"])
+def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """What counted counts, and the next round has the rest."""
+    standby.create()
+    work(store, 1)
+    before = standbystate.read(standby.root)
+    with standby.following() as follower, monkeypatch.context() as patched:
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(Follower, what, full)
+        with pytest.raises(OSError, match="No space"):
+            follower.round(0)
+    assert standbystate.read(standby.root) == before
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
+@define(eq=False)
+class Until:
+    """Stands for the event that ends the process which follows: it is asked before each round, and does something."""
+
+    step: Callable[[int], bool]
+    asked: int = 0
+
+    def is_set(self) -> bool:
+        self.asked += 1
+        return self.step(self.asked)
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+def test_a_process_that_follows(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It connects again, has the tables take over what the logs have, and copies the databases again by itself."""
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+    tried, seen = [], set()
+
+    def connect() -> SourcePeer:
+        tried.append(1)
+        if len(tried) == 1:
+            raise StoreError(Problem.UNAVAILABLE, "not yet")
+        return stack.enter_context(standby.connected())
+
+    def step(asked: int) -> bool:
+        state = standbystate.read(standby.root)
+        assert state is not None
+        seen.add(str(state.applied))
+        if asked in (3, 5):
+            work(store, asked)
+        if len(seen) > 1 and len(tried) == 2:
+            seen.clear()
+            exchange(store)
+            work(store, 8)
+        return (len(tried) == 3 and state.phase == FOLLOWING and not applying_is_under_way(standby)
+                and longfollowing.seen(standby.root)["trouble"] == "")
+
+    with ExitStack() as stack:
+        until = Until(step)
+        longfollowing.LongFollowing(standby.root, connect, until).run()     # type: ignore[arg-type]
+    assert longfollowing.seen(standby.root)["trouble"] == ""
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def applying_is_under_way(standby: Standby) -> bool:
+    return any(standby.root.glob(f"**/{applying.APPLYING}"))
+
+
+def exchange(store: Store) -> None:
+    """Have a table be another file, as a rebuild does: its log knows nothing of it."""
+    partition = store.partitions["primary"]
+    rows = sorted(partition.uidls._table.scan())
+    with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
+        load.end()
+        partition.env.exchange(partition.uidls._table, load.file)

@@ -2,6 +2,10 @@
 
 import sys
 
+from tests.support import ROOT
+
+TESTS = f"{ROOT / 'tests'}/"
+
 
 class TooMuchWork(AssertionError):
     """More lines were run than the input can be worth."""
@@ -10,7 +14,7 @@ class TooMuchWork(AssertionError):
 def counted(places, limit, function, *arguments):
     """Call the function. Raises TooMuchWork as soon as more than `limit` lines of files in these places have run.
 
-    `places` are parts of paths, such as "/imap/wire/"; what is below tests does not count.
+    `places` are parts of paths such as "/imap/wire/"; what is below tests does not count.
     """
     return _traced(places, limit, function, *arguments)[1]
 
@@ -33,7 +37,7 @@ def _traced(places, limit, function, *arguments):
 
     def call(frame, _event, _argument):
         path = frame.f_code.co_filename
-        return line if "/tests/" not in path and any(place in path for place in places) else None
+        return line if not path.startswith(TESTS) and any(place in path for place in places) else None
 
     before = sys.gettrace()
     sys.settrace(call)

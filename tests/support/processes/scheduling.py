@@ -18,7 +18,8 @@ LONGEST = (                 # by the clock of a whole run, in which each of thes
     "tests/interop/test_commands_as_root.py", "tests/interop/test_partitions.py",
     "tests/store/message/test_fuzz_mime.py", "tests/crash/test_cut_commands.py", "tests/imap/test_over_tls.py",
     "tests/interop/test_relays.py", "tests/interop/test_two_tiers.py", "tests/imap/test_rights_everywhere.py",
-    "tests/tools/spark/test_verify.py", "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py")
+    "tests/tools/spark/test_verify.py", "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py",
+    "tests/tools/test_debian_package.py", "tests/interop/test_roundcube.py", "tests/interop/test_thunderbird.py")
 
 
 def order(nodeid: str) -> int:

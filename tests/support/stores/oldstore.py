@@ -7,7 +7,8 @@ had it. PROGRAM is the `onecopy` of that revision as words of a command, which e
 (`tools.cli.program` since commands lie in tools/cli):
 
     git worktree add /tmp/older REVISION
-    python -m tests.support.stores.oldstore A.tar.xz env PYTHONPATH=/tmp/older .venv/bin/python -P -m tools.cli
+    python -m tests.support.stores.oldstore A.tar.xz \\
+        env PYTHONPATH=/tmp/older $PWD/.venv/bin/python -P -m tools.cli.program
 
 Everything is done by commands and protocols, so that this script works with any version. Annotations alone, which no
 command and no client can set, are made by _ANNOTATE. Shared memory of the databases (`__db.*`) and empty folders of

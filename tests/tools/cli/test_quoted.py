@@ -45,7 +45,7 @@ def test_what_is_filled_in_is_quoted() -> None:
 def test_the_line_of_the_demo_works_in_a_folder_with_a_space(tmp_path: Path) -> None:
     root = tmp_path / "my mail"
     values = {"root": root, "lmtp.socket": "", "store.default_domain": "example.org"}
-    for server in ("imap", "pop3", "lmtp", "http"):
+    for server in ("imap", "managesieve", "pop3", "lmtp", "http"):
         values |= {f"{server}.address": ("127.0.0.1",), f"{server}.port": 1, f"{server}.tls_port": 2}
     said = demo.instructions(values, {"alice": "pass word$"}, 7)
     line = next(line for line in said.splitlines() if " deliver " in line)

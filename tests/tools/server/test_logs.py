@@ -194,7 +194,7 @@ def all_lines() -> None:
     refusallines.refused(refusallines.LOGIN, "192.0.2.1", HOSTILE, "imap", HOSTILE, session="7b-11")
     for figures in ({"read": 1, "deleted": 1, "expunged": 1, "removed": 1}, {"messages": 1}, {"requests": 1}):
         refusallines.ended("192.0.2.1", HOSTILE, "imap", {"seconds": 1, "received": 1, "sent": 1, **figures}, HOSTILE,
-                           session="7b-11")
+                           session="7b-11", app_password=HOSTILE)
     tell_command("7b-11", HOSTILE, "imap", HOSTILE, 1.7, {})
     loglines.tell_slow_work("views", HOSTILE, 0.1, 1.5)
     loglines.tell_delivery(HOSTILE, "7b-11", HOSTILE, HOSTILE, 3, {"delivered": 1, "known": 2, "refused": 0}, 0.5, "aa",

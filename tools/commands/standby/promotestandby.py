@@ -6,9 +6,12 @@ import time
 
 from store.errors import Problem, StoreError
 from store.standby import longfollowing, promotion, standbystate
+from store.standby.standbystate import StandbyState
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
 from tools.cli.storeaccess import open_configured
+from tools.commands.standby.sourceconnection import connect, read_address
+from tools.exits import Failure
 
 PATIENCE = 60.0             # seconds that the process which follows has to end
 STEP = 0.1
@@ -18,27 +21,40 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("standby promote", promote, "make a standby the store that serves: stop the other machine first, or "
                                               "see to it that nobody reaches it; then start the server here")
+    made.add_argument("--force", action="store_true", help="also while the other machine answers")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--json", action="store_true")
 
 
 def promote(invocation: Invocation) -> int:
     """onecopy standby promote"""
-    root = invocation.config.root
+    arguments, root = invocation.arguments, invocation.config.root
     state = standbystate.read(root)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+    if not arguments.force:
+        _require_silence(invocation, state)
     invocation.confirm(f"Make this the store in the place of {state.host}, as it was at {when(state.moment)}? The "
                        f"other machine must not serve any more")
     _end_follower(invocation)
     with longfollowing.alone(root):
         state = promotion.promote(root)
     open_configured(invocation.config, invocation.arguments.program).close()
-    if invocation.arguments.json:
+    if arguments.json:
         print_json({"host": state.host, "moment": state.moment})
     else:
         print(f"{root} has the store of {state.host} as it was at {when(state.moment)}; onecopy serve serves it")
     return 0
+
+
+def _require_silence(invocation: Invocation, state: StandbyState) -> None:
+    """Raises StoreError STORE_IN_USE when the other machine answers: two would serve one store."""
+    try:
+        connect(invocation, read_address(state.address)).close()
+    except (StoreError, Failure):
+        return
+    raise StoreError(Problem.STORE_IN_USE, f"{state.host} answers at {state.address}: stop it first; nothing was "
+                                           "changed")
 
 
 def _end_follower(invocation: Invocation) -> None:
