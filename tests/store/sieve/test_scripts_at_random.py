@@ -23,9 +23,10 @@ RUNS = int(os.environ.get("SIEVE_RUNS", "600"))
 SHARES = 4                      # the runs are in so many tests
 TIGHT = Limits(steps=300, octets=50_000, string=2000, variables=8, redirects=2, actions=6, notices=2, body=500, parts=8)
 HEADERS = ("subject", "from", "to", "x-priority", "content-type", "received", "message-id", "date", "bad header", "")
-STRINGS = ("*", "?", "a*b?c", "", "present", "\\\\*", "(", "[a-z]+", "${1}", "${x}", "${0}${2}", "${hex:41}", "INBOX",
-           "Lists", "i;octet", "i;ascii-numeric", "gt", "eq", "a@b.example", "mailto:a@b.example", "\\\\Seen", "$Junk", "1",
-           "99", "date", "hour", "+0100", "é", "\U0001f600", "x" * 300, "global.x", "x", "me", "text", "text/html", "other")
+STRINGS = (
+    "*", "?", "a*b?c", "", "present", "\\\\*", "(", "[a-z]+", "${1}", "${x}", "${0}${2}", "${hex:41}", "INBOX",
+    "Lists", "i;octet", "i;ascii-numeric", "gt", "eq", "a@b.example", "mailto:a@b.example", "\\\\Seen", "$Junk",
+    "1", "99", "date", "hour", "+0100", "é", "\U0001f600", "x" * 300, "global.x", "x", "me", "text", "text/html", "other")
 
 
 def value(chance: Random) -> str:
