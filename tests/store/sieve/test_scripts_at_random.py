@@ -26,7 +26,8 @@ HEADERS = ("subject", "from", "to", "x-priority", "content-type", "received", "m
 STRINGS = (
     "*", "?", "a*b?c", "", "present", "\\\\*", "(", "[a-z]+", "${1}", "${x}", "${0}${2}", "${hex:41}", "INBOX",
     "Lists", "i;octet", "i;ascii-numeric", "gt", "eq", "a@b.example", "mailto:a@b.example", "\\\\Seen", "$Junk",
-    "1", "99", "date", "hour", "+0100", "é", "\U0001f600", "x" * 300, "global.x", "x", "me", "text", "text/html", "other")
+    "1", "99", "date", "hour", "+0100", "é", "\U0001f600", "x" * 300, "global.x", "x", "me", "text",
+    "text/html", "other")
 
 
 def value(chance: Random) -> str:
