@@ -143,7 +143,7 @@ class SnapshotAccess:
             return False
         account = session.store.directory.find(session.user)
         words = acl.identifiers(session.user, account.groups if account is not None else ())
-        return not listed.isdisjoint(words) and listed.isdisjoint(acl.NEGATIVE + word for word in words)
+        return acl.lets(listed, words)
 
     def concerns(self, text: str) -> bool:
         """Whether that name is one in a snapshot, to this user."""

@@ -82,6 +82,11 @@ def identifiers(user: str, groups: Collection[str]) -> list[str]:
     return [*([user] if is_user(user) else []), ANYONE, *(GROUP + group for group in groups)]
 
 
+def lets(listed: Collection[str], names: Collection[str]) -> bool:
+    """Whether a list of identifiers has one of these names, and none of them as a negative one."""
+    return any(name in listed for name in names) and not any(NEGATIVE + name in listed for name in names)
+
+
 def rights_of(acl: Mapping[str, str], user: str, groups: Collection[str], *, owner: bool) -> str:
     """What the user may do, in the order of `RIGHTS`. An owner whom the ACL does not name has all rights."""
     names = identifiers(user, groups)

@@ -17,6 +17,11 @@ class Failure(Exception):
         self.status = status
 
 
+def no_server(root: object) -> Failure:
+    """Of a command that needs a running server."""
+    return Failure(f"no server runs on {root}: onecopy serve, or systemctl start onecopy, starts it", 1)
+
+
 def status(error: StoreError) -> int:
     """The exit status for a refusal of the store."""
     return 2 if error.problem in (Problem.NO_STORE, Problem.STORE_IN_USE) else 1

@@ -136,6 +136,8 @@ OTHERS = {
     **dict.fromkeys(("outbox retry", "outbox discard"), "each event is a transaction of its own; it can be done again"),
     **dict.fromkeys(("token create", "token revoke", "access create", "access revoke", "access reset"),
                     "replaces one file"),
+    "snapshot browse": "changes nothing in a store",
+    "snapshot copy": "all of it or nothing, as COPY out of #snapshots/; done again it brings what is missing",
     "messages copy": "each mailbox is a transaction of its own; done again it would copy again",
     **dict.fromkeys(("sieve activate", "sieve rename", "sieve delete"), "as sieve put: one transaction of the list"),
     **dict.fromkeys(("messages search", "messages fetch", "doctor"), "changes nothing in a store"),

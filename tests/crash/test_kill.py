@@ -17,7 +17,7 @@ from tests.support.servers.server import Server
 from tests.support.stores import messages
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "8"))   # kills with deliveries under way
-EARLY = 6                           # kills in the middle of a start
+EARLY = 4                           # kills in the middle of a start
 WORKERS = 4                         # kills of one process among several
 
 

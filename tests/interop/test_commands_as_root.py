@@ -98,6 +98,8 @@ BESIDE = f"""
 0 snapshot list
 0 snapshot verify
 0 snapshot diff NAME
+0 snapshot browse bob NAME INBOX
+0 snapshot copy bob NAME INBOX --dry-run
 2 standby status
 2 standby follow
 2 standby promote --yes

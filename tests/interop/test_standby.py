@@ -1,12 +1,14 @@
 """A real server, and a standby that follows it over mutual TLS: what was answered is there after a promotion."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
 from tests.support.processes.ports import free_port
-from tests.support.servers.backends import BackEnd, body, dump
+from tests.support.servers.backends import MESSAGE_ID, BackEnd, body, dump
 
 SERVED, OWN, STRANGER = "mail.example.org", "second.example.org", "third.example.org"
 USERS = ("alice", "bob")
@@ -29,13 +31,13 @@ class StandbyMachine(BackEnd):
         super().__init__(folder, (), options)
 
     @contextlib.contextmanager
-    def following(self) -> Iterator[None]:
+    def following(self) -> Iterator[Any]:
         streams = [self.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
         for path in streams:
             path.touch()
         process = command.start(("standby", "follow"), self.environment(), streams, ended=True)
         try:
-            yield
+            yield process
         finally:
             process.terminate()
             process.join()
@@ -49,7 +51,13 @@ class StandbyMachine(BackEnd):
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BackEnd, StandbyMachine]]:
-    folder = tmp_path_factory.mktemp("standby")
+    with two_machines(tmp_path_factory.mktemp("standby")) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def two_machines(folder: Path) -> Iterator[tuple[BackEnd, StandbyMachine]]:
+    """The first one serves; the second one knows it."""
     authorities, port = folder / "authorities.pem", free_port()
     (folder / "one").mkdir()
     common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M"}
@@ -126,3 +134,41 @@ def test_who_may_not_copy_the_store_learns_nothing(machines: tuple[BackEnd, Stan
     assert status == 1
     assert "is not among" in complaint
     assert not (stranger.root / "mboxlist").exists()
+
+
+def test_nothing_older_than_what_is_reported_is_lost(tmp_path: Path) -> None:
+    """The first machine is killed under load, and the process that follows, too."""
+    with two_machines(tmp_path) as (one, two):
+        two.command("standby", "create", "--from", two.source)
+        answered: dict[bytes, float] = {}
+        uids: dict[int, bytes] = {}
+        with two.following() as follower, contextlib.suppress(OSError, ConnectionError):
+            with Lmtp(one.lmtp) as lmtp, Imap(one.imap, "alice") as imap:
+                began = time.time()
+                for number in itertools.count():
+                    name = b"load-%d@example.org" % number
+                    reply, = lmtp.deliver("relay@example.org", ["alice"], body(name.decode(), 2000))
+                    assert reply.code == 250, reply
+                    answered[name] = time.time()
+                    if number == 20:
+                        imap.select()
+                        uids = {uid: MESSAGE_ID.search(octets)[1] for uid, octets in imap.messages().items()}
+                    if number > 60 and two.is_current(began):
+                        follower.kill()
+                        follower.join()
+                        one.kill()
+        assert len(answered) > 60
+        current = json.loads((two.root / "run/standby").read_text())["current"]
+        assert "no process follows" in str(status(two, 1)["trouble"])
+        two.command("standby", "promote", "--yes")
+        two.start()
+        with Imap(two.imap, "alice") as imap:
+            imap.select()
+            there = {uid: MESSAGE_ID.search(octets)[1] for uid, octets in imap.messages().items()}
+        assert {name for name, when in answered.items() if when < current} <= set(there.values()) <= set(answered)
+        assert uids and {uid: there.get(uid) for uid in uids} == uids
+        deliver(two, "after@example.org", "alice")
+        with Imap(two.imap, "alice") as imap:
+            imap.select()
+            assert max(imap.messages()) > len(answered) + 65_536      # no UID that was shown comes again
+        two.check()

@@ -45,6 +45,22 @@ def test_the_glossary_is_in_order() -> None:
     assert words == sorted(words, key=str.lower)
 
 
+# By which rooms, commands and files are named, and which a reader meets without an explanation
+WORDS = """
+admission control, app password, audit trail, authentication, batch store, cache rebuild, control client,
+control server, damage marks, delivery log, digest, duplicate suppression, file copy, front, header length, import,
+interrupted operation, listener, live rebuild, mailbox view, orphan, outbox, prefilter, private header,
+process registry, rebuild, receiver, reconciliation, record buffers, replacement, role, room, salvage, settle,
+snapshot name space, snapshot reader, store.idx, token, transcript, UID skip, user-area scan, user move, write freeze
+"""
+
+
+def test_the_glossary_has_our_words() -> None:
+    rows = re.findall(r"^\| ([^|]+?) \| ", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    words = {word for row in rows for word in row.split(", ")}
+    assert set(re.split(r",\s+", WORDS.strip())) - words == set()
+
+
 @pytest.mark.parametrize(("name", "most"), LONGEST.items())
 def test_what_is_read_first_is_short(name: str, most: int) -> None:
     assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) < most

@@ -8,7 +8,7 @@ from typing import Any
 from store.net import controlchannel
 from store.net.controlchannel import Unanswered
 from store.partition import processes
-from tools.exits import Failure
+from tools.exits import Failure, no_server
 
 
 def ask_all(root: Path, do: str, **words: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def is_up(root: Path) -> bool:
 def require_server(root: Path) -> None:
     """Raises Failure when no server runs on the store."""
     if not is_up(root):
-        raise Failure(f"no server runs on {root}", 1)
+        raise no_server(root)
 
 
 def _answers(root: Path, do: str, **words: Any) -> Iterator[tuple[str, Any]]:

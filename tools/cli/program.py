@@ -39,6 +39,10 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 
 WIDTH = 80                  # columns, where nothing is shown
 
+# What to do about a refusal of the store that names something which is not there.
+_ADVICE = {Problem.NO_USER: "onecopy user list shows who there is",
+           Problem.NO_MAILBOX: "onecopy mailbox list shows what there is"}
+
 _HELP_WORDS = frozenset({"-h", "--help", "--help-all"})
 
 
@@ -61,6 +65,7 @@ class _Parser(argparse.ArgumentParser):
     """Complains in one line, and says what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
+        message = message.replace("invalid int value:", "not a number:")
         self.exit(2, f"onecopy: {message} (see {self.prog} --help)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -290,6 +295,8 @@ def _guarded(work: Callable[[], int]) -> int:
     except StoreError as error:
         if error.problem is Problem.DISK_FULL and not any(getattr(error, "__notes__", ())):
             error.add_note("make room, then run the command again")
+        if error.problem in _ADVICE:
+            error.add_note(_ADVICE[error.problem])
         return _complain(str(error), status(error), error)
     except BrokenPipeError:
         os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds

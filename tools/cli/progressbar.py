@@ -1,6 +1,9 @@
-"""Bars on standard error with rate and time left, while a person watches."""
+"""Bars on standard error with rate and time left, while a person watches; or lines there, for a program that shows them
+to one elsewhere (`PROGRESS` in the environment): the character RS, how many are done, of how many, and what."""
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -12,6 +15,12 @@ _bar = Later("tools.cli.richtable:bar")
 _changing_bar = Later("tools.cli.richtable:changing_bar")
 
 
+PROGRESS = "_ONECOPY_PROGRESS"
+RS = "\x1e"                 # begins a line
+PACE = 0.5                  # seconds between two lines
+LONGEST = 100               # characters of what it is
+
+
 class Tell(Protocol):
     """Takes how many have been done by now; a note to show behind the bar; and how many there are, if that changes."""
 
@@ -21,6 +30,10 @@ class Tell(Protocol):
 @contextmanager
 def bar(what: str, count: Callable[[], int] | None = None) -> Iterator[Tell]:
     """A bar that does nothing while nobody watches. `count` says how many there are, and is not asked then."""
+    if os.environ.get(PROGRESS):
+        lines, whole = _lines(), 0 if count is None else count()
+        yield lambda done, note="", total=None: lines(what, done, total or whole)
+        return
     if not sys.stderr.isatty():
         yield lambda done, note="", total=None: None
         return
@@ -32,8 +45,24 @@ def bar(what: str, count: Callable[[], int] | None = None) -> Iterator[Tell]:
 def changing_bar(*, octets: bool = False) -> Iterator[Callable[[str, int, int], None]]:
     """For work that goes from one thing to the next, a mailbox mostly: a function that takes what it is, and how much
     of it is done, out of how much: items, or octets."""
+    if os.environ.get(PROGRESS):
+        yield _lines()
+        return
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
     with _changing_bar(octets=octets) as tell:
         yield tell
+
+
+def _lines() -> Callable[[str, int, int], None]:
+    due = [0.0]
+
+    def tell(what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= due[0]:
+            due[0] = now + PACE
+            shown = what[:LONGEST].encode("unicode_escape").decode()[:LONGEST]
+            print(f"{RS}{done} {total} {shown}", file=sys.stderr, flush=True)
+
+    return tell

@@ -113,6 +113,8 @@ COMMANDS = (
     *(Registered(f"snapshot {name}", "snapshot") for name in ("list", "verify")),
     Registered("snapshot restore", "snapshot", audit="restore"),
     Registered("snapshot diff", "snapshot"),
+    Registered("snapshot browse", "messages.snapshotmail", audit="read", audit_if=("mailbox",)),
+    Registered("snapshot copy", "messages.snapshotmail", audit="restore"),
     Registered("snapshot remove", "snapshot", audit="delete"),
     Registered("standby create", "standby.createstandby"),
     Registered("standby follow", "standby.followsource"),

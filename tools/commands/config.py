@@ -10,7 +10,7 @@ from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import ROOT, SECTIONS, Config, Option, given, option, table
 from tools.cli.output import print_json, print_table
-from tools.exits import Failure, did_you_mean
+from tools.exits import Failure, did_you_mean, no_server
 from tools.server.process.reloadable import is_reloaded
 
 RELOAD_TIME = 30.0      # seconds that processes have to read everything again
@@ -128,7 +128,7 @@ def _signal(invocation: Invocation) -> None:
     """Raises Failure."""
     pid = process_registry.server(invocation.config.root / "run" / "server.pid")
     if not pid:
-        raise Failure(f"no server runs on {invocation.config.root}", 1)
+        raise no_server(invocation.config.root)
     try:
         os.kill(pid, signal.SIGHUP)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ from tools import storeowner
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.later import Later
 from tools.cli.storeaccess import init
-from tools.exits import Failure
+from tools.exits import Failure, no_server
 from tools.serversettings import Workers
 
 LONGER = 60             # seconds that a server may take to end after the last session
@@ -42,7 +42,7 @@ def drain(invocation: Invocation) -> int:
     path = config.root / "run" / "server.pid"
     pid = processes.server(path)
     if not pid:
-        raise Failure(f"no server runs on {config.root}", 1)
+        raise no_server(config.root)
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

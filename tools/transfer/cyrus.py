@@ -1,5 +1,5 @@
 """A Cyrus spool on this machine, through the tools that come with Cyrus: ctl_mboxlist lists mailboxes, mbexamine says
-what each message has, cyr_dbtool reads subscriptions. Message files are read as they lie there."""
+what each message has. Message files are read as they lie there. Subscriptions and special use are not had."""
 
 import json
 import os

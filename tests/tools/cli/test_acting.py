@@ -41,6 +41,7 @@ WORDS = {
     "uidl import": ["alice", "file"], "uidl list": ["alice"], "partition add": ["x"], "partition drain": ["x"],
     "partition remove": ["x"], "quota show": ["alice"], "quota set": ["alice", "--octets", "1"],
     "quota remove": ["alice"], "expire set": ["--user", "alice", "file"], "snapshot diff": ["x"],
+    "snapshot browse": ["alice"], "snapshot copy": ["alice", "x", "y"],
     "standby create": ["--from", "x.example.org:4190"],
     "snapshot remove": ["x"], "backup": ["--to", "x"], "restore": ["x"],
     "export": ["alice", "--format", "mbox", "--to", "x"], "import mbox": ["alice", "x"],

@@ -33,7 +33,7 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats",
                      "errors"})
 READ_ONLY = frozenset({
-    "path", "hashdir", "doctor", "dump", "user hash", "messages search", "messages fetch",
+    "path", "hashdir", "doctor", "dump", "user hash", "messages search", "messages fetch", "snapshot browse",
     "uidl list", "man", "completion", "sieve get", "stats", "explain message", "explain access", "explain quota",
     "explain login", "audit head", "log levels",
     "spark sql", "spark shell", "facts export", "config show", "expire rules",

@@ -4,6 +4,7 @@ of it."""
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.support import ROOT
 from tools.cli import options, program, registry
 from tools.cli.commandtree import tree
+from tools.exits import Failure
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BEHIND = re.compile(r"\s+(?:\||>|<|&&|;|&>|2>)\s.*")       # another program's part of the line
@@ -83,6 +85,34 @@ def test_what_is_named_is_there() -> None:
             wrong += [f"{page.name}: `onecopy {code}` has no {word}" for word in typed
                       if re.fullmatch(r"--[a-z][a-z-]*", word) and word not in known]
     assert not wrong, "\n".join(wrong)
+
+
+SECTION = re.compile(rf"\[({'|'.join(options.SECTIONS)})\]")
+
+
+def configurations(text: str) -> Iterator[str]:
+    """What is shown of onecopy.toml: blocks, indented or fenced, that begin with one of our sections."""
+    for block in re.findall(r"(?:^(?: {4,}.*)?\n)+", text + "\n", re.MULTILINE):
+        lines = [line.strip() for line in block.splitlines()]
+        shown = takewhile(lambda line: not line.startswith(("onecopy ", "ONECOPY_")),
+                          dropwhile(lambda line: not SECTION.match(line), lines))
+        yield from filter(None, ["\n".join(shown)])
+    yield from re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_every_configuration_that_is_shown_loads(tmp_path: Path) -> None:
+    wrong, seen = [], 0
+    for page in PAGES:
+        for number, shown in enumerate(configurations(page.read_text(encoding="utf-8"))):
+            file = tmp_path / f"{page.stem}-{number}.toml"
+            file.write_text(shown)
+            seen += 1
+            try:
+                options.load({}, {}, file)
+            except (Failure, ValueError) as error:
+                wrong.append(f"{page.relative_to(ROOT)}: {error}\n{shown}")
+    assert wrong == []
+    assert seen > 15
 
 
 # The reference

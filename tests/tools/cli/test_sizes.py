@@ -45,6 +45,7 @@ CALLS = {
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",
     "expire rules": "", "expire last": "", "check": "", "scrub": "", "snapshot create": "", "snapshot list": "",
     "snapshot verify": "", "snapshot restore": "--dry-run --exact",
+    "snapshot browse": "alice {snapshot} INBOX", "snapshot copy": "alice {snapshot} INBOX --dry-run",
     "snapshot diff": "{snapshot}", "snapshot remove": "{snapshot} --dry-run --force",
     "standby create": None, "standby status": None, "standby promote": None,
     "recover": "--dry-run", "reconstruct": "alice --check", "relink": "--check",

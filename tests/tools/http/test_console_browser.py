@@ -6,6 +6,7 @@ With CONSOLE_PICTURES=FOLDER pictures of pages are left in that folder, as docs/
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -43,9 +44,9 @@ ROLES = {
     "POST mailboxes/share": "a",
     "why": "arh", "why/message": "ar", "why/quota": "arh", "why/login": "arh",
     "partitions": "ar", "partitions/sharing": "ar", "POST partitions/add": "a", "POST partitions/drain": "a",
-    "quotas": "ar", "POST quotas/set": "a", "POST quotas/remove": "a",
+    "quotas": "ar", "quotas/report": "a", "POST quotas/report": "a", "POST quotas/set": "a", "POST quotas/remove": "a",
     "connections": "ar", "POST connections/end": "a", "logins": "ar", "POST logins/clear": "a", "log": "a",
-    "recovery": "ar", "recovery/diff": "ar",
+    "recovery": "ar", "recovery/diff": "ar", "recovery/mail": "a", "POST recovery/mail/copy": "a",
     **dict.fromkeys((f"POST recovery/{name}" for name in ("create", "verify", "remove", "backup", "archive")), "a"),
     "housekeeping": "ar", **dict.fromkeys((f"POST housekeeping/{name}" for name in ("check", "purge", "expire")), "a"),
     "audit": "ar", "audit/verify": "ar",
@@ -68,7 +69,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, i
     """A server with people of each role, and a user and mail with names that are to do harm."""
     port = free_port()
     options = {"http.port": str(port), "http.administrators": "admin", "http.helpdesk": "help=localhost",
-               "http.auditors": "auditor", "login.slow_first": "0.1", "store.default_domain": "localhost"}
+               "http.auditors": "auditor", "login.slow_first": "0.1", "store.default_domain": "localhost",
+               "imap.time_travel": "alice"}
     with Server(tmp_path_factory.mktemp("pages"), (*WHO, "bob", USER), options) as server:
         server.command("mailbox", "create", "--", USER, *BOXES)
         server.command("mailbox", "acl", "--", USER, BOXES[1], "bob", "lrs", "alice", "lr")
@@ -125,6 +127,45 @@ def test_each_page_in_a_browser(served: tuple[Server, int], shown: Browser, path
     assert shown.dialogs == shown.errors == []
     assert all(request.startswith(f"{here}/console/") for request in shown.requests)
     assert shown.value("document.querySelectorAll('main script, main img, main svg:not(.chart)').length") == 0
+
+
+def test_a_quota_report_is_made_from_the_page(served: tuple[Server, int], admin: Person) -> None:
+    page = admin.submit(admin.get("/console/quotas").form("/console/quotas/report"), by="users")
+    until = time.monotonic() + 300
+    while "It is under way." in page.text and time.monotonic() < until:
+        page = admin.get(page.page.all("p", role="status")[0].attributes["data-progress"].replace("&form=json", ""))
+    assert page.status == 200 and page.page.all("h1")[0].text == "Quota report", page.text
+    assert USER in page.text and "alice" in page.text
+    form = admin.get("/console/quotas").form("/console/quotas/report")
+    assert admin.submit(form, by="../x").status == 400
+
+
+def test_mail_in_snapshots_is_looked_at_and_brought_back(served: tuple[Server, int], admin: Person, shown: Browser
+                                                          ) -> None:
+    """An administrator that of anybody; who is let, the own mail, and by the own name alone; nobody else."""
+    server, here = served[0], f"http://127.0.0.1:{served[1]}"
+    made = json.loads(server.command("snapshot", "create", "--json"))["snapshot"]
+    for more in ({}, {"snapshot": made}, {"snapshot": made, "name": "INBOX"}):
+        shown.open(here + address("recovery/mail", {"user": USER, **more}), 360, mobile=True)
+        assert shown.status() == 200 and axe.violations(shown) == [] == shown.dialogs and shown.errors == []
+        assert shown.value("document.documentElement.scrollWidth") <= 360 and shown.value(OUTSIDE) == []
+        assert shown.value("document.querySelectorAll('main script, main img').length") == 0
+    assert "<img src=x onerror=alert(6)>" in shown.text()
+    server.command("messages", "expunge", "-u", "alice", "--yes", "all")
+    alice, bob = entered(served, "alice"), entered(served, "bob")
+    assert alice.get("/console/own/mailboxes").page.all("a", href="/console/own/snapshots")
+    page = alice.get(address("own/snapshots", {"snapshot": made, "name": "INBOX", "gone": "1"}))
+    assert page.status == 200, page.text
+    chosen, every = (each for each in page.page.all("form") if "snapshots/copy" in each.attributes["action"])
+    assert alice.submit(chosen).status == 400                           # nothing was chosen
+    assert "brought back" in alice.submit(every).text
+    assert len(json.loads(server.command("messages", "search", "-u", "alice", "--json", "all"))) == 1
+    other = address("own/snapshots", {"snapshot": made, "name": f"user/{USER}/INBOX"})
+    assert alice.get(other).status in (403, 409) and "onerror" not in alice.get(other).text
+    assert alice.get(address("recovery/mail", {"user": USER})).status == 403
+    assert bob.get("/console/own/snapshots").status == 403
+    assert not bob.get("/console/own/mailboxes").page.all("a", href="/console/own/snapshots")
+    server.command("snapshot", "remove", made, "--force", "--yes")      # other tests begin with none
 
 
 @pytest.mark.parametrize(("path", "text"), [

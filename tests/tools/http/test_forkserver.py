@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from store.opening import make_empty_store
+from tools.cli import progressbar
 from tools.http.api import forkserver
 from tools.http.api.forkserver import ForkServer
 from tools.http.api.operationprocess import Forking, OperationProcess
@@ -157,3 +158,24 @@ def test_what_it_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert (output, status) == (b"", 3)
     ours.close()
     assert os.waitpid(server, 0)[1] == 0
+
+
+def test_how_far_an_operation_is_stands_in_no_error(forking: Forking, capsys: pytest.CaptureFixture[str],
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of a bar come in pieces, and are told; what is written between them stays."""
+    monkeypatch.setenv(progressbar.PROGRESS, "1")
+    monkeypatch.setattr(progressbar, "PACE", 0)
+    with progressbar.bar("evil\x1e9 9 x\n\u202e" + "y" * 200, lambda: 7) as tell:
+        tell(3)
+    with progressbar.changing_bar() as say:
+        say("INBOX", 5, 10)
+    written = capsys.readouterr().err.encode()
+    process, heard = forking.begin(["--version"], {}, LIMIT), list[tuple[int, int, str]]()
+    process.hear = lambda *how: heard.append(how)
+    octets = bytearray()
+    for piece in (b"one\n" + written[:20], written[20:] + b"two\n", b"\x1e1"):
+        octets += piece
+        process._take_progress(octets)
+    assert octets == b"one\ntwo\n\x1e1" and heard == [(5, 10, "INBOX")]
+    assert written.startswith(b"\x1e3 7 evil\\x1e9 9 x\\n\\u202e") and len(written.splitlines()[0]) < 120
+    assert process.converse(b"")[2] == 0

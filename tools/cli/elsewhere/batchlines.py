@@ -12,7 +12,6 @@ from typing import Any
 from attrs import frozen
 
 from mboxlist import privatefiles
-from store.errors import in_words
 from tools.cli.output import print_long_json, printable
 from tools.exits import Failure
 
@@ -43,7 +42,7 @@ def read(name: str) -> list[Line]:
                 octets = file.read(LONGEST + 1)
         text = octets.decode()
     except OSError as error:
-        raise Failure(f"{name}: {in_words(error)}", 1) from None
+        raise Failure(f"{name}: {error.strerror or error}", 1) from None
     except UnicodeDecodeError:
         raise Failure(f"{name} is no text in UTF-8") from None
     if len(octets) > LONGEST:

@@ -13,6 +13,7 @@ from mboxlist.names import PUBLIC
 from store.errors import Problem, StoreError
 from store.message import envelopes
 from store.message.text import decode_words
+from store.readable import Readable
 from store.search.mailboxsearch import places
 from store.store import Store
 from store.tables.index import Rows
@@ -129,7 +130,7 @@ def repeated(found: Chosen, what: Iterator[bytes]) -> Chosen | None:
     return Chosen(found.mailbox, found.rows[places]) if places else None
 
 
-def shown(store: Store, found: Chosen) -> Iterator[dict[str, Any]]:
+def shown(store: Readable, found: Chosen) -> Iterator[dict[str, Any]]:
     """What there is to say of each message, for a list. Raises StoreError CORRUPT."""
     for begin in range(0, len(found.rows), SLICE):
         rows = found.rows[begin:begin + SLICE]

@@ -23,6 +23,7 @@ from tools.exits import Failure, did_you_mean
 MAILBOX = "mailbox"
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_IMAP_DATE = re.compile(r"\d{1,2}-[A-Za-z]{3}-\d{4}")
 _ALONE = frozenset("all answered deleted draft flagged seen unanswered undeleted undraft unflagged unseen".split())
 
 
@@ -130,8 +131,10 @@ def _day(word: str, now: float) -> bytes:
             raise Failure(f"{word}: there is no such day") from None
     elif re.fullmatch(r"\d+[smhdw]", word):
         day = datetime.fromtimestamp(now - duration(word), UTC)
-    else:
+    elif _IMAP_DATE.fullmatch(word):
         return _as_it_is(word, now)
+    else:
+        raise Failure(f"{word}: this is no day: 2026-11-27, 27-Nov-2026, or 7d for so long ago")
     return b"%d-%b-%04d" % (day.day, _MONTHS[day.month - 1].encode(), day.year)
 
 

@@ -18,7 +18,7 @@ from tools.cli.options import Config
 from tools.http.api.keptoutcomes import KeptOutcomes
 from tools.http.api.operationlist import NOT_OFFERED, OperationList
 from tools.http.api.operationprocess import NotBegun
-from tools.http.api.permissions import Asker, allowed, within_scope
+from tools.http.api.permissions import OF_SNAPSHOTS, Asker, allowed, within_scope
 from tools.http.api.running import Run, Runs
 from tools.http.gathering import Gathering
 from tools.http.settings import Settings
@@ -121,6 +121,14 @@ class OperationCalls:
         """What has become of an operation that this asker has asked for, whichever process carries it out."""
         return self.runs.find(id, asker.id) or await offload.run(self._store, "pages", self._kept.find, id, asker.id)
 
+    def travels(self, asker: Asker) -> bool:
+        """Whether the user of that scope may look into snapshots. For a thread."""
+        try:
+            self._within_scope(asker, min(OF_SNAPSHOTS), {"user": asker.scope})
+        except Refused:
+            return False
+        return True
+
     def _within_scope(self, asker: Asker, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """`permissions.within_scope`; superior are users, and groups of them, who may do more than users may."""
         logins, config = Authenticator.of(self._store).settings, self._config()
@@ -128,7 +136,8 @@ class OperationCalls:
         above = frozenset((*logins.administrators, *logins.proxies, *superiors(settings), *str(
             config.values["imap.admins"]).replace(",", " ").split()))
         return within_scope(self._store, asker, operation, arguments, superiors=above,
-                            most_octets=settings.helpdesk_quota)
+                            most_octets=settings.helpdesk_quota,
+                            travellers=str(config.values["imap.time_travel"]).replace(",", " ").split())
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import selectors
 import socket
 import struct
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import IO, Any
 
 from attrs import define, field
 
+from tools.cli import progressbar
 from tools.http.api.operationlist import OperationList
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 KILL_TIME = 60.0            # seconds that an operation may take to end when it is asked to
 SECONDS = struct.Struct("d")    # what goes to the server with descriptors,
 NUMBER = struct.Struct("i")     # and what comes back over a channel
+RS = progressbar.RS.encode()
+_PROGRESS = re.compile(rb"\x1e(\d{1,18}) (\d{1,18}) ([^\n]*)\n")
 OUTPUT = 8 << 20            # octets of output, and of errors, that are kept
 READ_OCTETS = 64 << 10            # octets that are read at a time
 BEGIN_TIME = 60.0           # seconds in which one must begin; the program is loaded before the first one
@@ -41,6 +45,7 @@ class OperationProcess:
     _stdin: IO[bytes]
     _stdout: IO[bytes]
     _stderr: IO[bytes]
+    hear: Callable[[int, int, str], None] = lambda done, total, what: None      # hears how far it is
 
     def end(self) -> None:
         """Ask it to end."""
@@ -73,6 +78,8 @@ class OperationProcess:
                     elif data:
                         octets = kept[key.fileobj]      # type: ignore[index]
                         octets += data[:OUTPUT - len(octets)]
+                        if key.fileobj is self._stderr and RS in data:
+                            self._take_progress(octets)
                         continue
                     elif key.fileobj is self._channel:  # the fork server has died, and the kernel asks the rest to end
                         until = time.monotonic() + KILL_TIME
@@ -81,6 +88,14 @@ class OperationProcess:
         for end in (self._stdin, self._stdout, self._stderr, self._channel):
             end.close()
         return bytes(kept[self._stdout]), bytes(kept[self._stderr]), status
+
+    def _take_progress(self, octets: bytearray) -> None:
+        """Lines that say how far it is are no errors."""
+        lines = list(_PROGRESS.finditer(octets))
+        if lines:
+            done, total, what = lines[-1].groups()
+            self.hear(int(done), int(total), what.decode("ascii", "replace"))
+            octets[:] = _PROGRESS.sub(b"", octets)
 
     def _write(self, left: memoryview) -> memoryview:
         """What is left to write; nothing where it reads nothing."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import frozen
 
+from mboxlist import acl
 from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
@@ -28,6 +29,9 @@ READING: dict[str, frozenset[str] | None] = {
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}
+#: The own mail of earlier, with subjects: in the console a user may see that whom `imap.time_travel` lets look into
+#: snapshots, as by IMAP.
+OF_SNAPSHOTS = frozenset({"snapshot browse", "snapshot copy"})
 # A token of a user reads no mail; so it makes no app password, which would.
 _OWN: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
@@ -41,10 +45,11 @@ _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     "explain login": _ALL, "access reset": _ALL,
     **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL),
     "quota set": frozenset({"root", "octets"})}
+_OF_A_PERSON = {**_OWN, **dict.fromkeys(OF_SNAPSHOTS, _ALL)}        # in the console
 _OF_AN_OWNER: dict[str, frozenset[str] | None] = {**_OWN, "user set": frozenset({"user", "password_stdin"})}
 _WHOM = {"quota set": "root"}           # the argument that says whom it is about: elsewhere "user"
 _OF_ALL = "user list"                   # about nobody alone: it has the domain
-_MAILBOXES = ("mailbox", "mailboxes", "name", "as")
+_MAILBOXES = ("mailbox", "mailboxes", "name", "as", "into")
 _OTHERS = ("user", "public")            # with which the names of other users' mailboxes begin
 
 
@@ -73,7 +78,8 @@ def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
     """Raises Refused where the role may not do that, whoever it is about."""
     if asker.role == ADMINISTRATOR:
         return
-    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN, OWNER: _OF_AN_OWNER}.get(asker.role, _OWN)
+    table = {AUDITOR: READING, HELPDESK: _OF_A_DOMAIN, OWNER: _OF_AN_OWNER}.get(
+        asker.role, _OWN if asker.service == "http" else _OF_A_PERSON)
     if operation not in table:
         raise Refused(403, f"the role {asker.role} may not do that")
     arguments = table[operation]
@@ -82,11 +88,12 @@ def allowed(asker: Asker, operation: str, given: Mapping[str, Any]) -> None:
 
 
 def within_scope(store: Store, asker: Asker, operation: str, given: Mapping[str, Any], *,
-                 superiors: Collection[str] = (), most_octets: int = 0) -> dict[str, Any]:
+                 superiors: Collection[str] = (), most_octets: int = 0, travellers: Collection[str] = ()
+                 ) -> dict[str, Any]:
     """The arguments, with the user id of whom they are about; the directory may be asked: for a thread. `superiors`:
     users (and groups, as ACLs name them) who may act as others, or set quotas, or have a role in the console: a
     helpdesk that could set their passwords would have these rights. `most_octets`: the largest limit that a helpdesk
-    may set.
+    may set; `travellers`: who may look into snapshots.
 
     Raises Refused for users that are none of the asker's: nobody learns whether there are such.
     """
@@ -114,6 +121,8 @@ def within_scope(store: Store, asker: Asker, operation: str, given: Mapping[str,
         raise Refused(403, "that is none of the users of this token")
     if asker.role == HELPDESK and any(name in superiors for name in names):
         raise Refused(403, "that user has rights over others: only an administrator may do that")
+    if operation in OF_SNAPSHOTS and not acl.lets(travellers, names):
+        raise Refused(403, "nobody has let you look into snapshots (imap.time_travel)")
     if "octets" in given and not _is_within(given["octets"], most_octets):
         raise Refused(403, "a helpdesk sets limits up to http.helpdesk_quota, or the one that is the default")
     return {**given, whom: user}

@@ -13,6 +13,7 @@ from attrs import define, field
 
 from store import VERSION
 from tools.cli.options import Config, option
+from tools.cli.progressbar import PROGRESS
 from tools.commandaudit import ASKER
 from tools.http.api.operationlist import OperationList
 from tools.http.api.operationprocess import OUTPUT, Forking, NotBegun, OperationProcess
@@ -42,6 +43,7 @@ class Run:
     exit: int | None = None
     output: bytes = b""
     errors: str = ""
+    progress: tuple[int, int, str] | None = None        # how much is done, of how much, and what it is
     done: threading.Event = field(factory=threading.Event)
 
     @property
@@ -134,7 +136,7 @@ class Runs:
     def carry_out(self, run: Run, words: Sequence[str], stdin: bytes, asker: str) -> None:
         """Until it has ended; the audit trail says that `asker` had it done. For a thread."""
         try:
-            run.output, errors, status = self._communicate(words, stdin, asker)
+            run.output, errors, status = self._communicate(run, words, stdin, asker)
             if TRACEBACK in errors:
                 log.error("%s has failed: %s", run.operation, errors.decode(errors="replace"))
                 errors = b"it has failed; the log of the server has more"
@@ -147,12 +149,16 @@ class Runs:
             run.exit = 1 if run.exit is None else run.exit
             run.done.set()
 
-    def _communicate(self, words: Sequence[str], stdin: bytes, asker: str) -> tuple[bytes, bytes, int]:
+    def _communicate(self, run: Run, words: Sequence[str], stdin: bytes, asker: str) -> tuple[bytes, bytes, int]:
+        def note(done: int, total: int, what: str) -> None:
+            run.progress = done, total, what
+
         if self._is_stopping():
             return b"", b"the server is stopping", 1
         try:
-            process = self._forking.begin(words, {**self._environment(words), ASKER: asker},
-                                          self._settings.operation_time)
+            environment = {**self._environment(words), ASKER: asker, PROGRESS: "1"}
+            process = self._forking.begin(words, environment, self._settings.operation_time)
+            process.hear = note
         except NotBegun as error:
             log.error("an operation could not be begun: %s", error)
             return b"", b"it could not be begun: nothing was done", 1

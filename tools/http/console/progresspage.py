@@ -1,6 +1,9 @@
 """What takes longer: a page that says how it goes, and leads on at its end."""
 
+from typing import Any
+
 from store import offload
+from tools.http.api.running import Run
 from tools.http.console.rendering import BASE
 from tools.http.console.visit import FINDING, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -19,11 +22,17 @@ async def _show(visit: Visit) -> Answer:
         raise Refused(400, "The address of this page is not complete.")
     if visit.query.get("form") == "json":
         await offload.run(visit.console.store, "waiting", run.done.wait, WAIT)
-        return Answer.json({"running": run.exit is None, "output": run.errors[-4000:]})
+        return Answer.json({"running": run.exit is None, **_share(run)})
     if run.exit == 0 or run.exit == 1 and run.operation in FINDING:
         return visit.redirect(back)
-    return await visit.show("progress.html", run.operation.capitalize(), run=run, back=back,
+    return await visit.show("progress.html", run.operation.capitalize(), run=run, back=back, share=_share(run),
                             code=200 if run.exit is None else 409)
+
+
+def _share(run: Run) -> dict[str, Any]:
+    """How far it is, as far as the operation tells that."""
+    done, total, what = run.progress or (0, 0, "")
+    return {"done": min(done, total), "total": total, "what": what}
 
 
 PROGRESS = (View("progress", _show),)

@@ -129,6 +129,10 @@ class Visit:
         """Whether the role may do that, as far as it does not depend on whom it is about."""
         return self.console.calls.may(self.own if own else self.token, name, given)
 
+    async def travels(self) -> bool:
+        """Whether this one may look into snapshots."""
+        return await offload.run(self.console.store, "pages", self.console.calls.travels, self.own)
+
     async def ask(self, name: str, *, own: bool = False, **given: Any) -> Any:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
         found = await self.attempt(name, own=own, **given)

@@ -73,7 +73,7 @@ async def _mailboxes(visit: Visit) -> Answer:
         visit.ask("mailbox list", own=True, **given),
         visit.ask("mailbox list", own=True, user=visit.user, deleted=True))
     return await visit.show("own_mailboxes.html", "Your mailboxes", rows=rows[:_ROWS], more=len(rows) > _ROWS,
-                            after=after, deleted=deleted)
+                            after=after, deleted=deleted, travels=await visit.travels())
 
 
 async def _mailbox(visit: Visit) -> Answer:

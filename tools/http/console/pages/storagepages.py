@@ -2,15 +2,20 @@
 
 from typing import Any
 
+from store import offload
+from tools.http.api.running import Run
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR
 from tools.http.console.forms import filled
 from tools.http.console.paging import PER_PAGE, part_of
-from tools.http.console.visit import Section, View, Visit
+from tools.http.console.visit import LOOK_TIME, PROGRESS_AFTER, Section, View, Visit
 from tools.http.webpages import Answer, Refused
 
 _READING = (ADMINISTRATOR, AUDITOR)
 _ONLY = (ADMINISTRATOR,)
 _BY = ("user", "mailbox", "domain", "partition")
+REPORTS = ("users", "domains", "partitions", "roots", "classes", "ages", "kinds", "sizes", "messages", "senders",
+           "purge")
+_LINES = 1000               # of a report
 _FULLEST = 1000             # quota roots that are looked at, page by page
 
 
@@ -51,7 +56,7 @@ async def _quotas(visit: Visit) -> Answer:
     root = visit.query.get("root").strip()
     rows = await visit.ask("quota show", root=root) if root else await visit.ask("quota show", most=_FULLEST)
     part = part_of([{**row, "href": visit.url("quotas", root=row["root"])} for row in rows], visit.query.get("page"))
-    return await visit.show("quotas.html", "Quotas", root=root, part=part, fullest=_FULLEST)
+    return await visit.show("quotas.html", "Quotas", root=root, part=part, fullest=_FULLEST, reports=REPORTS)
 
 
 async def _set(visit: Visit) -> Answer:
@@ -72,9 +77,39 @@ async def _remove(visit: Visit) -> Answer:
     return await visit.act("quota remove", {"root": visit.form["root"]}, done="removed", back=visit.url("quotas"))
 
 
+# The report
+
+async def _report(visit: Visit) -> Answer:
+    """POST: made on the store itself; what takes longer shows its progress first."""
+    by = visit.form["by"]
+    if by not in REPORTS:
+        raise Refused(400, "There is no such report.")
+    run = await visit.console.calls.carry_out_as(visit.token, "quota report", {"by": by}, as_json=False,
+                                                 wait=PROGRESS_AFTER, patience=LOOK_TIME)
+    return await _reported(visit, run)
+
+
+async def _outcome(visit: Visit) -> Answer:
+    """GET quotas/report?id=..: what it came to."""
+    run = await visit.console.calls.find(visit.query["id"], visit.token)
+    if run is None or run.operation != "quota report":
+        raise Refused(404, "There is no such report, or not any more.")
+    return await _reported(visit, run)
+
+
+async def _reported(visit: Visit, run: Run) -> Answer:
+    if run.exit is None:
+        return visit.redirect(visit.url("progress", id=run.id, back=visit.url("quotas/report", id=run.id)))
+    text = await offload.run(visit.console.store, "pages", run.value)
+    lines = str(text).splitlines()
+    return await visit.show("report.html", "Quota report", run=run, lines=lines[:_LINES],
+                            more=max(0, len(lines) - _LINES))
+
+
 PARTITIONS = Section("partitions", "Partitions", _READING, (
     View("partitions", _partitions), View("partitions/sharing", _sharing),
     View("partitions/add", _add, post=True, roles=_ONLY), View("partitions/drain", _drain, post=True, roles=_ONLY)))
 QUOTAS = Section("quotas", "Quotas", _READING, (
-    View("quotas", _quotas), View("quotas/set", _set, post=True, roles=_ONLY),
+    View("quotas", _quotas), View("quotas/report", _report, post=True, roles=_ONLY),
+    View("quotas/report", _outcome, roles=_ONLY), View("quotas/set", _set, post=True, roles=_ONLY),
     View("quotas/remove", _remove, post=True, roles=_ONLY)))

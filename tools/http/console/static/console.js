@@ -6,8 +6,14 @@ for (const place of document.querySelectorAll("[data-progress]")) {
   const ask = async () => {
     try {
       const answer = await fetch(place.dataset.progress, { headers: { Accept: "application/json" } });
-      const ended = !answer.ok || !(await answer.json()).running;
-      if (ended) { location.reload(); return; }
+      const now = answer.ok ? await answer.json() : { running: false };
+      if (!now.running) { location.reload(); return; }
+      if (now.total) {
+        const bar = document.querySelector("progress");
+        bar.max = now.total;
+        bar.value = now.done;
+        document.querySelector("[data-share]").textContent = `${Math.floor(100 * now.done / now.total)} %: ${now.what}`;
+      }
     } catch { /* the server may be restarting */ }
     setTimeout(ask, 500);
   };
