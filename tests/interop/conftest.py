@@ -12,6 +12,13 @@ from tests.support.clients.clients import Mail
 ACCOUNTS = 24           # as many as the tests take: each costs the hash of a password
 
 
+@pytest.fixture(scope="module")
+def memory_path() -> Iterator[Path]:
+    """A folder for the tests of a module, in memory where that is to be had."""
+    with TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
 def mail() -> Iterator[Mail]:
     """When all is done it must end well, and leave a store in which nothing is wrong."""

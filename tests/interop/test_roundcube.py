@@ -6,28 +6,25 @@ pictures of docs/mail-programs are made in that folder.
 """
 
 import json
-import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attrs import frozen
 
-from tests.support.clients.chromium import Browser, Chromium, running
+from tests.support.clients.chromium import Chromium, running
 from tests.support.clients.imap import Imap
+from tests.support.clients.webmail import READING, Webmail
 from tests.support.processes import wait
 from tests.support.servers.certificates import Authority
 from tests.support.servers.postfix import Postfix
 from tests.support.servers.roundcube import SHIPPED, Roundcube
 from tests.support.servers.server import PASSWORD, Server
 
-PICTURES = os.environ.get("PICTURES", "")
 LIMIT = 120.0
 SPECIAL = "Drafts, Sent, Junk, Trash, Archive"
-FRAME = "document.querySelector('{}').contentDocument"
-READING, SETTINGS = FRAME.format("#messagecontframe"), FRAME.format("#preferences-frame")
+SETTINGS = "document.querySelector('#preferences-frame').contentDocument"
 
 HTML = b"""From: Bob <bob@example.org>\r
 To: alice@example.org\r
@@ -63,90 +60,11 @@ MAIL = (HTML, plain(6, "Lunch", "At noon?"), plain(7, "Re: Lunch", "Yes, gladly.
         plain(8, "Invoice", "Please pay for the aubergines."), plain(9, "You have won", "A lottery."))
 
 
-@frozen
-class Webmail:
-    """Somebody at a page."""
-
-    page: Browser
-    address: str
-
-    def log_in(self, user: str) -> None:
-        """By the form."""
-        self.page.open(self.address, 1400)
-        self.page.fill("#rcmloginuser", user)
-        self.page.fill("#rcmloginpwd", PASSWORD)
-        self.page.click("#rcmloginsubmit", loads=True)
-        assert "_task=mail" in self.page.address, self.page.text()
-        self.idle()
-
-    def idle(self) -> None:
-        """Nothing is under way."""
-        self.page.until("!rcmail.busy")
-
-    def enabled(self, command: str, window: str = "window") -> None:
-        """Wait until a button does something: a page is shown before its script has come so far."""
-        self.page.until(f"!{window}.rcmail.busy && {window}.rcmail.commands[{json.dumps(command)}]")
-
-    def open(self, task: str, **values: str) -> None:
-        """Another page."""
-        self.page.open(f"{self.address}/?_task={task}" + "".join(
-            f"&_{name}={value}" for name, value in values.items()))
-        self.idle()
-
-    def subjects(self) -> list[str]:
-        """What is listed."""
-        found = self.page.value("[...document.querySelectorAll('#messagelist tr.message span.subject a')].filter("
-                                "each => each.offsetParent).map(each => each.innerText.trim())")
-        return list(found)
-
-    def lists(self, *subjects: str) -> None:
-        """Wait until these are listed, the newest first."""
-        self.page.until("!rcmail.busy && JSON.stringify([...document.querySelectorAll('#messagelist tr.message "
-                        "span.subject a')].filter(each => each.offsetParent).map(each => each.innerText.trim())) == "
-                        f"{json.dumps(json.dumps(subjects, separators=(',', ':'), ensure_ascii=False))}")
-
-    def choose(self, subject: str) -> None:
-        """Press on a message, and read it."""
-        self.mark("#messagelist span.subject a", subject)
-        self.page.click("[data-test]")
-        self.page.until(f"{READING}.querySelector('h2.subject').innerText.includes({json.dumps(subject)})")
-
-    def mark(self, selector: str, text: str, document: str = "document") -> None:
-        """The first of these that says so is `[data-test]`."""
-        self.page.until(f"""(found => {{
-            document.querySelectorAll("[data-test]").forEach(each => each.removeAttribute("data-test"));
-            if (found) found.dataset.test = "";
-            return !!found;
-        }})([...{document}.querySelectorAll({json.dumps(selector)})].find(
-            each => each.innerText.trim() == {json.dumps(text)} && each.offsetParent))""")
-
-    def does(self, command: str, *values: object) -> None:
-        """What an entry of a menu does; what is asked for while something is under way is not done."""
-        self.enabled(command)
-        self.page.value(f"rcmail.command({', '.join(json.dumps(each) for each in (command, *values))})")
-        self.idle()
-
-    def confirm(self) -> None:
-        """Yes, to what it asks."""
-        self.page.until("document.querySelector('.ui-dialog button.mainaction')")
-        self.page.click(".ui-dialog button.mainaction")
-
-    def folders(self) -> list[str]:
-        """What the list at the left has."""
-        return list(self.page.value("[...document.querySelectorAll('#mailboxlist li a')].map(each => each.rel)"))
-
-    def picture(self, name: str) -> None:
-        """For the documentation, if it is wanted."""
-        if PICTURES:
-            (Path(PICTURES) / f"{name}.png").write_bytes(self.page.screenshot(800))
-
-
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Authority]]:
+def served(memory_path: Path) -> Iterator[tuple[Server, Authority]]:
     """A server with mail for alice."""
-    folder = tmp_path_factory.mktemp("served")
-    authority = Authority(folder, "authority")
-    with Server(folder, ("alice", "bob", "webmail"), {
+    authority = Authority(memory_path, "authority")
+    with Server(memory_path, ("alice", "bob", "webmail"), {
             "tls.certificate": str(authority.server()), "store.special_mailboxes": SPECIAL,
             "store.default_domain": "example.org", "login.proxies": "webmail",
             "login.proxy_networks": "127.0.0.1"}) as server:
@@ -166,20 +84,19 @@ def relay(served: tuple[Server, Authority]) -> Iterator[Postfix]:
 
 
 @pytest.fixture(scope="module")
-def roundcube(served: tuple[Server, Authority], relay: Postfix, tmp_path_factory: pytest.TempPathFactory
-              ) -> Iterator[Roundcube]:
+def roundcube(served: tuple[Server, Authority], relay: Postfix, memory_path: Path) -> Iterator[Roundcube]:
     """Where the mail is read."""
     server, authority = served
-    with Roundcube(tmp_path_factory.mktemp("roundcube"), int(server.options["imap.tls_port"]), authority.file,
+    with Roundcube(memory_path / "roundcube", int(server.options["imap.tls_port"]), authority.file,
                    {"tls://smtp.example.org:587": f"127.0.0.1:{relay.port}", "'%u'": "''", "'%p'": "''"}) as found:
         yield found
         assert found.errors() == ""
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def browser(memory_path: Path) -> Iterator[Chromium]:
     """One for both people."""
-    with running(tmp_path_factory.mktemp("chromium")) as found:
+    with running(memory_path / "chromium") as found:
         yield found
 
 
@@ -306,12 +223,15 @@ def test_flags(served: tuple[Server, Authority], alice: Webmail, arrives: Callab
     become()
 
 
-@pytest.mark.parametrize(("button", "mailbox"), [
-    ("Archive", "Archive"), ("Delete", "Trash"), ("Junk", "Junk")])
+@pytest.mark.parametrize(("button", "command", "mailbox"), [
+    ("Archive", "plugin.archive", "Archive"), ("Delete", "delete", "Trash"),
+    ("Junk", "plugin.markasjunk.junk", "Junk")])
 def test_moved_by_a_button(served: tuple[Server, Authority], alice: Webmail, arrives: Callable[[str], None],
-                           button: str, mailbox: str, stored: Callable[[str], dict[str, set[str]]]) -> None:
+                           button: str, command: str, mailbox: str,
+                           stored: Callable[[str], dict[str, set[str]]]) -> None:
     subject = f"To be in {mailbox}"
     arrives(subject)
+    alice.enabled(command)
     alice.mark("#layout-content a", button)
     alice.page.click("[data-test]")
     comes(served, lambda: subject in stored(mailbox) and subject not in stored("INBOX"))

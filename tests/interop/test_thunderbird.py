@@ -30,25 +30,6 @@ LIMIT = 120.0
 PAGE = ROOT / "docs/mail-programs.md"
 NAMES = ("mail.example.org", "autoconfig.example.org", "autodiscover.example.org")
 
-# In Thunderbird's main window: the elements of its web components, and the account.
-_DEEP = """(window.deep = (selector, below = document) => [
-    ...below.querySelectorAll(selector), ...[...below.querySelectorAll("*")].filter(each => each.shadowRoot).flatMap(
-        each => window.deep(selector, each.shadowRoot))], true)"""
-_TYPE = """((field, text) => {{
-    field.focus();
-    field.value = text;
-    for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind, {{bubbles: true, composed: true}}));
-    field.blur();
-    return true;
-}})(window.deep({})[0], {})"""
-_ACCOUNT = """(() => {
-    window.account = MailServices.accounts.allServers.find(each => each.type == "imap");
-    window.at = name => account.rootFolder.descendants.find(each => each.URI.endsWith("@mail.example.org/" + name));
-    window.pane = document.getElementById("tabmail").currentAbout3Pane;
-    window.mail = (name, subject) => [...at(name).messages].find(
-        each => (each.flags & Ci.nsMsgMessageFlags.HasRe ? "Re: " : "") + each.mime2DecodedSubject == subject);
-    return true;
-})()"""
 _SEARCH = """new Promise(done => {{
     const found = [], session = Cc["@mozilla.org/messenger/searchSession;1"].createInstance(Ci.nsIMsgSearchSession);
     session.addScopeTerm(Ci.nsMsgSearchScope.onlineMail, at("INBOX"));
@@ -85,34 +66,6 @@ class Person:
 
     program: Thunderbird
     server: Server
-
-    def press(self, selector: str) -> None:
-        """A button, once it can be pressed."""
-        self.program.until(f"window.deep({json.dumps(selector)}).some(each => !each.disabled && each.offsetParent)")
-        self.program.value(f"window.deep({json.dumps(selector)}).find(each => each.offsetParent).click()")
-
-    def type(self, selector: str, text: str) -> None:
-        """Into a field, once it is there."""
-        self.program.until(f"window.deep({json.dumps(selector)}).length")
-        self.program.value(_TYPE.format(json.dumps(selector), json.dumps(text)))
-
-    def open(self, mailbox: str) -> None:
-        """Show it."""
-        self.program.until(f"at({json.dumps(mailbox)})")
-        self.program.value(f"(pane.displayFolder(at({json.dumps(mailbox)}).URI), true)")
-
-    def choose(self, mailbox: str, subject: str) -> str:
-        """Read a message; its text."""
-        self.open(mailbox)
-        which = f"mail({json.dumps(mailbox)}, {json.dumps(subject)})"
-        self.program.until(which)
-        row = f"pane.gDBView.findIndexOfMsgHdr({which}, true)"
-        self.program.until(f"pane.gDBView && {row} < pane.gDBView.rowCount")
-        self.program.value(f"(pane.threadTree.selectedIndex = {row}, true)")
-        shown = "pane.messageBrowser.contentWindow"
-        text = f"{shown}.getMessagePaneBrowser().contentDocument.body.innerText.trim()"
-        self.program.until(f"{shown}.gMessage && {shown}.gMessage.messageKey == {which}.messageKey && {text}")
-        return str(self.program.value(text))
 
     def command(self, name: str, *values: str) -> None:
         """What an entry of a menu does."""
@@ -154,9 +107,9 @@ def own_address() -> str:
 
 
 @pytest.fixture(scope="module")
-def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
+def alice(memory_path: Path) -> Iterator[Person]:
     """With mail, a mailbox that bob shares, and a Thunderbird that knows nothing yet."""
-    folder = tmp_path_factory.mktemp("served")
+    folder = memory_path
     authority, http = Authority(folder, "authority"), free_port()
     certificate = authority.back_end(*NAMES, "smtp.example.org")
     with Server(folder, ("alice", "bob"), {
@@ -177,7 +130,6 @@ def alice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
         try:
             hosts = {NAMES[0]: "127.0.0.1", NAMES[1]: address, "smtp.example.org": "127.0.0.1"}
             with Thunderbird(folder / "thunderbird", hosts, authority.file) as program:
-                program.value(_DEEP)
                 yield Person(program, server)
         finally:
             wait.ended(front, "nginx", limit=LIMIT)
@@ -213,19 +165,7 @@ def web_server(folder: Path, address: str, certificate: Path, http: int) -> "sub
 @pytest.fixture(scope="module")
 def configured(alice: Person) -> Person:
     """She has typed her address and her password, and nothing else."""
-    alice.type("#realName", "Alice")
-    alice.type("#email", "alice@example.org")
-    alice.press("#forward")
-    alice.program.until("window.deep('email-config-found')[0].offsetParent")
-    alice.picture("thunderbird-found")
-    alice.press("#forward")
-    alice.program.until("window.deep('#password').some(each => each.offsetParent)")
-    alice.type("#password", PASSWORD)
-    alice.press("#forward")
-    alice.program.until("MailServices.accounts.allServers.some(each => each.type == 'imap')")
-    alice.program.until("window.deep('email-added-success')[0].offsetParent")
-    alice.press("#forward")
-    alice.program.value(_ACCOUNT)
+    alice.program.set_up("alice@example.org", PASSWORD, lambda: alice.picture("thunderbird-found"))
     return alice
 
 
@@ -240,7 +180,7 @@ def test_configured_by_autoconfig_alone(configured: Person) -> None:
 
 def test_what_is_listed(configured: Person) -> None:
     """Mailboxes by their special use (RFC 6154), messages with an answer below what it answers."""
-    configured.open("INBOX")
+    configured.program.open("INBOX")
     configured.program.until(f"at('INBOX').getTotalMessages(false) == {len(MAIL)}")
     assert configured.program.value("""["Drafts", "SentMail", "Archive", "Junk", "Trash"].map(each => account.rootFolder
         .getFolderWithFlags(Ci.nsMsgFolderFlags[each])?.URI.split("/").pop())""") == [
@@ -251,13 +191,13 @@ def test_what_is_listed(configured: Person) -> None:
 
 
 def test_a_message_is_read(configured: Person) -> None:
-    assert "aubergines" in configured.choose("INBOX", "Invoice")
+    assert "aubergines" in configured.program.choose("INBOX", "Invoice")
     configured.picture("thunderbird-message")
     configured.comes(lambda: configured.flags("INBOX")["Invoice"] == {"\\Seen"})
 
 
 def test_flags(configured: Person) -> None:
-    configured.choose("INBOX", "Flagged")
+    configured.program.choose("INBOX", "Flagged")
     configured.comes(lambda: configured.flags("INBOX")["Flagged"] == {"\\Seen"})
     configured.command("cmd_markAsFlagged")
     configured.comes(lambda: configured.flags("INBOX")["Flagged"] == {"\\Seen", "\\Flagged"})
@@ -270,20 +210,20 @@ def test_flags(configured: Person) -> None:
     ("Deleted", "cmd_delete", (), "Trash")])
 def test_a_message_is_moved(configured: Person, subject: str, command: str, more: tuple[str, ...], mailbox: str
                             ) -> None:
-    configured.choose("INBOX", subject)
+    configured.program.choose("INBOX", subject)
     configured.command(command, *more)
     configured.comes(lambda: subject in configured.flags(mailbox) and subject not in configured.flags("INBOX"))
 
 
 def test_search_at_the_server(configured: Person) -> None:
-    configured.open("INBOX")
+    configured.program.open("INBOX")
     assert configured.program.value(_SEARCH.format('"aubergines"')) == ["Invoice"]
     assert configured.program.value(_SEARCH.format('"nothing of this"')) == []
 
 
 def test_a_mailbox_that_is_shared(configured: Person) -> None:
     """Read in it; what alice has read is no matter of bob's."""
-    assert "With a beginning." in configured.choose("user/bob/Projects", "A plan")
+    assert "With a beginning." in configured.program.choose("user/bob/Projects", "A plan")
     configured.comes(lambda: configured.flags("user/bob/Projects")["A plan"] == {"\\Seen"})
     configured.picture("thunderbird-shared")
     with Imap(configured.server.imap, "bob", PASSWORD) as imap:
@@ -295,7 +235,7 @@ def test_quota(configured: Person) -> None:
     """RFC 9208: the numbers are ours."""
     with Imap(configured.server.imap, "alice", PASSWORD) as imap:
         used, limit = map(int, imap.ok("GETQUOTAROOT INBOX").find(rb"STORAGE (\d+) (\d+)").groups())
-    configured.open("INBOX")
+    configured.program.open("INBOX")
     configured.program.value("(at('INBOX').updateFolder(msgWindow), true)")
     quota = "at('INBOX').QueryInterface(Ci.nsIMsgImapMailFolder).getQuota()"
     configured.program.until(f"{quota}.length && {quota}[0].usage == {used}")

@@ -12,7 +12,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -248,11 +248,12 @@ class Chromium:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Chromium]:
-    """A browser with its files in the folder, and its end."""
+def running(folder: Path, network: Sequence[str] = ()) -> Iterator[Chromium]:
+    """A browser with its files in the folder, and its end. `network`: words that put it into another network."""
     (theirs, write), (read, back) = os.pipe(), os.pipe()
     process = subprocess.Popen(
-        ["bash", "-c", f'exec "$@" 3<&{theirs} 4>&{back}', "bash", "chromium", f"--user-data-dir={folder}", *_WORDS],
+        [*network, "bash", "-c", f'exec "$@" 3<&{theirs} 4>&{back}', "bash", "chromium", f"--user-data-dir={folder}",
+         *_WORDS],
         pass_fds=(theirs, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     os.close(theirs)
     os.close(back)

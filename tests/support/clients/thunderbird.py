@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,49 @@ _PREFERENCES: Mapping[str, "str | int | bool"] = {
     "toolkit.telemetry.reportingpolicy.firstRun": False, "extensions.getAddons.cache.enabled": False,
     "services.settings.server": "data:,", "calendar.timezone.local": "UTC", "intl.locale.requested": "en-US"}
 
+# In its main window: the elements of its web components, too.
+_DEEP = """(window.deep = (selector, below = document) => [
+    ...below.querySelectorAll(selector), ...[...below.querySelectorAll("*")].filter(each => each.shadowRoot).flatMap(
+        each => window.deep(selector, each.shadowRoot))], true)"""
+_TYPE = """((field, text) => {{
+    field.focus();
+    field.value = text;
+    for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind, {{bubbles: true, composed: true}}));
+    field.blur();
+    return true;
+}})(window.deep({})[0], {})"""
+# The account, a mailbox of it by its name, what shows them, and a message by its subject.
+_ACCOUNT = """(() => {
+    window.account = MailServices.accounts.allServers.find(each => each.type == "imap");
+    window.at = name => account.rootFolder.descendants.find(each => each.URI.endsWith("@mail.example.org/" + name));
+    window.pane = document.getElementById("tabmail").currentAbout3Pane;
+    window.mail = (name, subject) => [...at(name).messages].find(
+        each => (each.flags & Ci.nsMsgMessageFlags.HasRe ? "Re: " : "") + each.mime2DecodedSubject == subject);
+    return true;
+})()"""
+# A connection made in another network is handed over.
+_CONNECT = """
+import socket, sys, time
+end = time.monotonic() + float(sys.argv[3])
+while True:
+    try:
+        made = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+        break
+    except ConnectionRefusedError:
+        if time.monotonic() > end:
+            raise
+        time.sleep(0.05)
+socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b"x"], [made.fileno()])
+"""
+
 
 class Thunderbird:
-    """`hosts` are names and addresses; `authority` has signed their certificates. Started on entry, gone on exit."""
+    """`hosts` are names and addresses; `authority` has signed their certificates. Started on entry, gone on exit.
+    `network`: words before a command that is to run in another network."""
 
-    def __init__(self, folder: Path, hosts: Mapping[str, str], authority: Path) -> None:
+    def __init__(self, folder: Path, hosts: Mapping[str, str], authority: Path, network: Sequence[str] = ()) -> None:
         self.folder = folder
+        self._network = list(network)
         self._port = free_port()
         self._programs = Overlaid("thunderbird", folder / "own")
         self._programs.write("etc/hosts", "127.0.0.1 localhost\n" + "".join(
@@ -57,7 +95,8 @@ class Thunderbird:
         try:
             with (self.folder / "said").open("ab") as said:
                 self._processes.append(subprocess.Popen(
-                    self._programs.words("Xvfb", "-displayfd", str(write), "-screen", "0", SIZE, "-nolisten", "tcp"),
+                    [*self._network, *self._programs.words("Xvfb", "-displayfd", str(write), "-screen", "0", SIZE,
+                                                           "-nolisten", "tcp")],
                     stdin=subprocess.DEVNULL, stdout=said, stderr=said, pass_fds=(write,), start_new_session=True))
             os.close(write)
             with os.fdopen(read) as told:
@@ -67,13 +106,15 @@ class Thunderbird:
                 ["/usr/lib/thunderbird/thunderbird-bin", "--marionette", "--remote-allow-system-access", "--no-remote",
                  "--profile", str(self.folder / "profile")], self.folder / "said",
                 {"DISPLAY": f":{display}", "HOME": str(self.folder), "MOZ_DISABLE_CONTENT_SANDBOX": "1", "TZ": "UTC",
-                 "NO_AT_BRIDGE": "1", "GDK_BACKEND": "x11", "LC_ALL": "C.UTF-8"}))
-            self._socket = wait.until(self._reached, "Thunderbird accepts", pid=self._processes[-1].pid, limit=LIMIT)
+                 "NO_AT_BRIDGE": "1", "GDK_BACKEND": "x11", "LC_ALL": "C.UTF-8"}, self._network))
+            self._socket = self._reached_there() if self._network else wait.until(
+                self._reached, "Thunderbird accepts", pid=self._processes[-1].pid, limit=LIMIT)
             self._file = self._socket.makefile("rb")
             self._next()                    # who it is
             self.ask("WebDriver:NewSession")
             self.ask("Marionette:SetContext", value="chrome")
             self.ask("WebDriver:SetTimeouts", script=int(LIMIT * 1000))
+            self.value(_DEEP)
         except BaseException:
             self.__exit__()
             raise
@@ -84,6 +125,13 @@ class Thunderbird:
             return socket.create_connection(("127.0.0.1", self._port), LIMIT)
         except ConnectionRefusedError:
             return None
+
+    def _reached_there(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            subprocess.run([*self._network, sys.executable, "-c", _CONNECT, str(theirs.fileno()), str(self._port),
+                            str(LIMIT)], pass_fds=(theirs.fileno(),), check=True)
+            return socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
@@ -131,6 +179,50 @@ class Thunderbird:
             }}
             throw `never: ${{trouble}} ` + {json.dumps(expression)};
         }})()""")
+
+    # What a person does
+
+    def press(self, selector: str) -> None:
+        """A button, once it can be pressed."""
+        self.until(f"window.deep({json.dumps(selector)}).some(each => !each.disabled && each.offsetParent)")
+        self.value(f"window.deep({json.dumps(selector)}).find(each => each.offsetParent).click()")
+
+    def type(self, selector: str, text: str) -> None:
+        """Into a field, once it is there."""
+        self.until(f"window.deep({json.dumps(selector)}).some(each => each.offsetParent)")
+        self.value(_TYPE.format(json.dumps(selector), json.dumps(text)))
+
+    def set_up(self, address: str, password: str, found: Callable[[], object] = lambda: None) -> None:
+        """Type an address and a password, and nothing else; `found` is called when the settings are shown."""
+        self.type("#realName", "Alice")
+        self.type("#email", address)
+        self.press("#forward")
+        self.until("window.deep('email-config-found')[0].offsetParent")
+        found()
+        self.press("#forward")
+        self.type("#password", password)
+        self.press("#forward")
+        self.until("window.deep('email-added-success')[0].offsetParent")
+        self.press("#forward")
+        self.value(_ACCOUNT)
+
+    def open(self, mailbox: str) -> None:
+        """Show it."""
+        self.until(f"at({json.dumps(mailbox)})")
+        self.value(f"(pane.displayFolder(at({json.dumps(mailbox)}).URI), true)")
+
+    def choose(self, mailbox: str, subject: str) -> str:
+        """Read a message; its text."""
+        self.open(mailbox)
+        which = f"mail({json.dumps(mailbox)}, {json.dumps(subject)})"
+        self.until(which)
+        row = f"pane.gDBView.findIndexOfMsgHdr({which}, true)"
+        self.until(f"pane.gDBView && {row} < pane.gDBView.rowCount")
+        self.value(f"(pane.threadTree.selectedIndex = {row}, true)")
+        shown = "pane.messageBrowser.contentWindow"
+        text = f"{shown}.getMessagePaneBrowser().contentDocument.body.innerText.trim()"
+        self.until(f"{shown}.gMessage && {shown}.gMessage.messageKey == {which}.messageKey && {text}")
+        return str(self.value(text))
 
     def screenshot(self) -> bytes:
         """A PNG of the window."""

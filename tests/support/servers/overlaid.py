@@ -50,9 +50,9 @@ class Overlaid:
         return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", _ENTER, "sh", str(self.package),
                 str(self.own), *command]
 
-    def start(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
-              ) -> "subprocess.Popen[bytes]":
-        """A program that goes on; what it says is in the log."""
+    def start(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None,
+              network: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+        """A program that goes on; what it says is in the log. `network`: words that put it into another network."""
         with log.open("ab") as said:
-            return subprocess.Popen(self.words(*command), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                                    env={**os.environ, **(environment or {})}, start_new_session=True)
+            return subprocess.Popen([*network, *self.words(*command)], stdin=subprocess.DEVNULL, stdout=said,
+                                    stderr=said, env={**os.environ, **(environment or {})}, start_new_session=True)

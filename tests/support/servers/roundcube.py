@@ -45,7 +45,7 @@ class Roundcube:
             assert text.count(old) == 1, f"config.inc.php has not {old!r} once"
             text = text.replace(old, new)
         for name in ("temp", "log"):
-            (folder / name).mkdir()
+            (folder / name).mkdir(parents=True)
         self.programs.write("etc/roundcube/config.inc.php", text + f"""
 $config['log_dir'] = '{folder}/log/';
 $config['temp_dir'] = '{folder}/temp/';
