@@ -35,12 +35,12 @@ LOOKS = ("getcwd", "statfs", "stat", "newfstatat", "statx", "access", "faccessat
          "chdir")
 CHANGES = ("unlink", "rename", "mkdir", "rmdir", "link", "symlink", "chmod", "chown", "truncate", "utimensat", "mknod")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages")]
 
 
-@pytest.fixture
-def debian(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
-    with DebianRoot(tmp_path, "debian-12") as root:
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
+    with DebianRoot(tmp_path_factory.mktemp("debian"), "debian-12") as root:
         root.copy(made("debian-12", tmp_path_factory), "/root/onecopy.deb")
         root.run("dpkg -i /root/onecopy.deb")
         yield root

@@ -17,7 +17,7 @@ from tests.support.servers.debianroot import SYSTEMS, DebianRoot
 EARLIER = "0.0.9"
 MAIL = b"From: ada@example.org\nSubject: kept\n\nIt is still there.\n"
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages")]
 
 
 @pytest.fixture(scope="module", params=SYSTEMS)

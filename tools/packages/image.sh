@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 cp "$deb" "$work/onecopy.deb"
 cp "$here/Containerfile" "$work/"
 
-name=onecopy:$number file=$made/onecopy-$number-image.tar
+name=localhost/onecopy:$number file=$made/onecopy-$number-image.tar
 if command -v buildah >/dev/null; then
     buildah build --format docker --build-arg "BASE=$base" --tag "$name" "$work"
     buildah push "$name" "docker-archive:$file:$name"

@@ -15,6 +15,7 @@ LONGEST = (                 # by the clock of a whole run, in which each of thes
     SPARK + "local[2]", SPARK + "cluster", "tests/crash/test_boundaries.py", "tests/crash/test_power.py",
     "tests/store/test_model.py", "tests/imap/test_fuzz.py", "tests/crash/test_processes.py", "tests/crash/test_kill.py",
     "tests/interop/test_main_job.py", "tests/tools/spark/test_session.py", "tests/tools/test_package.py",
+    "tests/tools/test_debian_package.py",
     "tests/interop/test_commands_as_root.py", "tests/interop/test_partitions.py",
     "tests/store/message/test_fuzz_mime.py", "tests/crash/test_cut_commands.py", "tests/imap/test_over_tls.py",
     "tests/interop/test_relays.py", "tests/interop/test_two_tiers.py", "tests/imap/test_rights_everywhere.py",

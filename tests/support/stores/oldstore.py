@@ -46,14 +46,17 @@ from importlib import import_module
 from pathlib import Path
 from mboxlist.names import MailboxName
 from store.settings import Settings
-from store.store import Store
+try:
+    from store.opening import open_store
+except ImportError:
+    from store.store import Store as open_store
 for place in "store.mailboxes.authorization", "store.rights":
     try:
         annotate = import_module(place).annotate
         break
     except ImportError:
         pass
-store = Store(Path(sys.argv[1]), Settings(cache=4 << 20, database_locks=20_000))
+store = open_store(Path(sys.argv[1]), Settings(cache=4 << 20, database_locks=20_000))
 annotate(store, store.entry(MailboxName.parse("user/alice/Work")), *{ANNOTATE!r})
 store.close()
 """
