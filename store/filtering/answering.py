@@ -94,6 +94,17 @@ def notice(notified: Notified, address: str, message: ReceivedMail, envelope: En
     return Letter("", address, _message(fields, body))
 
 
+def failure_note(failure: str, message: ReceivedMail, envelope: Envelope, now: datetime) -> bytes:
+    """What the owner of a script finds in the INBOX when it has failed (RFC 5228 §2.10.6)."""
+    subject = (message.texts("subject") or [""])[0]
+    fields = [("From", envelope.recipient), ("To", envelope.recipient), ("Subject", "A mail filter failed"),
+              ("Date", format_datetime(now)), ("Message-ID", _message_id(b"failure", message, envelope, failure)),
+              ("Auto-Submitted", "auto-generated")]
+    return _message(fields, f"Your filter script could not run to its end:\n\n    {failure}\n\n"
+                            f"The message \"{subject}\" was kept in your INBOX, and nothing else was done with it.\n"
+                            "You get such a note once a day at most for each kind of failure.\n")
+
+
 def sent_on(redirected: Redirected, octets: bytes, message: ReceivedMail, envelope: Envelope, sender: str) -> Letter:
     """RFC 5228 §4.2: the message as it is, with a trace of whose script has sent it on."""
     trace = f"{MARK}: {envelope.recipient}\r\n".encode("utf-8", "replace")

@@ -11,7 +11,16 @@ from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.events import outgoingmail
-from store.filtering.answering import Letter, circles, mail_addresses, no_answer, notice, sent_on, vacation
+from store.filtering.answering import (
+    Letter,
+    circles,
+    failure_note,
+    mail_addresses,
+    no_answer,
+    notice,
+    sent_on,
+    vacation,
+)
 from store.filtering.sievesettings import Settings
 from store.filtering.storesurroundings import mailbox_of, seen_key, special
 from store.partition.partition import Partition
@@ -24,6 +33,7 @@ from store.values import Flag, Flags
 
 log = logging.getLogger(__name__)
 
+FAILURE_NOTES = 86_400          # seconds between two notes of one failure
 _SYSTEM = {"\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED, "\\seen": Flag.SEEN,
            "\\draft": Flag.DRAFT}
 
@@ -85,6 +95,8 @@ class Disposer:
         if not self._send_on(outcome) and not any(one.mailbox == KEPT for one in files):
             files.append(Filed())           # what cannot be sent on stays
         self._answer(outcome)
+        if outcome.failure:
+            self._tell_owner(outcome.failure)
         for seen in outcome.seen:
             self._follows.append(partial(_remember, seen_key(self.begin, seen.key), seen.seconds))
         targets = self._targets(files)
@@ -177,6 +189,14 @@ class Disposer:
                 letter = notice(notified, address, self.message, self.envelope, self.now)
                 self._follows.append(partial(_post, letter))
                 self._file_copy(letter, notified.copy)
+
+    def _tell_owner(self, failure: str) -> None:
+        """The script has failed: a note to the owner, once a day for each kind of failure."""
+        key = seen_key(self.begin, f"failure\0{failure}")
+        if not self.partition.duplicates.is_noted(key):
+            self._follows.append(partial(_remember, key, FAILURE_NOTES))
+            note = failure_note(failure, self.message, self.envelope, self.now)
+            self._others.append((note, evolve(self.base, header=b"", suppress=0, repeat=0)))
 
     def _file_copy(self, letter: Letter, copy: Copied | None) -> None:
         """RFC 8580."""

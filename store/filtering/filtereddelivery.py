@@ -17,6 +17,7 @@ from store.filtering.disposition import Disposition
 from store.filtering.filters import Filters, Recipient
 from store.partition.staged import Staged
 from store.store import Store
+from store.values import InternalDate
 
 
 class Rejected(StoreError):
@@ -28,7 +29,8 @@ class Rejected(StoreError):
 
 
 async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[MailboxId, Target],
-                  addresses: Mapping[MailboxId, str]) -> dict[MailboxId, Outcome]:
+                  addresses: Mapping[MailboxId, str], received: InternalDate | None = None
+                  ) -> dict[MailboxId, Outcome]:
     """Deliver a received message; an outcome for each mailbox that it is for. `addresses`: what RCPT named for each.
     Otherwise as `durable.deliver`, also in what it raises. The staged message is used up."""
     try:
@@ -38,7 +40,7 @@ async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[Ma
         after_commit(staged.abort)
         raise
     if not decided:
-        return dict(zip(targets, await durable.deliver(store, staged, tuple(targets.values())), strict=True))
+        return dict(zip(targets, await durable.deliver(store, staged, tuple(targets.values()), received), strict=True))
     outcomes: dict[MailboxId, Outcome] = {}
     wanted: list[tuple[MailboxId, Target]] = []
     for mailbox, target in targets.items():
@@ -47,14 +49,14 @@ async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[Ma
             wanted.append((mailbox, target))
         elif disposition.refused is not None:
             outcomes[mailbox] = Rejected(disposition.refused.reason)
-        elif (failed := await _deliver_others(store, disposition)) is not None:
+        elif (failed := await _deliver_others(store, disposition, received)) is not None:
             outcomes[mailbox] = failed
         else:
             wanted += [(mailbox, each) for each in disposition.targets]
     if not wanted:
         after_commit(staged.abort)
         return outcomes
-    found = await durable.deliver(store, staged, [target for _, target in wanted])
+    found = await durable.deliver(store, staged, [target for _, target in wanted], received)
     for (mailbox, _), outcome in zip(wanted, found, strict=True):
         outcomes[mailbox] = _worse(outcomes.get(mailbox), outcome)
     return outcomes
@@ -67,7 +69,7 @@ def _worse(one: Outcome | None, other: Outcome) -> Outcome:
     return other if isinstance(other, Delivered) and not isinstance(one, StoreError | Delivered) else one
 
 
-async def _deliver_others(store: Store, disposition: Disposition) -> StoreError | None:
+async def _deliver_others(store: Store, disposition: Disposition, received: InternalDate | None) -> StoreError | None:
     """Deliver what is another message; why that failed."""
     for octets, target in disposition.others:
         try:
@@ -75,7 +77,7 @@ async def _deliver_others(store: Store, disposition: Disposition) -> StoreError 
             staged = await offload.change(store, lambda: partition.stage(b""))      # noqa: B023
             if staged.write(octets):
                 await durable.spill(store, staged)
-            outcome, = await durable.deliver(store, staged, (target,))
+            outcome, = await durable.deliver(store, staged, (target,), received)
         except StoreError as refusal:
             return refusal
         if isinstance(outcome, StoreError):

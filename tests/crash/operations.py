@@ -28,6 +28,7 @@ from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.crash import operations_events as sending
 from tests.crash import operations_restore as restore
+from tests.crash import operations_scripts as scripts
 from tests.crash import operations_wide as wide
 from tests.crash.places import (
     ALICE,
@@ -438,6 +439,8 @@ OPERATIONS: dict[str, Operation] = {
     "deliver and refuse": Operation(_deliver_refused),
     "deliver over an orphan": Operation(_deliver_bare, prepare=_prepare_orphan,
                                         tolerated="nothing is known of this file"),
+    "deliver by scripts": Operation(scripts.deliver_by_scripts, prepare=scripts.prepare_scripts,
+                                    inspect=scripts.letters_agree, events=False),
     "append": Operation(_append),
     "copy": Operation(_copy),
     "move": Operation(_move),

@@ -93,7 +93,11 @@ def test_create_makes_the_mailbox(mail):
 def test_a_script_that_fails_keeps_the_message(mail):
     mail.script("alice", 'require ["fileinto", "ihave"]; fileinto "Lists"; error "no";')
     deliver(mail.place, ["alice"], message("fails"))
-    assert (mail.count("alice/INBOX"), mail.count("alice/Lists")) == (1, 0)
+    note, kept = sorted(mail.place.messages("alice/INBOX"))
+    assert kept.endswith(message("fails")) and mail.count("alice/Lists") == 0
+    assert b"Subject: A mail filter failed\r\n" in note and b"line 1, column 50: no\r\n" in note
+    deliver(mail.place, ["alice"], message("fails again"))
+    assert mail.count("alice/INBOX") == 3               # no second note on that day
 
 
 def test_redirect_leaves_by_the_outbox(mail):

@@ -15,9 +15,10 @@ from store.sieve.language import SIEVE
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptoutcome import Outcome
 from store.sieve.scriptrun import Node, run
+from store.store import Store
 from store.values import Flag
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.lookup import account
+from tools.cli.lookup import account, mailbox
 from tools.cli.output import print_json
 from tools.commands.sieve.keepscripts import given, refusals_shown
 from tools.exits import Failure
@@ -31,14 +32,31 @@ def add(parser: Parsers) -> None:
     made.add_argument("--script", metavar="NAME", help="one script of the user; default: all that run for its mail")
     made.add_argument("--from", dest="sender", metavar="ADDRESS", default="", help="the envelope's sender; default: <>")
     made.add_argument("--to", metavar="ADDRESS", help="the envelope's recipient; default: the user")
+    made.add_argument("--mailbox", metavar="MAILBOX", default="INBOX", help="with --uid: where that message is; "
+                      "default: INBOX")
+    made.add_argument("--uid", type=int, metavar="UID", help="a message that the user has, and nothing on standard "
+                      "input")
     made.add_argument("--json", action="store_true")
+
+
+def _message(store: Store, arguments: Any) -> bytes:
+    """The message that is meant. Raises Failure, StoreError."""
+    if arguments.uid is None:
+        octets = given()
+        if not octets.strip():
+            raise Failure("there is no message on standard input")
+        return octets
+    entry = mailbox(store, arguments.user, arguments.mailbox)
+    found = store.open_mailbox(entry).row(arguments.uid)
+    if found is None:
+        raise Failure(f"there is no message {arguments.uid} in {arguments.mailbox}", 1)
+    with store.open_message(entry, found) as file:
+        return file.read(0, file.size)
 
 
 def test(invocation: Invocation) -> int:
     """onecopy sieve test"""
-    arguments, octets = invocation.arguments, given()
-    if not octets.strip():
-        raise Failure("there is no message on standard input")
+    arguments = invocation.arguments
     steps: list[dict[str, Any]] = []
 
     def noted(node: Node, said: bool | None) -> None:
@@ -46,7 +64,7 @@ def test(invocation: Invocation) -> int:
             steps.append({"line": node.place.line, "column": node.place.column, "name": node.name, "said": said})
 
     with invocation.store() as store, refusals_shown():
-        owner = account(store, arguments.user)
+        octets, owner = _message(store, arguments), account(store, arguments.user)
         filters = Filters.of(store, invocation.config.settings("sieve", Settings))
         if arguments.script is None:
             trees = filters.trees(owner.user)

@@ -1,0 +1,64 @@
+"""An operation of the table beside it: mail is delivered as scripts want; what leaves, and what they remember, is there
+exactly when the message is."""
+
+from email import message_from_bytes
+
+from mboxlist.names import INBOX, MailboxName
+from store import offload
+from store.delivery.commit import Target
+from store.errors import StoreError
+from store.events.outgoingmail import message_of
+from store.events.receivers import Receiver
+from store.filtering import filtereddelivery, userscripts
+from store.store import Store
+from tests.crash.places import BOB, NEW, TRACE, WHEN, Answered, Place
+from tests.support.stores.heardevents import hear
+
+RELAY = "relay"
+AWAY = """require ["fileinto", "copy", "vacation"];
+fileinto :copy "Archive"; vacation :addresses "alice@example.org" "Away";"""
+ON = 'require "copy"; redirect :copy "bob@example.net";'
+HEAD = b"From: eve@example.net\r\nTo: alice@example.org\r\nMessage-ID: <%d@example.net>\r\n"
+
+
+def prepare_scripts(store: Store) -> None:
+    """alice files and answers, bob sends on; there is a relay, to which nothing goes meanwhile."""
+    for user, script in (("alice", AWAY), ("bob", ON)):
+        account = store.directory.user(user)
+        assert account is not None
+        userscripts.put(store, account.account, "main", script.encode())
+        userscripts.activate(store, user, "main")
+    hear(store, Receiver(RELAY, kind="mail"))
+
+
+def deliver_by_scripts(place: Place, answered: Answered) -> None:
+    """Two messages of one sender, to both users: two are sent on, and one is answered."""
+    for number in range(2):
+        entries = {user: place.entry(MailboxName(user, INBOX)) for user in ("alice", "bob")}
+        staged = place.store.stage(entries["alice"], TRACE)
+        staged.write(HEAD % number + NEW[number])
+        outcomes = offload.now(filtereddelivery.deliver(
+            place.store, staged, "eve@example.net", {entry.id: Target(entry) for entry in entries.values()},
+            {entry.id: f"{user}@example.org" for user, entry in entries.items()}, WHEN))
+        for outcome in outcomes.values():
+            if isinstance(outcome, StoreError):
+                raise outcome
+        answered()
+
+
+def letters_agree(store: Store, answers: int) -> list[str]:
+    """Of each message that is in bob's INBOX one is sent on; of alice's the first is answered, and none twice."""
+    partition = store.partitions["primary"]
+    waiting = [message_of(parcel) for parcel in partition.outbox.every(RELAY)]
+    on = sorted(str(message_from_bytes(octets)["Message-ID"]) for _, to, octets in waiting if to == "bob@example.net")
+    back = [to for _, to, _ in waiting if to == "eve@example.net"]
+    bob = store.entry(BOB)
+    came = sum(b"@example.net>" in cached.envelope for cached in store.cached(bob, store.open_mailbox(bob).rows))
+    if came != len(on):
+        return [f"bob has {came} of the messages, and {len(on)} wait to be sent on"]
+    there = len(on)
+    if there < answers or on != [f"<{number}@example.net>" for number in range(there)]:
+        return [f"after {answers} answers {on} wait to be sent on"]
+    if len(back) != min(there, 1):
+        return [f"{there} messages came, {len(back)} were answered"]
+    return []
