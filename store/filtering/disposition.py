@@ -1,7 +1,7 @@
 """What the outcome of a script means in the store: targets of a delivery, and what follows in its transaction."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.events import outgoingmail
+from store.events import outgoingfiles, outgoingmail
 from store.filtering.answering import (
     Letter,
     circles,
@@ -27,7 +27,7 @@ from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Refused
+from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Redirected, Refused
 from store.sieve.surroundings import Envelope
 from store.store import Store
 from store.values import Flag, Flags
@@ -150,21 +150,35 @@ class Disposer:
         why = circles(self.message, self.envelope)
         if not self.settings.redirects or len(outcome.redirects) > self.settings.redirects:
             why = f"messages are sent on to {self.settings.redirects} addresses at most (sieve.redirects)"
-        if not why and self.message.size > outgoingmail.LARGEST:
-            why = _TOO_LARGE
         if not why and not outgoingmail.may_leave(self.store.recorder):
             why = "no mail can leave: no relay is configured, or too much waits for it"
-        sender = {"sender": self.envelope.sender, "recipient": self.envelope.recipient}.get(
-            self.settings.redirect_sender, "")
-        letters = [] if why else [sent_on(each, self._octets(each.edition), self.message, self.envelope, sender)
-                                  for each in outcome.redirects]
-        if any(len(letter.octets) > outgoingmail.LARGEST for letter in letters):
-            why = _TOO_LARGE
         if why:
             self.notes.append(f"the message was not sent on: {why}")
             return False
-        self._follows += [partial(_post, letter) for letter in letters]
+        try:
+            posts = self._posts(outcome.redirects)
+        except StoreError as error:
+            self.notes.append(f"the message was not sent on: {error}")
+            return False
+        self._follows += posts
         return True
+
+    def _posts(self, redirects: Sequence[Redirected]) -> list[Follow]:
+        """What sends the message on to each; a large one is on disk as a file. Raises StoreError."""
+        found: list[Follow] = []
+        files: dict[Edition, str] = {}
+        sender = {"sender": self.envelope.sender, "recipient": self.envelope.recipient}.get(
+            self.settings.redirect_sender, "")
+        for redirected in redirects:
+            octets = self._octets(redirected.edition)
+            letter = sent_on(redirected, octets, self.message, self.envelope, sender)
+            if len(letter.octets) <= outgoingmail.LARGEST:
+                found.append(partial(_post, letter))
+                continue
+            if redirected.edition not in files:
+                files[redirected.edition] = outgoingfiles.keep(self.store.root, letter.octets)
+            found.append(partial(_post_file, letter.sender, letter.recipient, files[redirected.edition]))
+        return found
 
     def _octets(self, edition: Edition) -> bytes:
         if edition.whole is not None:
@@ -249,6 +263,13 @@ def _post(letter: Letter, txn: WriteTxn) -> None:
     if recorder is None:
         raise StoreError(Problem.UNAVAILABLE, "No mail can leave")
     outgoingmail.add(recorder, txn.partition.outbox, letter.sender, (letter.recipient,), letter.octets, txn.handle)
+
+
+def _post_file(sender: str, recipient: str, name: str, txn: WriteTxn) -> None:
+    recorder = txn.partition.recorder
+    if recorder is None:
+        raise StoreError(Problem.UNAVAILABLE, "No mail can leave")
+    outgoingmail.add_file(recorder, txn.partition.outbox, sender, recipient, name, txn.handle)
 
 
 def _answer_once(keys: Mapping[bytes, int], letter: Letter, txn: WriteTxn) -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store.events.outgoingmail import LARGEST
 from store.filtering import disposition
 from store.mailboxes.authorization import set_acl
 from store.values import Flag
@@ -87,16 +86,6 @@ def test_an_error_of_ours_in_one_script_keeps_the_message_for_all(mail, monkeypa
     monkeypatch.setattr(disposition.Disposer, "dispose", broken)
     assert [reply[:4] for reply in deliver(mail.place, ["alice", "bob", "carol"], message("error"))] == [b"250 "] * 3
     assert [mail.count(f"{user}/INBOX") for user in ("alice", "bob", "carol")] == [1, 1, 1]
-
-
-def test_what_is_too_large_for_the_outbox_stays(mail):
-    mail.script("alice", 'redirect "away@example.com";')
-    octets = message("size")
-    octets += b"x" * 70 + b"\r\n"
-    octets += (b"y" * 70 + b"\r\n") * ((LARGEST - len(octets)) // 72)
-    for more in range(0, 300, 60):          # with what is put on top it is too large
-        assert deliver(mail.place, ["alice"], octets[:LARGEST - more - 102] + b"z" * 100 + b"\r\n")[0][:4] == b"250 "
-    assert len(mail.letters()) + mail.count("alice/INBOX") == 5
 
 
 def test_an_answer_that_is_too_large_is_not_sent(mail):
