@@ -1,7 +1,7 @@
 """What the outcome of a script means in the store: targets of a delivery, and what follows in its transaction."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -23,6 +23,7 @@ from store.filtering.answering import (
 )
 from store.filtering.sievesettings import Settings
 from store.filtering.storesurroundings import mailbox_of, seen_key, special
+from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
@@ -34,6 +35,7 @@ from store.values import Flag, Flags
 log = logging.getLogger(__name__)
 
 FAILURE_NOTES = 86_400          # seconds between two notes of one failure
+_TOO_LARGE = f"a message of more than {outgoingmail.LARGEST} octets cannot leave"
 _SYSTEM = {"\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED, "\\seen": Flag.SEEN,
            "\\draft": Flag.DRAFT}
 
@@ -112,7 +114,7 @@ class Disposer:
         found: dict[tuple[int, bytes], Target] = {}
         for filed in files:
             entry = self._entry(filed)
-            target = evolve(self.base, entry=entry, flags=flags_of(filed.flags), group=self.group,
+            target = evolve(self.base, entry=entry, flags=self._allowed(entry, flags_of(filed.flags)), group=self.group,
                             header=filed.edition.added + self.base.header)
             if filed.edition.whole is not None:
                 self._others.append((filed.edition.whole, evolve(target, group=0, suppress=0, repeat=0,
@@ -133,6 +135,11 @@ class Disposer:
         if found is None:
             self.notes.append(f"there is no mailbox {filed.mailbox} to file into")
         return found or self.base.entry
+
+    def _allowed(self, entry: MailboxEntry, flags: Flags) -> Flags:
+        """Those of the flags that the owner of the script may set there (RFC 4314 §4)."""
+        system, keywords = authorization.changeable(self.store, self.user, entry)
+        return Flags(flags.system & system, flags.keywords if keywords else ())
 
     # What leaves
 
@@ -185,16 +192,21 @@ class Disposer:
             answer = outcome.answer
             why = no_answer(self.message, self.envelope, {*self.addresses, self.envelope.recipient, *answer.addresses})
             key = seen_key(self.begin, f"vacation\0{answer.handle}\0{self.envelope.sender.lower()}")
-            if not why and self.partition.duplicates.is_noted(key):
+            any_answer = seen_key(self.begin, f"answered\0{self.envelope.sender.lower()}")     # whatever the handle
+            if not why and any(map(self.partition.duplicates.is_noted, (key, any_answer))):
                 why = "its sender has had an answer lately"
             if not why and not leaves:
                 why = "no mail can leave: no relay is configured, or too much waits for it"
-            if why:
+            letter = None if why else vacation(answer, self.message, self.envelope, self.now)
+            if letter is not None and len(letter.octets) > outgoingmail.LARGEST:
+                why = _TOO_LARGE
+            if letter is None or why:
                 self.notes.append(f"no vacation answer: {why}")
             else:
-                letter = vacation(answer, self.message, self.envelope, self.now)
-                seconds = max(answer.seconds, self.settings.vacation_least)
-                self._follows.append(partial(_answer_once, key, seconds, letter))
+                keys = {key: max(answer.seconds, self.settings.vacation_least)}
+                if self.settings.vacation_least:
+                    keys[any_answer] = self.settings.vacation_least
+                self._follows.append(partial(_answer_once, keys, letter))
                 self._file_copy(letter, answer.copy)
         for notified in outcome.notices:
             automatic = any("auto-notified" in text.lower() for text in self.message.texts("auto-submitted"))
@@ -203,6 +215,9 @@ class Disposer:
                 continue
             for address in mail_addresses(notified.method)[:self.settings.redirects]:
                 letter = notice(notified, address, self.message, self.envelope, self.now)
+                if len(letter.octets) > outgoingmail.LARGEST:
+                    self.notes.append(f"no notice: {_TOO_LARGE}")
+                    continue
                 self._follows.append(partial(_post, letter))
                 self._file_copy(letter, notified.copy)
 
@@ -217,8 +232,10 @@ class Disposer:
     def _file_copy(self, letter: Letter, copy: Copied | None) -> None:
         """RFC 8580."""
         if copy is not None:
+            entry = self._entry(copy)
             self._others.append((letter.octets, evolve(
-                self.base, entry=self._entry(copy), flags=flags_of(copy.flags), header=b"", suppress=0, repeat=0)))
+                self.base, entry=entry, flags=self._allowed(entry, flags_of(copy.flags)), header=b"", suppress=0,
+                repeat=0)))
 
 
 def flags_of(names: Iterable[str]) -> Flags:
@@ -255,9 +272,10 @@ def _post_file(sender: str, recipient: str, name: str, txn: WriteTxn) -> None:
     outgoingmail.add_file(recorder, txn.partition.outbox, sender, recipient, name, txn.handle)
 
 
-def _answer_once(key: bytes, seconds: int, letter: Letter, txn: WriteTxn) -> None:
-    """Unless another message of the same sender was quicker."""
-    if txn.partition.duplicates.counts(key, txn.handle):
+def _answer_once(keys: Mapping[bytes, int], letter: Letter, txn: WriteTxn) -> None:
+    """Unless another message of the same sender was quicker. `keys`: with the seconds for which each holds."""
+    if any([txn.partition.duplicates.counts(key, txn.handle) for key in sorted(keys)]):
         return
-    txn.partition.duplicates.add(key, seconds, txn.handle)
+    for key, seconds in keys.items():
+        txn.partition.duplicates.add(key, seconds, txn.handle)
     _post(letter, txn)
