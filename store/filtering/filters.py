@@ -14,13 +14,13 @@ from mboxlist.names import INBOX, MailboxName, NameProblem
 from store import offload
 from store.addresses import canonical
 from store.delivery.commit import Target
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.filtering import userscripts
 from store.filtering.disposition import Disposer, Disposition
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
 from store.filtering.storesurroundings import StoreSurroundings, name_of
-from store.mailboxes import namespace
+from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
 from store.partition.staged import Staged
 from store.sieve.compiling import compile_script
@@ -133,8 +133,19 @@ class Filters:
         for group, (recipient, own) in enumerate(zip(recipients, trees, strict=True), 1):
             if own:
                 message = ReceivedMail(head, staged.size, staged.peek)
-                found[recipient.target.entry.id] = self.dispose(message, sender, recipient, own, group, now)
+                found[recipient.target.entry.id] = self._disposed(message, sender, recipient, own, group, now)
         return found
+
+    def _disposed(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
+                  now: datetime) -> Disposition:
+        """`dispose`; an error of ours in one script keeps the message, and is no matter of the other recipients."""
+        try:
+            return self.dispose(message, sender, recipient, trees, group, now)
+        except StoreError:
+            raise
+        except Exception as error:
+            log.exception("a script of %s could not be run, the message is kept", recipient.target.entry.name.owner)
+            return Disposition((recipient.target,), failure=f"an error of this server: {type(error).__name__}")
 
     def dispose(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
                 now: datetime) -> Disposition:
@@ -177,7 +188,11 @@ class Filters:
     def _create(self, user: str, name: str, use: str) -> MailboxEntry | None:
         """A mailbox that a script files into with `:create`; None where there can be none."""
         try:
-            return namespace.create_mailbox(self.store, name_of(user, name), special_use=use or None)
+            named = name_of(user, name)
+            if not authorization.may_create(self.store, user, named):
+                raise StoreError(Problem.NO_PERMISSION)
+            made = namespace.create_mailbox(self.store, named, special_use=use or None)
+            return made if authorization.may(self.store, user, made, "i") else None
         except (NameProblem, StoreError) as problem:
             log.info("a script of %s cannot make %s: %s", user, name, problem)
             return None
