@@ -3,7 +3,7 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store.filtering import disposition
+from store.filtering import disposition, filters, userscripts
 from store.mailboxes.authorization import set_acl
 from store.values import Flag
 from tests.lmtp.test_delivery import deliver
@@ -126,3 +126,49 @@ def test_what_many_scripts_have_sent_on_is_kept(mail):
     marks = b"".join(b"X-Sieve-Redirected-From: u%d@example.net\r\n" % one for one in range(5))
     deliver(mail.place, ["alice"], message("marks", marks))
     assert mail.letters() == [] and mail.count("alice/INBOX") == 1
+
+
+def test_what_takes_long_runs_in_a_thread_and_once(mail, monkeypatch):
+    """The event loop has a few milliseconds for scripts; what takes more is done from the beginning in a thread."""
+    at_once = []
+    true = filters.run
+
+    def noted(trees, state):
+        at_once.append(state.limits is filters.QUICK_RUN)
+        return true(trees, state)
+
+    monkeypatch.setattr(filters, "run", noted)
+    keys = ",".join(['"nothing"'] * 2000)
+    mail.script("alice", f'if header :contains "x-many" [{keys}] {{ discard; }}')
+    many = b"X-Many: a\r\n" * 100
+    for name, more, expected in (("compiled", b"", [False]), ("quick", b"", [True]), ("long", many, [True, False])):
+        at_once.clear()
+        assert deliver(mail.place, ["alice"], message(name, more))[0][:4] == b"250 "
+        assert at_once == expected
+    assert mail.count("alice/INBOX") == 3
+
+
+def test_scripts_that_include_others_run_in_a_thread_and_are_compiled_once(mail, monkeypatch):
+    compiled = []
+    true = filters.compile_script
+
+    def noted(text, *more):
+        compiled.append(text)
+        return true(text, *more)
+
+    account = mail.store.directory.user("alice").account
+    userscripts.put(mail.store, account, "part", b"keep;")
+    mail.script("alice", 'require "include"; include "part"; include "part"; include "part";')
+    monkeypatch.setattr(filters, "compile_script", noted)
+    for name in ("one", "two"):
+        deliver(mail.place, ["alice"], message(name))
+    assert compiled.count("keep;") == 1 and mail.count("alice/INBOX") == 2
+
+
+def test_compiled_scripts_take_bounded_memory(mail, monkeypatch):
+    monkeypatch.setattr(filters, "REMEMBERED_NODES", 150)
+    known = filters.Filters.of(mail.store)
+    for user in ("alice", "bob", "carol", "alice"):
+        mail.script(user, "keep;" * 100)
+        assert len(known.trees(user)) == 1
+        assert known._nodes == sum(tree.count for _, tree in known._trees.values()) <= 150

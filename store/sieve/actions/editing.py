@@ -79,6 +79,9 @@ def rewritten(run: Run, node: Node) -> bytes:
     message = run.message
     if message.size > run.limits.rewritten:
         raise RunProblem(f"only a message of up to {run.limits.rewritten} octets can be written again", node.place)
+    run.rewritten += message.size
+    if run.rewritten > 4 * run.limits.rewritten:
+        raise RunProblem(f"the script writes more than {4 * run.limits.rewritten} octets again", node.place)
     pieces, at = [b"".join([_ended(one.octets) for one in message.fields]), b"\r\n"], len(message.header)
     for (start, end), octets in sorted(run.replaced.items()):
         pieces += (message.read(at, start - at), octets)
