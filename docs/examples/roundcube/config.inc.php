@@ -17,7 +17,7 @@ $config['mail_domain'] = 'example.org';
 // 24 characters of your own, for the passwords in sessions: openssl rand -hex 12
 $config['des_key'] = 'put 24 of your own here.';
 
-// Sharing, archive, junk. managesieve comes with Sieve.
+// Sharing, archive, junk. The plug-in managesieve was not tried yet.
 $config['plugins'] = ['acl', 'archive', 'markasjunk'];
 
 // onecopy tells which mailbox is for what (RFC 6154); these are for a store that makes none at the first login.
