@@ -390,7 +390,8 @@ def activated(alice: Webmail) -> None:
     alice.page.until("!document.querySelector('#filtersetslist tr.selected').classList.contains('disabled')")
 
 
-def test_filters(served: tuple[Server, Authority], alice: Webmail, stored: Callable[[str], dict[str, set[str]]]) -> None:
+def test_filters(served: tuple[Server, Authority], alice: Webmail,
+                 stored: Callable[[str], dict[str, set[str]]]) -> None:
     """A rule, an answer while she is away, and a second set of filters: mail goes where they say, each sender gets one
     answer, and only the set that is active holds."""
     server, _ = served
