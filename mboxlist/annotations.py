@@ -52,10 +52,10 @@ class Annotations:
             raise ValueError("There are too many annotations")
         self._table.put(key, value, txn)
 
-    def of(self, mailbox: MailboxId, txn: "Txn" = None) -> Iterator[tuple[str, str, bytes]]:
-        """All entries of a mailbox: name, user, value."""
-        start = mailbox.to_bytes(4, "big")
-        for key, value in self._table.scan(start, (mailbox + 1).to_bytes(4, "big"), txn):
+    def of(self, mailbox: MailboxId, txn: "Txn" = None, below: str = "") -> Iterator[tuple[str, str, bytes]]:
+        """All entries of a mailbox, or those whose names begin so: name, user, value."""
+        start = mailbox.to_bytes(4, "big") + below.encode()
+        for key, value in self._table.scan(start, start + b"\xff" if below else (mailbox + 1).to_bytes(4, "big"), txn):
             name, _, user = key[4:].partition(_MARK)
             yield name.decode(), user.decode(), value
 

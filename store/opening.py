@@ -28,7 +28,16 @@ from store.events.listrecording import ListRecording
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
 from store.partition.inuse import listed, write_list
-from store.partition.marks import READ_ONLY, RESTORING, SCRATCH, STANDBY, generations_of_list, is_half_made, read_epoch
+from store.partition.marks import (
+    READ_ONLY,
+    RESTORING,
+    SCRATCH,
+    STANDBY,
+    generations_of_list,
+    is_half_made,
+    read_epoch,
+    require_no_standby,
+)
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
@@ -100,9 +109,7 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
 
 
 def _require_whole(root: Path, *, empty: bool) -> None:
-    if (root / STANDBY).exists():
-        raise StoreError(Problem.UNAVAILABLE, "It is a standby, which follows another back end: onecopy standby "
-                                              "promote makes it one that serves")
+    require_no_standby(root)
     if (root / RESTORING).exists():
         raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: a start of the server or onecopy snapshot "
                                               "restore finishes it")
@@ -300,7 +307,7 @@ def _is_in_hand(folder: Path) -> bool:
 def make_empty_store(root: Path) -> None:
     """Make an empty store with one partition; or go on where that was cut off, as long as there are only folders.
     Raises StoreError STORE_IN_USE when there is one already."""
-    if (root / "mboxlist").exists() or (root / RESTORING).exists():
+    if any((root / name).exists() for name in ("mboxlist", RESTORING, STANDBY)):
         raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
     if any(path.is_file() for path in (root / "partitions").rglob("*")):
         raise StoreError(Problem.STORE_IN_USE, f"There is mail in {root / 'partitions'}, and no list of mailboxes: "

@@ -195,7 +195,7 @@ setup() {
             debian_roots 9>&- &
             roots=$!
             ( unpacked_packages && npm_packages ) 9>&- || failed "$packages" "$roots"
-            wait "$roots" || failed "$packages"
+            wait "$roots" || ( debian_roots ) 9>&- || failed "$packages"      # once more, when nothing runs beside it
         fi
         wait "$packages" || exit 2
     } 9<"$root"

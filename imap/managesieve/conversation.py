@@ -4,6 +4,7 @@ import binascii
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 SERVICE = "imap"                # who may use that may manage scripts: one right, and one kind of app password
 EARLY_LITERAL = 8 << 10         # octets of a literal before login
 READ_OCTETS = 64 << 10
+
+T = TypeVar("T")
 
 
 @frozen(eq=False)
@@ -346,9 +349,12 @@ class Session:
                        address=self._stream.peer, service="managesieve", session=self._stream.id, script=name)
         return ok("Done")
 
+    async def _read(self, function: Callable[..., T], *arguments: object) -> T:
+        """What the function says of the user's scripts, which may be two megabytes."""
+        return await offload.run(self._store, "names", function, self._store.mailboxes, self._user, *arguments)
+
     async def _have_space(self, request: Request) -> bytes:
-        userscripts.require_room(self._store.mailboxes, self._user, requests.text(request, 0),
-                                 requests.number(request, 1))
+        await self._read(userscripts.require_room, requests.text(request, 0), requests.number(request, 1))
         return ok("There is room")
 
     async def _put(self, request: Request) -> bytes:
@@ -357,17 +363,17 @@ class Session:
             userscripts.put, self._store, self._admitted.account, name, script))
 
     async def _list(self, _request: Request) -> bytes:
-        scripts = userscripts.of_user(self._store.mailboxes, self._user)
+        scripts = await self._read(userscripts.of_user)
         return b"".join([string(one.name) + (b" ACTIVE\r\n" if one.active else b"\r\n") for one in scripts]) + ok()
 
     async def _activate(self, request: Request) -> bytes:
         name = requests.text(request, 0)
-        if not name and not userscripts.of_user(self._store.mailboxes, self._user):
+        if not name and not await self._read(userscripts.of_user):
             return ok("No script is active")    # RFC 5804 §2.8: it may be said at any time
         return await self._change(request, name, partial(userscripts.activate, self._store, self._user, name))
 
     async def _get(self, request: Request) -> bytes:
-        script = userscripts.find(self._store.mailboxes, self._user, requests.text(request, 0))
+        script = await self._read(userscripts.find, requests.text(request, 0))
         return b"{%d}\r\n" % len(script.text) + script.text + b"\r\n" + ok()
 
     async def _delete(self, request: Request) -> bytes:

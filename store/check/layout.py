@@ -65,6 +65,7 @@ STORE = {
     "tls": _rules((r".+", ANY)),
     "transcripts": _rules((r"\d{8}T\d{6}Z-[a-z0-9]+-[0-9a-f]+-[0-9a-f]+-\d+\.txt", FILE)),
     "access": _rules((r"lock|[0-9a-f]{32}(\.new)?", FILE)),              # `store/accounts/apppasswords/accessfiles.py`
+    "outgoing": _rules((r"[0-9a-f]{32}(\.new)?", FILE)),                 # `store/events/outgoingfiles.py`
     "audit": _rules((r"\d{6}-\d{4}-\d{2}\.jsonl|head|lock", FILE)),      # `store/audit/auditline.py`
 }
 PARTITION = {

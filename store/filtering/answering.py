@@ -14,14 +14,14 @@ from attrs import frozen
 
 from store.addresses import canonical
 from store.message import headers
-from store.sieve.actions.editing import field_of
+from store.sieve.actions.editing import MARK, PLAIN, field_of
 from store.sieve.conditions.fieldtests import addresses_of
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptoutcome import Answered, Notified, Redirected
 from store.sieve.surroundings import Envelope
 
 HOPS = 100                      # Received fields of a message that is still sent on (RFC 5321 §6.3)
-MARK = "X-Sieve-Redirected-From"        # a relay may put Delivered-To there before it comes to us, so that is no sign
+MARKS = 4                       # users whose scripts have sent a message on, one after the other
 _ROBOTS = re.compile(r"(?:mailer-?daemon|postmaster|daemon|listserv|majordomo|no-?reply|do-?not-?reply|bounces?|root"
                      r"|owner-.*|.*-(?:request|owner|bounces?|relay))(?:[+=].*)?", re.IGNORECASE)
 _RETURN_PATH = re.compile(rb"^return-path[ \t]*+:[^\n]*+\n(?:[ \t][^\n]*+\n)*+", re.IGNORECASE | re.MULTILINE)
@@ -107,9 +107,11 @@ def failure_note(failure: str, message: ReceivedMail, envelope: Envelope, now: d
 
 
 def sent_on(redirected: Redirected, octets: bytes, message: ReceivedMail, envelope: Envelope, sender: str) -> Letter:
-    """RFC 5228 §4.2: the message as it is, with a trace of whose script has sent it on; Return-Path is of what is
-    delivered, and not of what goes on (RFC 5321 §4.4)."""
+    """RFC 5228 §4.2: the message as it is, with a trace of whose script has sent it on; what a script has made of it
+    keeps the traces that there were. Return-Path is of what is delivered, not of what goes on (RFC 5321 §4.4)."""
     trace = f"{MARK}: {envelope.recipient}\r\n".encode("utf-8", "replace")
+    if redirected.edition.whole is not None and not ReceivedMail.of(octets).named(MARK):
+        trace += b"".join([MARK.encode() + b": " + one.value[:500] + b"\r\n" for one in message.named(MARK)])
     end = headers.header_end(octets) or len(octets)
     return Letter(sender, redirected.address, trace + _RETURN_PATH.sub(b"", octets[:end]) + octets[end:])
 
@@ -118,6 +120,8 @@ def circles(message: ReceivedMail, envelope: Envelope) -> str:
     """Why a message is not sent on; "" if it may be (RFC 5228 §10)."""
     if len(message.named("received")) > HOPS:
         return f"it has come by more than {HOPS} hosts"
+    if len(message.named(MARK)) > MARKS:
+        return f"the scripts of more than {MARKS} users have sent it on"
     mine = _key(envelope.recipient)
     if any(_key(text.strip()) == mine for text in message.texts(MARK)):
         return f"it has been here before ({MARK})"
@@ -127,10 +131,15 @@ def circles(message: ReceivedMail, envelope: Envelope) -> str:
 def _threading(message: ReceivedMail) -> Sequence[tuple[str, str]]:
     """RFC 5322 §3.6.4."""
     own = (message.texts("message-id") or [""])[0]
-    if not own:
-        return ()
-    before = " ".join(message.texts("references") or message.texts("in-reply-to"))
-    return ("In-Reply-To", own), ("References", " ".join([*before.split()[-20:], own]))
+    if not own or len(own) > PLAIN // 2 or not own.isascii() or any(char.isspace() for char in own):
+        return ()                   # what is none, or could not be folded
+    references, room = [own], PLAIN - 20
+    for one in reversed(" ".join(message.texts("references") or message.texts("in-reply-to")).split()):
+        room -= len(one) + 1
+        if room < len(own) or not one.isascii():
+            break
+        references.insert(0, one)
+    return ("In-Reply-To", own), ("References", " ".join(references))
 
 
 def _message_id(what: bytes, message: ReceivedMail, envelope: Envelope, more: str) -> str:

@@ -1,7 +1,7 @@
 """What the outcome of a script means in the store: targets of a delivery, and what follows in its transaction."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.events import outgoingmail
+from store.events import outgoingfiles, outgoingmail
 from store.filtering.answering import (
     Letter,
     circles,
@@ -23,10 +23,11 @@ from store.filtering.answering import (
 )
 from store.filtering.sievesettings import Settings
 from store.filtering.storesurroundings import mailbox_of, seen_key, special
+from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Refused
+from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Redirected, Refused
 from store.sieve.surroundings import Envelope
 from store.store import Store
 from store.values import Flag, Flags
@@ -34,6 +35,7 @@ from store.values import Flag, Flags
 log = logging.getLogger(__name__)
 
 FAILURE_NOTES = 86_400          # seconds between two notes of one failure
+_TOO_LARGE = f"a message of more than {outgoingmail.LARGEST} octets cannot leave"
 _SYSTEM = {"\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED, "\\seen": Flag.SEEN,
            "\\draft": Flag.DRAFT}
 
@@ -112,7 +114,7 @@ class Disposer:
         found: dict[tuple[int, bytes], Target] = {}
         for filed in files:
             entry = self._entry(filed)
-            target = evolve(self.base, entry=entry, flags=flags_of(filed.flags), group=self.group,
+            target = evolve(self.base, entry=entry, flags=self._allowed(entry, flags_of(filed.flags)), group=self.group,
                             header=filed.edition.added + self.base.header)
             if filed.edition.whole is not None:
                 self._others.append((filed.edition.whole, evolve(target, group=0, suppress=0, repeat=0,
@@ -134,6 +136,11 @@ class Disposer:
             self.notes.append(f"there is no mailbox {filed.mailbox} to file into")
         return found or self.base.entry
 
+    def _allowed(self, entry: MailboxEntry, flags: Flags) -> Flags:
+        """Those of the flags that the owner of the script may set there (RFC 4314 §4)."""
+        system, keywords = authorization.changeable(self.store, self.user, entry)
+        return Flags(flags.system & system, flags.keywords if keywords else ())
+
     # What leaves
 
     def _send_on(self, outcome: Outcome) -> bool:
@@ -143,19 +150,35 @@ class Disposer:
         why = circles(self.message, self.envelope)
         if not self.settings.redirects or len(outcome.redirects) > self.settings.redirects:
             why = f"messages are sent on to {self.settings.redirects} addresses at most (sieve.redirects)"
-        if not why and self.message.size > outgoingmail.LARGEST:
-            why = f"a message of more than {outgoingmail.LARGEST} octets is not sent on"
         if not why and not outgoingmail.may_leave(self.store.recorder):
             why = "no mail can leave: no relay is configured, or too much waits for it"
         if why:
             self.notes.append(f"the message was not sent on: {why}")
             return False
+        try:
+            posts = self._posts(outcome.redirects)
+        except StoreError as error:
+            self.notes.append(f"the message was not sent on: {error}")
+            return False
+        self._follows += posts
+        return True
+
+    def _posts(self, redirects: Sequence[Redirected]) -> list[Follow]:
+        """What sends the message on to each; a large one is on disk as a file. Raises StoreError."""
+        found: list[Follow] = []
+        files: dict[Edition, str] = {}
         sender = {"sender": self.envelope.sender, "recipient": self.envelope.recipient}.get(
             self.settings.redirect_sender, "")
-        for redirected in outcome.redirects:
+        for redirected in redirects:
             octets = self._octets(redirected.edition)
-            self._follows.append(partial(_post, sent_on(redirected, octets, self.message, self.envelope, sender)))
-        return True
+            letter = sent_on(redirected, octets, self.message, self.envelope, sender)
+            if len(letter.octets) <= outgoingmail.LARGEST:
+                found.append(partial(_post, letter))
+                continue
+            if redirected.edition not in files:
+                files[redirected.edition] = outgoingfiles.keep(self.store.root, letter.octets)
+            found.append(partial(_post_file, letter.sender, letter.recipient, files[redirected.edition]))
+        return found
 
     def _octets(self, edition: Edition) -> bytes:
         if edition.whole is not None:
@@ -169,16 +192,21 @@ class Disposer:
             answer = outcome.answer
             why = no_answer(self.message, self.envelope, {*self.addresses, self.envelope.recipient, *answer.addresses})
             key = seen_key(self.begin, f"vacation\0{answer.handle}\0{self.envelope.sender.lower()}")
-            if not why and self.partition.duplicates.is_noted(key):
+            any_answer = seen_key(self.begin, f"answered\0{self.envelope.sender.lower()}")     # whatever the handle
+            if not why and any(map(self.partition.duplicates.is_noted, (key, any_answer))):
                 why = "its sender has had an answer lately"
             if not why and not leaves:
                 why = "no mail can leave: no relay is configured, or too much waits for it"
-            if why:
+            letter = None if why else vacation(answer, self.message, self.envelope, self.now)
+            if letter is not None and len(letter.octets) > outgoingmail.LARGEST:
+                why = _TOO_LARGE
+            if letter is None or why:
                 self.notes.append(f"no vacation answer: {why}")
             else:
-                letter = vacation(answer, self.message, self.envelope, self.now)
-                seconds = max(answer.seconds, self.settings.vacation_least)
-                self._follows.append(partial(_answer_once, key, seconds, letter))
+                keys = {key: max(answer.seconds, self.settings.vacation_least)}
+                if self.settings.vacation_least:
+                    keys[any_answer] = self.settings.vacation_least
+                self._follows.append(partial(_answer_once, keys, letter))
                 self._file_copy(letter, answer.copy)
         for notified in outcome.notices:
             automatic = any("auto-notified" in text.lower() for text in self.message.texts("auto-submitted"))
@@ -187,6 +215,9 @@ class Disposer:
                 continue
             for address in mail_addresses(notified.method)[:self.settings.redirects]:
                 letter = notice(notified, address, self.message, self.envelope, self.now)
+                if len(letter.octets) > outgoingmail.LARGEST:
+                    self.notes.append(f"no notice: {_TOO_LARGE}")
+                    continue
                 self._follows.append(partial(_post, letter))
                 self._file_copy(letter, notified.copy)
 
@@ -201,8 +232,10 @@ class Disposer:
     def _file_copy(self, letter: Letter, copy: Copied | None) -> None:
         """RFC 8580."""
         if copy is not None:
+            entry = self._entry(copy)
             self._others.append((letter.octets, evolve(
-                self.base, entry=self._entry(copy), flags=flags_of(copy.flags), header=b"", suppress=0, repeat=0)))
+                self.base, entry=entry, flags=self._allowed(entry, flags_of(copy.flags)), header=b"", suppress=0,
+                repeat=0)))
 
 
 def flags_of(names: Iterable[str]) -> Flags:
@@ -232,9 +265,17 @@ def _post(letter: Letter, txn: WriteTxn) -> None:
     outgoingmail.add(recorder, txn.partition.outbox, letter.sender, (letter.recipient,), letter.octets, txn.handle)
 
 
-def _answer_once(key: bytes, seconds: int, letter: Letter, txn: WriteTxn) -> None:
-    """Unless another message of the same sender was quicker."""
-    if txn.partition.duplicates.counts(key, txn.handle):
+def _post_file(sender: str, recipient: str, name: str, txn: WriteTxn) -> None:
+    recorder = txn.partition.recorder
+    if recorder is None:
+        raise StoreError(Problem.UNAVAILABLE, "No mail can leave")
+    outgoingmail.add_file(recorder, txn.partition.outbox, sender, recipient, name, txn.handle)
+
+
+def _answer_once(keys: Mapping[bytes, int], letter: Letter, txn: WriteTxn) -> None:
+    """Unless another message of the same sender was quicker. `keys`: with the seconds for which each holds."""
+    if any([txn.partition.duplicates.counts(key, txn.handle) for key in sorted(keys)]):
         return
-    txn.partition.duplicates.add(key, seconds, txn.handle)
+    for key, seconds in keys.items():
+        txn.partition.duplicates.add(key, seconds, txn.handle)
     _post(letter, txn)

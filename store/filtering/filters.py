@@ -6,26 +6,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
+from threading import Lock
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName, NameProblem
 from store import offload
 from store.addresses import canonical
 from store.delivery.commit import Target
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.filtering import userscripts
 from store.filtering.disposition import Disposer, Disposition
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
 from store.filtering.storesurroundings import StoreSurroundings, name_of
-from store.mailboxes import namespace
+from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
 from store.partition.staged import Staged
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
 from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptlimits import DEFAULT, Limits
 from store.sieve.scriptproblems import ScriptProblem
 from store.sieve.scriptrun import Run, Tree, run
 from store.sieve.surroundings import Envelope
@@ -33,12 +35,19 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 2000               # compiled scripts of users
+REMEMBERED = 2000               # compiled scripts of users,
+REMEMBERED_NODES = 300_000      # and their commands and tests
 HEADER = 256 << 10              # octets at the head of a message in which its header is looked for
 QUICK = 16 << 10                # octets of a header with which scripts run at once, not in a thread
 QUICK_NODES = 400               # commands and tests of such scripts
+QUICK_OCTETS = 4 << 10          # of one that is compiled at once
+QUICK_RUN = evolve(DEFAULT, steps=2000, octets=256 << 10)      # what they may do at once: some milliseconds
 _SLOW = frozenset(("body", "mime", "foreverypart", "replace", "enclose", "extracttext", "editheader", "regex",
-                   "mailbox", "special-use"))
+                   "mailbox", "special-use", "include"))
+
+
+class _TooMuch(Exception):  # noqa: N818 - not an error
+    """It takes longer than the event loop has time: once more, in a thread."""
 
 
 @frozen
@@ -57,6 +66,8 @@ class Filters:
     settings: Settings = field(factory=Settings)
     site: SiteScripts = field(init=False)
     _trees: OrderedDict[tuple[MailboxId, int], tuple[bytes, Tree | None]] = field(factory=OrderedDict, init=False)
+    _nodes: int = field(default=0, init=False)          # of all in `_trees`
+    _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
 
     @site.default
     def _site_scripts(self) -> SiteScripts:
@@ -75,38 +86,48 @@ class Filters:
             self.store.filtered = settings.folder is not None
         self.settings = settings
 
-    def trees(self, user: str) -> tuple[Tree, ...]:
-        """The scripts that run for the user, in order: the site's, the user's or the default one, the site's."""
+    def trees(self, user: str, *, quick: bool = False) -> tuple[Tree, ...]:
+        """The scripts that run for the user, in order: the site's, the user's or the default one, the site's. `quick`:
+        raises _TooMuch when that takes long."""
         domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
         inbox = self.store.mailboxes.find(MailboxName(user, INBOX))
         stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox)
-        own = self._own(inbox, *stored) if inbox is not None and stored is not None else self.site.default(domain)
+        own = self.site.default(domain) if inbox is None or stored is None else self._own(inbox, *stored, quick=quick)
         if self.settings.folder is None:
             return () if own is None else (own,)
         return (*self.site.around(BEFORE, domain), *(() if own is None else (own,)), *self.site.around(AFTER, domain))
 
-    def _own(self, inbox: MailboxEntry, number: int, stored: bytes) -> Tree | None:
+    def _own(self, inbox: MailboxEntry, number: int, stored: bytes, *, quick: bool = False) -> Tree | None:
         """The compiled script; None for one that cannot be compiled any more, which then does nothing."""
         key = inbox.id, number
-        known = self._trees.get(key)
+        with self._lock:
+            known = self._trees.get(key)
+            if known is not None:
+                self._trees.move_to_end(key)
         if known is None or known[0] != stored:
+            if quick and len(stored) > QUICK_OCTETS:
+                raise _TooMuch
             script = userscripts.UserScript.from_bytes(number, stored)
             try:
                 tree: Tree | None = compile_script(script.text.decode(), SIEVE)
             except (ScriptProblem, UnicodeDecodeError) as problem:
                 log.error("the script %s of %s cannot be run: %s", script.name, inbox.name.owner, problem)
                 tree = None
-            known = self._trees[key] = stored, tree
-            if len(self._trees) > REMEMBERED:
-                self._trees.popitem(last=False)
-        self._trees.move_to_end(key)
+            known = stored, tree
+            with self._lock:
+                self._nodes += _weight(tree) - _weight(self._trees.pop(key, known)[1] if key in self._trees else None)
+                self._trees[key] = known
+                while len(self._trees) > REMEMBERED or self._nodes > REMEMBERED_NODES and len(self._trees) > 1:
+                    self._nodes -= _weight(self._trees.popitem(last=False)[1][1])
         return known[1]
 
     def _included(self, user: str, name: str, site: bool) -> Tree | None:
         if site:
             return self.site.included(name)
-        with suppress(userscripts.ScriptRefused, ScriptProblem, UnicodeDecodeError):
-            return compile_script(userscripts.find(self.store.mailboxes, user, name).text.decode(), SIEVE)
+        with suppress(userscripts.ScriptRefused):
+            inbox, script = self.store.mailboxes.find(MailboxName(user, INBOX)), userscripts.find(
+                self.store.mailboxes, user, name)
+            return None if inbox is None else self._own(inbox, script.number, script.to_bytes())
         return None
 
     async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient]
@@ -115,17 +136,20 @@ class Filters:
         mailbox of its target. Raises StoreError."""
         if not self.settings.enabled:
             return {}
-        trees = [self.trees(each.target.entry.name.owner) if each.target.entry.name.owner else ()
+        if not (staged.written or staged.size > QUICK or len(recipients) > 1):
+            with suppress(_TooMuch):
+                return self._decide(staged, sender, recipients, QUICK_RUN)
+        return await offload.run(self.store, "files", self._decide, staged, sender, recipients, DEFAULT)
+
+    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], limits: Limits
+                ) -> dict[MailboxId, Disposition]:
+        quick = limits is QUICK_RUN
+        trees = [self.trees(each.target.entry.name.owner, quick=quick) if each.target.entry.name.owner else ()
                  for each in recipients]
         if not any(trees):
             return {}
-        work = partial(self._decide, staged, sender, recipients, trees)
-        if staged.written or staged.size > QUICK or len(recipients) > 1 or any(map(_is_slow, trees)):
-            return await offload.run(self.store, "files", work)
-        return work()
-
-    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient],
-                trees: Sequence[tuple[Tree, ...]]) -> dict[MailboxId, Disposition]:
+        if quick and any(map(_is_slow, trees)):
+            raise _TooMuch
         head = staged.peek(0, HEADER)
         end = header_end(head)
         head = head[:end if end is not None else len(head)]
@@ -133,15 +157,28 @@ class Filters:
         for group, (recipient, own) in enumerate(zip(recipients, trees, strict=True), 1):
             if own:
                 message = ReceivedMail(head, staged.size, staged.peek)
-                found[recipient.target.entry.id] = self.dispose(message, sender, recipient, own, group, now)
+                found[recipient.target.entry.id] = self._disposed(message, sender, recipient, own, group, now, limits)
         return found
 
+    def _disposed(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
+                  now: datetime, limits: Limits) -> Disposition:
+        """`dispose`; an error of ours in one script keeps the message, and is no matter of the other recipients."""
+        try:
+            return self.dispose(message, sender, recipient, trees, group, now, limits)
+        except (StoreError, _TooMuch):
+            raise
+        except Exception as error:
+            log.exception("a script of %s could not be run, the message is kept", recipient.target.entry.name.owner)
+            return Disposition((recipient.target,), failure=f"an error of this server: {type(error).__name__}")
+
     def dispose(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
-                now: datetime) -> Disposition:
+                now: datetime, limits: Limits = DEFAULT) -> Disposition:
         """What these scripts do with the message for that recipient."""
-        user, state = self.state(message, sender, recipient, now)
+        user, state = self.state(message, sender, recipient, now, limits)
         original = ReceivedMail(message.header, message.size, message.read)
         outcome = run(trees, state)
+        if state.exhausted and limits is QUICK_RUN:
+            raise _TooMuch
         disposer = Disposer(self.store, self.settings, recipient.target, original, state.envelope, now,
                             state.surroundings.addresses, group, partial(self._create, user))
         disposition = disposer.dispose(outcome)
@@ -151,14 +188,15 @@ class Filters:
             log.info("script of %s: %s", user, note)
         return disposition
 
-    def state(self, message: ReceivedMail, sender: str, recipient: Recipient, now: datetime) -> tuple[str, Run]:
+    def state(self, message: ReceivedMail, sender: str, recipient: Recipient, now: datetime,
+              limits: Limits = DEFAULT) -> tuple[str, Run]:
         """The user whose scripts run, and a run that is about to begin."""
         entry = recipient.target.entry
         user, partition = entry.name.owner, self.store.partition(entry.partition)
         surroundings = StoreSurroundings(
             now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
             duplicates=partition.duplicates, key=b"sieve\0%d\0" % entry.id)
-        return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings,
+        return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings, limits,
                          compiled=partial(self._included, user))
 
     def _environment(self, user: str) -> dict[str, str]:
@@ -181,10 +219,18 @@ class Filters:
     def _create(self, user: str, name: str, use: str) -> MailboxEntry | None:
         """A mailbox that a script files into with `:create`; None where there can be none."""
         try:
-            return namespace.create_mailbox(self.store, name_of(user, name), special_use=use or None)
+            named = name_of(user, name)
+            if not authorization.may_create(self.store, user, named):
+                raise StoreError(Problem.NO_PERMISSION)
+            made = namespace.create_mailbox(self.store, named, special_use=use or None)
+            return made if authorization.may(self.store, user, made, "i") else None
         except (NameProblem, StoreError) as problem:
             log.info("a script of %s cannot make %s: %s", user, name, problem)
             return None
+
+
+def _weight(tree: Tree | None) -> int:
+    return tree.count if tree is not None else 0
 
 
 def _is_slow(trees: Sequence[Tree]) -> bool:

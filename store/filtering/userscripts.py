@@ -176,8 +176,8 @@ def activate(store: Store, user: str, name: str) -> None:
 
 def _all(mailboxes: MailboxNames, inbox: MailboxEntry, txn: Txn = None) -> dict[str, UserScript]:
     found, number = [], mailboxes.annotations.get(inbox.id, ACTIVE, txn=txn)
-    for name, user, value in mailboxes.annotations.of(inbox.id, txn):
-        if not user and name.startswith(SCRIPTS) and name != ACTIVE:
+    for name, user, value in mailboxes.annotations.of(inbox.id, txn, SCRIPTS):
+        if not user and name != ACTIVE:
             own = name.removeprefix(SCRIPTS)
             found.append(UserScript.from_bytes(int(own), value, number is not None and own == number.decode()))
     return {one.name: one for one in found}

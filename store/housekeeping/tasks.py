@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 from mboxlist.engine.transact import transact
 from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
+from store.events import outgoingfiles, outgoingmail
 from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted, keptoctets, notices
 from store.mailboxes import copymessages, deletion, namespace
@@ -49,6 +50,7 @@ PARTITIONS_INTERVAL = 5
 RECEIVERS_INTERVAL = 2
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
+SWEEP_OUTGOING = 3600
 DUPLICATES_INTERVAL = 600
 VOLUME_INTERVAL = 5
 SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
@@ -218,6 +220,7 @@ def one_process(store: Store) -> list[Task]:
             Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
             Task("arrivals", DUPLICATES_INTERVAL, _duplicates, _forget_duplicates, limited=True),
+            Task("outgoing", SWEEP_OUTGOING, lambda store: ("files",), _sweep_outgoing, limited=True),
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
@@ -245,6 +248,12 @@ def _finish(store: Store, partition: str) -> int:
 def _sweep(store: Store, partition: str) -> int:
     """Take up what this process has left in `staging/`; that of others is taken up when the store is next recovered."""
     return store.partitions[partition].sweep(SWEEP_AGE)
+
+
+def _sweep_outgoing(store: Store, _what: str) -> int:
+    """Large messages that have left, or that no transaction wants."""
+    outboxes = [store.outbox, *(partition.outbox for partition in store.partitions.values())]
+    return outgoingfiles.sweep(store.root, lambda: outgoingmail.named_files(store.recorder, outboxes))
 
 
 def _write_changed(store: Store, partition: str) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.setaside import make_way
+from store.errors import Problem, StoreError
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY, WITHOUT_FILES = "read-only", "without-files"
@@ -38,6 +39,13 @@ def is_half_made(root: Path) -> bool:
     """Whether all databases are being rebuilt (`rebuild`, `tools.spark.apply`), or that was cut off."""
     scratch = root / SCRATCH
     return (scratch / IN_PLACE).exists() or (scratch / "mboxlist").is_dir() and is_down(root)
+
+
+def require_no_standby(root: Path) -> None:
+    """Nobody opens a standby, nor changes what is in it, but `store/standby`. Raises StoreError UNAVAILABLE."""
+    if (root / STANDBY).exists():
+        raise StoreError(Problem.UNAVAILABLE, "It is a standby, which follows another back end: onecopy standby "
+                                              "promote makes it one that serves")
 
 
 def behind_marker(folder: Path) -> Path:

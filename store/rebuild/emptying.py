@@ -13,7 +13,7 @@ from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
-from store.partition.marks import IN_PLACE, SCRATCH, is_half_made
+from store.partition.marks import IN_PLACE, SCRATCH, is_half_made, require_no_standby
 from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.partition import Partition
 
@@ -23,7 +23,8 @@ Adopted = dict[str, list[list[Path]]]           # by partition, for each file th
 
 
 def nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
-    """No other process rebuilds all databases of a store. Raises StoreError STORE_IN_USE."""
+    """No other process rebuilds all databases of a store. Raises StoreError STORE_IN_USE, UNAVAILABLE."""
+    require_no_standby(root)
     return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process rebuilds the databases", folder=True)
 
 

@@ -26,6 +26,9 @@ PATTERN = 4096                          # characters of a key with wildcards or 
 REGEX_MEMORY = 1 << 20                  # octets that RE2 may take for one expression
 INFINITY = -1                           # what is no number, for i;ascii-numeric
 
+COMPARISON = 16                         # characters that a comparison counts for, beside those that it looks at
+COMPILATION = 64                        # and a character of an expression that may have to be compiled
+
 _DIGITS = re.compile(r"[0-9]++", re.ASCII)
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
@@ -61,25 +64,32 @@ def order(left: str, right: str, comparator: str) -> int:
     return (one > other) - (one < other)
 
 
+_Segment = tuple[str, re.Pattern[str] | None, tuple[int, ...]]
+_IN_A_ROW = re.compile(r"(?:\0\.){2,}")
+
+
 @lru_cache(maxsize=1000)
-def _segments(key: str) -> tuple[tuple[str, re.Pattern[str] | None], ...]:
-    """The pieces between the asterisks of a key: the text, and where question marks are among it, an expression."""
-    found: list[tuple[str, re.Pattern[str] | None]] = []
-    text, form, wild, at = "", "", False, 0
+def _segments(key: str) -> tuple[_Segment, ...]:
+    """The pieces between the asterisks of a key: the text; where question marks are among it, an expression, and the
+    places of these. It has no groups, and one count for question marks in a row: thousands of them cost no more."""
+    found: list[_Segment] = []
+    text, form, at, marks = "", "", 0, list[int]()
     while at <= len(key):
         char = key[at:at + 1]
         at += 1
         if char in ("*", ""):
-            found.append((text, re.compile(form, re.DOTALL) if wild else None))
-            text, form, wild = "", "", False
+            form = _IN_A_ROW.sub(lambda dots: f".{{{len(dots[0]) // 2}}}", form)
+            found.append((text, re.compile(form.replace("\0.", "."), re.DOTALL) if marks else None, tuple(marks)))
+            text, form, marks = "", "", []
         elif char == "?":
-            form, wild = form + "(.)", True
+            marks.append(len(text) + len(marks))
+            form += "\0."
         else:
             if char == "\\" and at < len(key):
                 char = key[at]
                 at += 1
             text += char
-            form += re.escape(char)
+            form += re.escape(char) if char != "\0" else r"\x00"
     return tuple(found)
 
 
@@ -88,9 +98,9 @@ def wildcards(value: str, key: str) -> list[tuple[int, int]] | None:
     segments = _segments(key)
     spans = [(0, len(value))]
     at = 0
-    for place, (text, form) in enumerate(segments):
+    for place, (text, form, within) in enumerate(segments):
         last = place == len(segments) - 1
-        found = _place(value, text, form, at, anchored=place == 0, last=last)
+        found = _place(value, text, form, within, at, anchored=place == 0, last=last)
         if found is None:
             return None
         start, end, marks = found
@@ -101,8 +111,8 @@ def wildcards(value: str, key: str) -> list[tuple[int, int]] | None:
     return spans if at == len(value) else None
 
 
-def _place(value: str, text: str, form: re.Pattern[str] | None, at: int, *, anchored: bool, last: bool,
-           ) -> tuple[int, int, list[tuple[int, int]]] | None:
+def _place(value: str, text: str, form: re.Pattern[str] | None, within: Sequence[int], at: int, *, anchored: bool,
+           last: bool) -> tuple[int, int, list[tuple[int, int]]] | None:
     """Where a piece is: at `at` when it begins the key, at the end when it ends it, else the first place from there."""
     if form is None:
         if anchored:
@@ -113,7 +123,7 @@ def _place(value: str, text: str, form: re.Pattern[str] | None, at: int, *, anch
         else:
             start = value.find(text, at)
         return None if start < 0 else (start, start + len(text), [])
-    width = len(text) + form.groups
+    width = len(text) + len(within)
     if anchored:
         match = form.match(value, at)
     elif last:
@@ -122,7 +132,8 @@ def _place(value: str, text: str, form: re.Pattern[str] | None, at: int, *, anch
         match = form.search(value, at)
     if match is None:
         return None
-    return match.start(), match.end(), [match.span(group) for group in range(1, form.groups + 1)]
+    start = match.start()
+    return start, match.end(), [(start + mark, start + mark + 1) for mark in within]
 
 
 @lru_cache(maxsize=1000)
@@ -154,11 +165,12 @@ class Matching:
         """Whether a value matches a key; what wildcards stand for is set (RFC 5229 §3.2). Raises RunProblem."""
         match self.type:
             case "count":
+                run.count(node, COMPARISON * len(keys))
                 return any(RELATIONS[self.relation](order(str(len(values)), key, self.comparator)) for key in keys)
             case "list":
                 return self._listed(run, values, keys)
         for value in values:
-            run.count(node, len(value) * len(keys))
+            run.count(node, (len(value) + COMPARISON) * len(keys))
             for key in keys:
                 if self._matches(run, node, value, key):
                     return True
@@ -178,7 +190,12 @@ class Matching:
         if len(key) > PATTERN:
             raise RunProblem(f"a key with wildcards has more than {PATTERN} characters", node.place)
         short, spans = _aligned(value, comparator)
-        found = wildcards(short, folded(key, comparator))
+        key = folded(key, comparator)
+        if "?" in key:
+            run.count(node, COMPILATION * len(key))
+            widest = max(len(text) + len(marks) if marks else 0 for text, _, marks in _segments(key))
+            run.count(node, len(value) * (widest // 8))
+        found = wildcards(short, key)
         if found is None:
             return False
         if spans is not None:
@@ -188,7 +205,10 @@ class Matching:
 
     def _regular(self, run: Run, node: Node, value: str, key: str) -> bool:
         try:
-            found = regular(key, self.comparator != OCTET).search(value)
+            run.count(node, COMPILATION * len(key))
+            expression = regular(key, self.comparator != OCTET)
+            run.count(node, len(value) * (expression.programsize // 64))
+            found = expression.search(value)
         except ValueError as error:
             raise RunProblem(str(error), node.place) from None
         if found is None:

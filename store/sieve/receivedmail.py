@@ -54,6 +54,7 @@ class ReceivedMail:
         self.read = read
         self.edition = 0
         self._fields: list[HeaderField] | None = None
+        self._named: dict[bytes, list[HeaderField]] | None = None
         self._texts: dict[str, list[str]] = {}
         self._parts: mime.Part | None = None
 
@@ -72,8 +73,11 @@ class ReceivedMail:
 
     def named(self, name: str) -> list[HeaderField]:
         """The fields of that name in any case, from the top."""
-        wanted = name.lower().encode("utf-8", "replace")
-        return [one for one in self.fields if one.name.lower() == wanted]
+        if self._named is None:
+            self._named = {}
+            for one in self.fields:
+                self._named.setdefault(one.name.lower(), []).append(one)
+        return self._named.get(name.lower().encode("utf-8", "replace"), [])
 
     def texts(self, name: str) -> list[str]:
         """The decoded values of the fields of that name."""
@@ -84,7 +88,7 @@ class ReceivedMail:
 
     def changed(self, fields: list[HeaderField]) -> None:
         """The header has these fields from now on."""
-        self._fields = fields
+        self._fields, self._named = fields, None
         self._texts.clear()
         self.edition += 1
 

@@ -84,6 +84,8 @@ class Run:
     included: set[tuple[str, bool]] = field(factory=set)
     edition: Edition = UNCHANGED
     replaced: dict[tuple[int, int], bytes] = field(factory=dict)    # octets from and to, and what stands there now
+    rewritten: int = 0                              # octets of all editions that were written again
+    exhausted: bool = False                         # the run took too many steps, or looked at too much
     _steps: int = 0
     _octets: int = 0
 
@@ -108,15 +110,21 @@ class Run:
         self._steps += 1
         self._octets += octets
         if self._steps > self.limits.steps:
+            self.exhausted = True
             raise RunProblem(f"the script takes more than {self.limits.steps} steps", node.place)
         if self._octets > self.limits.octets:
+            self.exhausted = True
             raise RunProblem(f"the tests look at more than {self.limits.octets} characters", node.place)
 
     def text(self, value: Value) -> str:
         """A string of the script with the values of its variables."""
         if isinstance(value, Template):
-            expanded = value.expanded(self.variable)
-            return expanded if len(expanded) <= self.limits.string else expanded[:self.limits.string]
+            expanded = value.expanded(self.variable, self.limits.string)
+            self._octets += len(expanded)
+            if self._octets > self.limits.octets:
+                self.exhausted = True
+                raise RunProblem(f"the script makes more than {self.limits.octets} characters")
+            return expanded
         assert isinstance(value, str)
         return value
 

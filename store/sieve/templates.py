@@ -25,12 +25,15 @@ class Template:
     texts: tuple[str, ...]
     names: tuple[str | int, ...]
 
-    def expanded(self, value: Callable[[str | int], str]) -> str:
-        """With the value of each reference in its place."""
-        found = [self.texts[0]]
+    def expanded(self, value: Callable[[str | int], str], most: int) -> str:
+        """With the value of each reference in its place; at most so many characters, and no more are put together."""
+        found, length = [self.texts[0]], len(self.texts[0])
         for name, text in zip(self.names, self.texts[1:], strict=True):
+            if length > most:
+                break
             found += (value(name), text)
-        return "".join(found)
+            length += len(found[-2]) + len(text)
+        return "".join(found)[:most]
 
 
 def template(text: str) -> Template | str:

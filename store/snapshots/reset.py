@@ -36,7 +36,7 @@ from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.events import receivers
-from store.partition.marks import RESTORING, read_epoch
+from store.partition.marks import RESTORING, read_epoch, require_no_standby
 from store.partition.messagereading import digest_in
 from store.partition.processes import ProcessRegistry
 from store.partition.serials import META, META_KEY, SERIALS
@@ -121,6 +121,7 @@ def nobody_else(root: Path) -> Iterator[None]:
     """Nobody is in the store, or comes in. Raises StoreError STORE_IN_USE, UNAVAILABLE."""
     if not (root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}")
+    require_no_standby(root)
     process_registry = ProcessRegistry(root / "run", "onecopy snapshot restore")
     try:
         if not process_registry.alone:

@@ -15,6 +15,7 @@ from store.usermove.messageformat import DATA_OCTETS, BadMessage, whole
 SENT_OCTETS = 512 << 10                   # octets of a file that one message takes
 FOLDERS = 4096                      # of message files, by the first three digits of their names
 FILES = 2_000                       # message files that are asked for at a time
+SMALL_FILES = 2_000                 # small files that are listed at a time
 SMALL = ("access", "operations", "operations/ended", "audit")     # folders of the store whose files are copied, too
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
 _SENT = struct.Struct(">BQQI")      # of an answer: one of these three; octets, time, octets of it that follow

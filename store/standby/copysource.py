@@ -5,9 +5,11 @@ Each answer is a function of one message, which `store.usermove.responder` calls
 
 import contextlib
 import os
+import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from store.standby.copyformat import (
     LISTED,
     SENT_OCTETS,
     SMALL,
+    SMALL_FILES,
     Listed,
     Sent,
     pack_list,
@@ -181,17 +184,19 @@ class Source:
     # Small files
 
     def _small(self, message: Message) -> Answer:
-        """Those of one folder: name, size and time of each."""
-        return {"files": [[entry.name, entry.stat().st_size, entry.stat().st_mtime_ns]
-                          for entry in self._small_files(_small_folder(message))][:10_000]}, b""
+        """Those of one folder, from one name on: name, size and time of each."""
+        found = self._small_files(_small_folder(message), message.text("after"))
+        return {"files": [[name, each.st_size, each.st_mtime_ns] for name, each in islice(found, SMALL_FILES)]}, b""
 
-    def _small_files(self, folder: str) -> Iterator[os.DirEntry[str]]:
-        try:
-            with os.scandir(self.store.root / folder) as entries:
-                yield from sorted((entry for entry in entries if entry.is_file(follow_symlinks=False) and
-                                   not entry.name.endswith((".new", "lock"))), key=lambda entry: entry.name)
-        except FileNotFoundError:
-            return
+    def _small_files(self, folder: str, after: str = "") -> Iterator[tuple[str, os.stat_result]]:
+        """In the order of their names, those that come after one."""
+        place = self.store.root / folder
+        names = os.listdir(place) if place.is_dir() else []
+        for name in sorted(name for name in names if name > after and not name.endswith((".new", "lock"))):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(place / name, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    yield name, status
 
     def _small_file(self, message: Message) -> Answer:
         folder, name = _small_folder(message), message.text("name")
@@ -217,13 +222,15 @@ class Source:
         unlike = [name for name, end in known.items() if name not in envs or name in sums and not LogEnd(
             *end, sums[name]).is_in(envs[name].folder) or not _reaches_back(envs[name], end)]
         deadline = time.monotonic() + min(WAIT, message.number("wait") / 1000)
-        while True:
-            first = {name: env.logs.first_needed() for name, env in envs.items()}     # before the ends: see `applying`
-            ends, moment = taking.ends_at_one_moment(envs)
-            sizes = self._signatures()
-            if unlike or ends != known or sizes != small or time.monotonic() > deadline:
-                break
-            time.sleep(LOOK)
+        if message.number("wait"):
+            time.sleep(LOOK)            # whoever follows at full speed asks, and has the disk synced, so often at most
+            if not unlike and self._signatures() == small:
+                while time.monotonic() < deadline and all(env.log_end() == known.get(name) for name, env in
+                                                          envs.items()):
+                    time.sleep(LOOK)
+        first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
+        ends, moment = taking.ends_at_one_moment(envs)
+        sizes = self._signatures()
         for name, env in envs.items():
             if env.log.known < ends[name]:
                 env.flush()
@@ -238,8 +245,8 @@ class Source:
         found = {}
         for folder in SMALL:
             if folder == "audit":           # its files grow in their places
-                found[folder] = zlib.crc32(repr([(entry.name, entry.stat().st_size)
-                                                 for entry in self._small_files(folder)]).encode())
+                found[folder] = zlib.crc32(repr([(name, status.st_size)
+                                                 for name, status in self._small_files(folder)]).encode())
             else:
                 with contextlib.suppress(FileNotFoundError):
                     found[folder] = (self.store.root / folder).stat().st_mtime_ns

@@ -44,7 +44,7 @@ class Follower:
     state: StandbyState
     clock: Callable[[], float] = time.time
     heard: float = field(default=0.0, init=False)           # when the last answer came
-    _gone: list[Path] = field(factory=list, init=False)     # small files that are no more
+    _gone: set[Path] = field(factory=set, init=False)       # small files that are no more
 
     def begin(self) -> None:
         """Before the first round. Raises Reseed, StoreError."""
@@ -54,7 +54,12 @@ class Follower:
         if self.state.phase != FOLLOWING:
             raise Reseed("its beginning was cut off")
         applying.cut(self.root, self.state)
-        self._compare(self.source.ends(self.state.ends, self.state.sums(self.root), {}))
+        try:
+            sums = self.state.sums(self.root)
+        except StoreError as error:
+            raise Reseed(str(error)) from error
+        self._compare(self.source.ends(self.state.ends, sums, {}))
+        self.state = evolve(self.state, small={})       # those that were no more when the last connection ended, too
 
     def round(self, wait: float = WAIT) -> bool:
         """Have what is new, after so many seconds if nothing is; whether anything was. Raises Reseed, StoreError,
@@ -63,10 +68,13 @@ class Follower:
         self.heard = self.clock()
         self._compare(there)
         if there.ends == self.state.ends and there.small == self.state.small:
+            self._drop()
             self.state = evolve(self.state, moment=there.moment, first=there.first, epochs=there.epochs)
             return False
-        gone = [path for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)
-                for path in copy_small(self.source, self.root, folder)]
+        changed = [folder for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)]
+        gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
+        self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
+                      changed}          # without those that have come again
         at = self.state.ends
         for _ in range(AGAIN):
             missing = self._logs(at, there)
@@ -78,9 +86,14 @@ class Follower:
         self.state = evolve(self.state, ends=there.ends, first=there.first, tables=there.tables, moment=there.moment,
                             epochs=there.epochs, small=there.small)
         self.state.save(self.root)
-        drop(set(self._gone) & set(gone))       # the end of what they tell of has come by now
+        self._drop()
         self._gone = gone
         return True
+
+    def _drop(self) -> None:
+        """Remove the small files that were no more in the round before: the end of what they tell of has come."""
+        drop(self._gone)
+        self._gone = set()
 
     def _compare(self, there: Ends) -> None:
         """Raises Reseed."""

@@ -28,7 +28,11 @@ log = logging.getLogger(__name__)
 LOCK, PROCESS = "run/standby.lock", "run/standby.pid"       # that one is at it, and which
 SEEN = "run/standby"        # what it has seen last
 WAIT = 1.0                  # seconds that a question waits for news
-RETRY = 5.0                 # seconds between two tries to connect
+RETRY = 5.0                 # seconds between two tries to connect,
+RETRY_COPY = 60.0           # to copy the databases,
+RETRY_APPLY = 60.0          # and to have the tables take over what the logs have
+UNKNOWN = -1
+NOT_APPLIED = "the logs could not be applied to the tables, and are kept; it is tried again each minute"
 COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each
 APPLY_OCTETS = 64 << 20     # of logs that wait, after which the tables take them over,
 APPLY_SECONDS = 900.0       # or after so long
@@ -44,12 +48,14 @@ def alone(root: Path) -> Iterator[None]:
 
 
 def process(root: Path) -> int:
-    """The process that is at the standby, if one is; 0 if none."""
+    """The process that is at the standby, if one is; 0 if none, UNKNOWN if it is not known which."""
     try:
         with exclusive(root / LOCK, Problem.STORE_IN_USE, ""):
             return 0
     except StoreError:
-        return int(privatefiles.read(root / PROCESS))
+        with contextlib.suppress(OSError, ValueError):
+            return int(privatefiles.read(root / PROCESS))
+        return UNKNOWN
     except OSError:
         return 0
 
@@ -75,7 +81,9 @@ class LongFollowing:
     _until: StandbyState | None = field(default=None, init=False)
     _applied_at: float = field(factory=time.monotonic, init=False)
     _trouble: str = field(default="", init=False)
+    _not_applied: str = field(default="", init=False)       # that the last try failed
     _next_copy: float = field(default=0.0, init=False)
+    _wanted: float = field(default=0.0, init=False)         # since when the databases are to be copied; 0: they are not
 
     def run(self) -> None:
         """Until `stop`. Raises StoreError when going on would not help, OSError of the disk here."""
@@ -83,12 +91,16 @@ class LongFollowing:
             while not self.stop.is_set():
                 try:
                     with contextlib.closing(self.connect()) as source:
+                        if self._wanted:
+                            self._copy(source)
                         self._follow(source)
-                except StoreError as error:
-                    if error.problem is not Problem.UNAVAILABLE:
+                except Reseed as why:
+                    self._want_copy(str(why))
+                except StoreError as error:         # what is busy, full or gone there may be better later
+                    if error.problem is Problem.NO_STORE:
                         raise
                     self._met(str(error))
-                    self.stop.wait(RETRY)
+                    self.stop.wait(RETRY_COPY if self._wanted else RETRY)
         finally:
             self._end_child(wait=True)
 
@@ -99,33 +111,43 @@ class LongFollowing:
         self._note(trouble=trouble)
 
     def _follow(self, source: SourcePeer) -> None:
+        follower = Follower(self.root, source, self._state())
+        follower.begin()
+        log.info("the standby follows %s", follower.state.host)
+        self._trouble = ""
+        while not self.stop.is_set():
+            began = self.clock()
+            follower.round(WAIT)
+            self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment)
+            follower.state = self._apply(follower.state)
+
+    def _state(self) -> StandbyState:
         state = standbystate.read(self.root)
         if state is None:
             raise StoreError(Problem.NO_STORE, f"There is no standby in {self.root}; onecopy standby create makes one")
-        follower = Follower(self.root, source, state)
-        try:
-            follower.begin()
-            log.info("the standby follows %s", state.host)
-            self._trouble = ""
-            while not self.stop.is_set():
-                began = self.clock()
-                follower.round(WAIT)
-                self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment)
-                follower.state = self._apply(follower.state)
-        except Reseed as why:
-            log.warning("the databases are copied again: %s", why)
-            self._note(trouble=f"the databases are copied again: {why}")
-            self._end_child(wait=True)
-            self.stop.wait(max(0.0, self._next_copy - time.monotonic()))
-            self._next_copy = time.monotonic() + COPY_SECONDS
-            if not self.stop.is_set():
-                seeding.seed(self.root, follower.state, source, lambda what, done, total: None, age=0)
+        return state
+
+    def _want_copy(self, why: str) -> None:
+        """Have the databases copied by the next connection, when it is time to; the other side waits for nothing
+        meanwhile, and would end one that says nothing."""
+        log.warning("the databases are copied again: %s", why)
+        self._note(trouble=f"the databases are copied again: {why}")
+        self._end_child(wait=True)
+        self.stop.wait(max(0.0, self._next_copy - time.monotonic()))
+        self._wanted = time.monotonic()
+        self._next_copy = self._wanted + COPY_SECONDS
+
+    def _copy(self, source: SourcePeer) -> None:
+        """A copy that was cut off goes on with the snapshot that was made for it."""
+        seeding.seed(self.root, self._state(), source, lambda what, done, total: None,
+                     age=int(time.monotonic() - self._wanted))
+        self._wanted = 0.0
 
     def _note(self, **what: Any) -> None:
         """Have `seen` tell: `current` is the time until which all is here, by the clock of this machine, `moment` that
         of the other one; `trouble`: why it does not follow."""
-        known = {"pid": os.getpid(), "trouble": "", **({key: value for key, value in seen(self.root).items()
-                                                       if key in ("current", "moment")}), **what}
+        before = {key: value for key, value in seen(self.root).items() if key in ("current", "moment")}
+        known = {"pid": os.getpid(), "trouble": self._not_applied, **before, **what}
         with contextlib.suppress(OSError):      # it is for people
             privatefiles.write(self.root / SEEN, json.dumps(known))
 
@@ -136,7 +158,9 @@ class LongFollowing:
         if self._child:
             return self._end_child(state) or state
         waiting = applying.waiting(state)
-        if waiting >= APPLY_OCTETS or waiting and time.monotonic() - self._applied_at >= APPLY_SECONDS:
+        since = time.monotonic() - self._applied_at
+        if waiting >= APPLY_OCTETS and (not self._not_applied or since >= RETRY_APPLY) or (
+                waiting and since >= APPLY_SECONDS):
             self._until = state
             self._child = os.fork()
             if not self._child:
@@ -151,8 +175,9 @@ class LongFollowing:
             return state
         self._child, until = 0, self._until
         self._applied_at = time.monotonic()
+        self._not_applied = NOT_APPLIED if status else ""
         if status:
-            log.error("the logs could not be applied to the tables; it is tried again")
+            log.error("%s", NOT_APPLIED)
         elif state is not None and until is not None:
             return applying.applied(self.root, state, until)
         return state

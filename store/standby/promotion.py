@@ -50,8 +50,7 @@ def promote(root: Path) -> StandbyState:
     state = standbystate.read(root)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
-    if state.phase not in (FOLLOWING, RECOVERED):
-        raise StoreError(Problem.UNAVAILABLE, "This standby has not got to its beginning: not all of the store is here")
+    require_whole(state)
     try:
         if state.phase == FOLLOWING:
             state = _recover(root, state)
@@ -65,6 +64,12 @@ def promote(root: Path) -> StandbyState:
         raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
     log.warning("this standby of %s is a store of its own now", state.host)
     return state
+
+
+def require_whole(state: StandbyState) -> None:
+    """Raises StoreError UNAVAILABLE when not all of the store is there."""
+    if state.phase not in (FOLLOWING, RECOVERED):
+        raise StoreError(Problem.UNAVAILABLE, "This standby has not got to its beginning: not all of the store is here")
 
 
 def _recover(root: Path, state: StandbyState) -> StandbyState:

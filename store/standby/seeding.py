@@ -3,7 +3,9 @@ meanwhile. It is done beside the server; what was cut off goes on where it was, 
 again: message files by their names, the databases of a snapshot by their digests.
 """
 
+import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import evolve
@@ -26,6 +28,8 @@ from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import FOLLOWING, StandbyState
 
 FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
+ENVIRONMENT = re.compile("partitions/([^/]+)/index")
+DATABASE = re.compile(r"[a-z0-9_-]+\.db|log\.[0-9]{10}")
 NEW = ".new"                # behind the name of a file of a database that is not whole
 
 
@@ -44,8 +48,9 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
         raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
                                                f"remove it first")
     state = StandbyState(host, address, identity) if known is None else evolve(known, host=host, address=address)
-    privatefiles.make_folder(root / LIST, parents=True, exist_ok=True)
-    state.save(root)
+    privatefiles.make_folder(root, parents=True, exist_ok=True)
+    state.save(root)                    # first: without it what is in the folder is a store
+    privatefiles.make_folder(root / LIST, exist_ok=True)
     return state
 
 
@@ -65,6 +70,7 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
         FileCopies(source, root / "partitions" / name).all(progress)
     for small in SMALL:
         drop(copy_small(source, root, small))
+    _remove_others(root, partitions)
     state = evolve(state, phase=FOLLOWING)
     state.save(root)
     return state
@@ -73,6 +79,7 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
 def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int) -> StandbyState:
     """Those of a snapshot, recovered as a trial that they can be."""
     name, manifest = source.snapshot(age)
+    _require_inside(source, manifest)
     state.save(root)                    # it follows nothing from here on
     total, done = sum(part.size for part in manifest.environments.values()), 0
     for environment, part in manifest.environments.items():
@@ -97,6 +104,26 @@ def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Pr
         if wrong := hotcopy.faults(root / environment):
             raise StoreError(Problem.UNAVAILABLE, f"What came of the databases is not good: {environment}: {wrong[0]}")
     return evolve(found, applied=found.ends)
+
+
+def _remove_others(root: Path, partitions: Sequence[str]) -> None:
+    """Partitions that are no more there: a promotion would bring their mailboxes back."""
+    for place in (root / "partitions").iterdir():
+        if NAME.fullmatch(place.name) and place.name not in partitions:
+            shutil.rmtree(place.resolve())
+            if place.is_symlink():
+                place.unlink()
+
+
+def _require_inside(source: SourcePeer, manifest: Manifest) -> None:
+    """All that is to be written are files of databases and logs in the folders of environments. Raises StoreError."""
+    for environment, part in manifest.environments.items():
+        place = ENVIRONMENT.fullmatch(environment)
+        if environment != LIST and (place is None or not NAME.fullmatch(place[1])):
+            raise source.peer.unclear(f"an environment of the name {environment!r}")
+        for file in part.files:
+            if not DATABASE.fullmatch(file.name):
+                raise source.peer.unclear(f"a file of the name {file.name!r}")
 
 
 def _clear(folder: Path, manifest: Manifest) -> None:

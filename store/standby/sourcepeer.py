@@ -10,8 +10,8 @@ from attrs import define, field, frozen
 from mboxlist.engine.hotcopy import Position
 from store import VERSION
 from store.snapshots.taking import Manifest
-from store.standby.copyformat import FOLDERS, Listed, Sent, pack_list, positions, read_list, read_sent
-from store.usermove.messageformat import BadMessage, Message
+from store.standby.copyformat import FOLDERS, SMALL_FILES, Listed, Sent, pack_list, positions, read_list, read_sent
+from store.usermove.messageformat import BadMessage, Message, whole
 from store.usermove.peer import Peer
 
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
@@ -49,9 +49,11 @@ class Ends:
     def of(cls, said: Message) -> "Ends":
         """From an answer. Raises BadMessage."""
         fields = said.fields
-        if not isinstance(fields["tables"], dict):
-            raise BadMessage("there are no tables")
-        return cls(positions(fields["ends"]), dict(fields["first"]), dict(fields["tables"]), dict(fields["epochs"]),
+        ends, tables = positions(fields["ends"]), dict(fields["tables"])
+        first = {str(name): whole(number, "file") for name, number in dict(fields["first"]).items()}
+        if not set(ends) == set(first) == set(tables) or not all(isinstance(each, dict) for each in tables.values()):
+            raise BadMessage("there are other environments than were asked for")
+        return cls(ends, first, tables, dict(fields["epochs"]),
                    dict(fields["small"]), float(fields["moment"]), tuple(said.texts("unlike", 10_000)))
 
 
@@ -116,9 +118,17 @@ class SourcePeer:
 
     def small(self, folder: str) -> dict[str, tuple[int, int]]:
         """The small files of a folder: size and time of each."""
-        said = self._ask({"op": "copy small", "folder": folder})
-        with self._understood():
-            return {str(name): (int(size), int(when)) for name, size, when in said.list("files", 10_000)}
+        found: dict[str, tuple[int, int]] = {}
+        while True:
+            after = max(found, default="")
+            said = self._ask({"op": "copy small", "folder": folder, "after": after})
+            with self._understood():
+                some = {str(name): (int(size), int(when)) for name, size, when in said.list("files", SMALL_FILES)}
+                if any("/" in name or name <= after or name.startswith(".") for name in some):
+                    raise BadMessage("other files than were asked for")
+            if not some:
+                return found
+            found |= some
 
     def small_file(self, folder: str, name: str, at: int) -> bytes:
         """Octets of one of them; none at its end."""

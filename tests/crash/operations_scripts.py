@@ -49,7 +49,7 @@ def deliver_by_scripts(place: Place, answered: Answered) -> None:
 def letters_agree(store: Store, answers: int) -> list[str]:
     """Of each message that is in bob's INBOX one is sent on; of alice's the first is answered, and none twice."""
     partition = store.partitions["primary"]
-    waiting = [message_of(parcel) for parcel in partition.outbox.every(RELAY)]
+    waiting = [message_of(parcel, store.root) for parcel in partition.outbox.every(RELAY)]
     on = sorted(str(message_from_bytes(octets)["Message-ID"]) for _, to, octets in waiting if to == "bob@example.net")
     back = [to for _, to, _ in waiting if to == "eve@example.net"]
     bob = store.entry(BOB)

@@ -1,10 +1,13 @@
 """Sieve at delivery, over LMTP: what scripts want is done, in one transaction, and mail is never lost by them."""
 
+import time
+from functools import partial
+
 import pytest
 
 from mboxlist.names import INBOX, MailboxName
-from store.events import receivers
-from store.events.outgoingmail import message_of
+from store.events import outgoingfiles, receivers
+from store.events.outgoingmail import message_of, named_files
 from store.filtering import userscripts
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
@@ -45,7 +48,7 @@ class Mail:
         return len(self.place.messages(mailbox))
 
     def letters(self):
-        return [message_of(parcel) for partition in self.store.partitions.values()
+        return [message_of(parcel, self.store.root) for partition in self.store.partitions.values()
                 for parcel in partition.outbox.every("relay")]
 
 
@@ -136,6 +139,23 @@ def test_what_comes_back_is_not_sent_on_again(mail):
     mail.script("alice", 'redirect "away@example.com";')
     deliver(mail.place, ["alice"], message("circle", b"X-Sieve-Redirected-From: alice@example.org\r\n"))
     assert mail.letters() == [] and mail.count("alice/INBOX") == 1
+
+
+def test_a_large_message_leaves_as_a_file(mail):
+    mail.script("alice", 'redirect "away@example.com"; redirect "other@example.com";')
+    large = message("large", body=b"0123456789.\r\n" * 22_000)
+    assert deliver(mail.place, ["alice"], large)[0].startswith(b"250 ")
+    first, second = mail.letters()
+    assert first[2] == second[2] and first[2].endswith(large) and mail.count("alice/INBOX") == 0
+    folder = mail.store.root / outgoingfiles.FOLDER
+    name, = (path.name for path in folder.iterdir())        # one for both
+    rows = partial(named_files, mail.store.recorder, [each.outbox for each in mail.store.partitions.values()])
+    later = time.time() + 2 * outgoingfiles.WAITS
+    assert outgoingfiles.sweep(mail.store.root, rows, later) == 0 and [path.name for path in folder.iterdir()] == [name]
+    assert outgoingfiles.sweep(mail.store.root, tuple, time.time()) == 0          # its row may be on its way
+    assert outgoingfiles.sweep(mail.store.root, tuple, later) == 1 and not list(folder.iterdir())
+    with pytest.raises(ValueError, match="its file cannot be read"):
+        mail.letters()
 
 
 def test_without_a_relay_what_would_be_sent_on_stays(mail):

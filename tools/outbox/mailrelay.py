@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -35,20 +36,21 @@ class MailRelay:
 
     settings: Settings
     thread: OwnThread
+    root: Path
 
     async def send(self, batch: Sequence[Parcel]) -> None:
         """See Destination. Raises Down, Refused, NotNow."""
         for parcel in batch:
-            await self.thread.run(partial(deliver, self.settings, parcel))
+            await self.thread.run(partial(deliver, self.settings, parcel, self.root))
 
     def close(self) -> None:
         """Nothing is open between two messages."""
 
 
-def deliver(settings: Settings, parcel: Parcel) -> None:
-    """Give the relay the message. Raises Down, Refused, NotNow."""
+def deliver(settings: Settings, parcel: Parcel, root: Path = Path()) -> None:
+    """Give the relay the message; `root` is the folder of the store. Raises Down, Refused, NotNow."""
     try:
-        sender, recipient, octets = message_of(parcel)
+        sender, recipient, octets = message_of(parcel, root)
     except (ValueError, KeyError) as error:
         raise Refused(f"the row cannot be read: {error}", final=True) from error
     if not recipient or _CONTROLS.intersection(sender + recipient):
@@ -111,6 +113,6 @@ def _said(code: int, text: bytes | str) -> str:
     return f"{code} {text.decode(errors='replace') if isinstance(text, bytes) else text}".replace("\n", " ")
 
 
-def of_settings(settings: Settings, reactor: Any) -> MailRelay:
-    """The receiver's relay."""
-    return MailRelay(settings, OwnThread("outbox-relay", reactor.callFromThread))
+def of_settings(settings: Settings, reactor: Any, root: Path) -> MailRelay:
+    """The receiver's relay, for the store in that folder."""
+    return MailRelay(settings, OwnThread("outbox-relay", reactor.callFromThread), root)

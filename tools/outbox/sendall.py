@@ -69,7 +69,8 @@ class Dispatch:
         except OSError as error:
             log.error("who wants which events cannot be written down: %s", error)
         for name, settings in self.receivers.items():
-            destination = _MADE[settings.kind](settings, self.reactor)
+            more = (self.store.root,) if settings.is_relay else ()
+            destination = _MADE[settings.kind](settings, self.reactor, *more)
             self.sendings[name] = Sending(name, settings, destination, lambda: outboxes(self.store), self.threads,
                                           self.reactor)
             self.sendings[name].start()

@@ -86,6 +86,7 @@ _STORE = (
     ("access/<digest>", "app passwords and second factor of a user"),
     ("access/lock", "lock of who changes them"),
     ("transcripts/<time>-<session>.txt", "what a user or an address said and heard (`onecopy transcript`)"),
+    ("outgoing/<id>", "a large message that a script sends on, until the relay has it"),
     ("operations/<id>", "a command of several steps; the server finishes or undoes one that was cut off"),
     ("operations/ended/<id>", "what became of one that was cut off"),
     ("recovered/<time>.json", "what a start had to mend (`onecopy recover --list`)"),

@@ -10,17 +10,20 @@ from store.sieve.scriptoutcome import Edition
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
 
-PROTECTED = frozenset((b"received", b"auto-submitted"))         # RFC 5293 §5: these cannot be deleted
+MARK = "X-Sieve-Redirected-From"        # who has sent a message on; a relay may put Delivered-To there before us
+# RFC 5293 §5: these cannot be deleted.
+PROTECTED = frozenset((b"received", b"auto-submitted", MARK.lower().encode()))
+PLAIN = 900                             # octets of a field on one line; RFC 5322 §2.1.1 allows 998
 LONGEST = 8 << 10                       # octets of a field that is added
 MOST = 64                               # fields that a run adds
-_BREAKS = re.compile(r"\s*[\r\n]+\s*")
+_NO_TEXT = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")      # what `Header` takes for ends of lines, too
 
 
 def field_of(name: str, value: str) -> HeaderField:
     """A field with that value; characters outside ASCII become encoded words (RFC 2047). Raises ValueError."""
     check_names([name])
-    text = _BREAKS.sub(" ", value).strip()
-    if text.isascii() and len(name) + len(text) < 900:
+    text = _NO_TEXT.sub(_blank, value).strip()
+    if text.isascii() and len(name) + len(text) < PLAIN:
         octets = f"{name}: {text}\r\n".encode()
     else:
         made = Header(text, "us-ascii" if text.isascii() else "utf-8", header_name=name).encode(linesep="\r\n")
@@ -28,6 +31,11 @@ def field_of(name: str, value: str) -> HeaderField:
     if len(octets) > LONGEST:
         raise ValueError(f"a header field has more than {LONGEST} octets")
     return HeaderField(name.encode(), octets)
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Blanks stay as they are; what has a control character among it becomes one."""
+    return match[0] if not match[0].strip(" ") else " "
 
 
 def add(run: Run, node: Node) -> None:
@@ -71,6 +79,9 @@ def rewritten(run: Run, node: Node) -> bytes:
     message = run.message
     if message.size > run.limits.rewritten:
         raise RunProblem(f"only a message of up to {run.limits.rewritten} octets can be written again", node.place)
+    run.rewritten += message.size
+    if run.rewritten > 4 * run.limits.rewritten:
+        raise RunProblem(f"the script writes more than {4 * run.limits.rewritten} octets again", node.place)
     pieces, at = [b"".join([_ended(one.octets) for one in message.fields]), b"\r\n"], len(message.header)
     for (start, end), octets in sorted(run.replaced.items()):
         pieces += (message.read(at, start - at), octets)

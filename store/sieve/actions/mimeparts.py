@@ -127,10 +127,10 @@ def extract_text(run: Run, node: Node) -> None:
     if not run.parts:
         raise RunProblem("extracttext stands in no loop", node.place)
     part: mime.Part = run.parts[-1]
+    run.count(node, min(part.end - part.body_start, run.limits.body))
     text = "" if part.children or part.type != b"TEXT" else run.message.part_text(part, run.limits.body)
     first = node.tags.get("first", run.limits.string)
     assert isinstance(first, int)
-    run.count(node, len(text))
     run.set(run.text(node.values[0]), modified(text[:first], node), node)
 
 

@@ -24,6 +24,7 @@ def _texts(run: Run, node: Node) -> Iterator[str]:
     message, room = run.message, run.limits.body
     if "raw" in node.tags:
         start = len(message.header)
+        run.count(node, min(room, message.size - start))
         yield decode_text(message.read(start, min(room, message.size - start)))
         return
     types = run.list(node.tags["content"]) if "content" in node.tags else ["text"]
@@ -43,6 +44,7 @@ def _texts(run: Run, node: Node) -> Iterator[str]:
             room -= len(octets)
             yield decode_text(octets)
         else:
+            run.count(node, min(part.end - part.body_start, run.limits.body))
             room -= part.end - part.body_start
             yield message.part_text(part, run.limits.body)
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime, parsedate_to_datetime
 
 from store.sieve.commandforms import MATCH, Form, Kind, Tag, constant, constants, matching
-from store.sieve.conditions.fieldtests import INDEX, check_index, check_names, chosen
+from store.sieve.conditions.fieldtests import INDEX, check_index, check_names, fields_for
 from store.sieve.scriptrun import Node, Run
 
 _MODIFIED_JULIAN = 678576               # 1858-11-16 as `datetime.toordinal` counts: day 0 is the day after it
@@ -55,7 +55,7 @@ def date(run: Run, node: Node) -> bool:
     """RFC 5260 §4."""
     name, part = run.text(node.values[0]), run.text(node.values[1])
     values = []
-    for one in chosen(node, run.message.named(name)):
+    for one in fields_for(run, node, name):
         when = date_of(one.text)
         if when is not None:
             values += _value(run, node, when, part)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from store.message import headers, mime
 from store.message.text import decode_text, decode_words
 from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
+from store.sieve.keymatching import COMPARISON
 from store.sieve.receivedmail import HeaderField
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
@@ -17,6 +18,7 @@ ADDRESSES = frozenset((
     "resent-sender", "resent-reply-to", "return-path", "delivered-to", "x-original-to", "envelope-to", "errors-to",
     "mail-followup-to", "mail-reply-to", "disposition-notification-to", "return-receipt-to", "approved-by",
     "apparently-to", "list-post"))
+_READING = 8                            # characters that a character counts for which is read as an address or a date
 INDEX = {"index": Tag("index", Kind.NUMBER), "last": Tag("index")}
 PART = {"all": Tag(group="part"), "localpart": Tag(group="part"), "domain": Tag(group="part"),
         "user": Tag("subaddress", group="part"), "detail": Tag("subaddress", group="part")}
@@ -68,14 +70,16 @@ def descendants(run: Run, node: Node, part: mime.Part) -> list[mime.Part]:
 def fields_for(run: Run, node: Node, name: str) -> list[HeaderField]:
     """The fields of that name that a test looks at: of the message, or with `:mime` of a part (RFC 5703 §4)."""
     if "mime" not in node.tags:
-        return chosen(node, run.message.named(name))
+        found = chosen(node, run.message.named(name))
+        run.count(node, _READING * sum([len(one.octets) for one in found]))
+        return found
     part = run.parts[-1] if run.parts else run.message.structure
     parts = descendants(run, node, part) if "anychild" in node.tags else [part]
     wanted = name.lower().encode("utf-8", "replace")
     found = []
     for one in parts:
         fields = run.message.part_header(one)
-        run.count(node, len(fields))
+        run.count(node, len(fields) + one.body_start - one.header_start)
         found += chosen(node, [each for each in fields if each.name.lower() == wanted])
     return found
 
@@ -85,7 +89,9 @@ def header(run: Run, node: Node) -> bool:
     values: list[str] = []
     if node.tags.keys().isdisjoint(("index", "mime")):
         for name in run.list(node.values[0]):
-            values += run.message.texts(name)
+            texts = run.message.texts(name)
+            run.count(node, COMPARISON * len(texts))
+            values += texts
     else:
         for name in run.list(node.values[0]):
             for one in fields_for(run, node, name):

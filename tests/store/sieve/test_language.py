@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from store.sieve.compiling import compile_script
+from store.sieve.keymatching import wildcards
 from store.sieve.language import CAPABILITIES, SIEVE
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import Limits
@@ -12,6 +13,7 @@ from store.sieve.scriptoutcome import KEPT
 from store.sieve.scriptproblems import ScriptProblem
 from store.sieve.scriptrun import Run, run
 from store.sieve.surroundings import Envelope, Surroundings
+from store.sieve.templates import template
 
 ALL = "require [" + ", ".join(f'"{name}"' for name in CAPABILITIES) + "];\n"
 
@@ -331,3 +333,52 @@ def test_stars_cost_no_more_than_the_text_is_long():
     """`*a*a*a*...` on a text of a's takes no time that grows with the power of its stars."""
     message = b"Subject: " + b"a" * 50_000 + b"\r\n\r\n"
     assert not says('header :matches "subject" "' + "*a" * 1000 + '*b"', message)
+
+
+def costly(script, message, **how):
+    """The run ends by its limits, after few steps of the processor: counted, not timed."""
+    found = outcome(ALL + script, message, **how)
+    assert "more than" in found.failure, found.failure
+
+
+MANY_FIELDS = b"X:\r\n" * 4000 + b"\r\n"
+
+
+@pytest.mark.parametrize("script, message", [
+    ('if header :contains "x" [' + ",".join(['"a"'] * 15_000) + "] { keep; }", MANY_FIELDS),
+    ("if header [" + ",".join(['"x"'] * 15_000) + '] "a" { keep; }', MANY_FIELDS),
+    ("if address [" + ",".join(['"from"'] * 8000) + '] "a" { keep; }', b"From: <a@example.org>\r\n" * 4000 + b"\r\n"),
+    ('if date "date" "year" "1" {}' * 1500, b"Date: Tue, 1 Apr 1997 09:06:31 -0800\r\n" * 3000 + b"\r\n"),
+    ('if header :matches "subject" "*' + "?a" * 2000 + '?b*" {}' + ' if header :matches "subject" "*' + "?a" * 2000
+     + '?c*" {}', b"Subject: " + b"a" * 100_000 + b"\r\n\r\n"),
+    ('if body :raw :contains "x" {}' * 1500, b"Subject: x\r\n\r\n" + b"y" * 200_000),
+    ('set "a" "' + "x" * 4000 + '"; set "b" "' + "${a}" * 16 + '"; if string ["' + '${b}","' * 6000 + '"] "a" {}', A),
+], ids=["keys", "names", "addresses", "dates", "marks", "body", "strings"])
+def test_what_costs_much_is_ended_by_the_limits(script, message):
+    costly(script, message)
+
+
+def test_references_make_no_more_than_a_string_holds():
+    """16,000 references to a text of 64,000 characters are a gigabyte when they are put together."""
+    asked = 0
+
+    def value(_name):
+        nonlocal asked
+        asked += 1
+        return "x" * 1000
+
+    assert len(template("${a}" * 10_000).expanded(value, 5000)) == 5000 and asked < 10
+
+
+def test_question_marks_stand_for_one_character_each():
+    assert wildcards("abcdef", "a??d*") == [(0, 6), (1, 2), (2, 3), (4, 6)]
+    assert wildcards("xxabcyy", "*?b?*y") == [(0, 7), (0, 2), (2, 3), (4, 5), (5, 6)]
+    assert wildcards("a\0\0b", "a\0?b") == [(0, 4), (2, 3)] and wildcards("ab", "a??") is None
+    assert wildcards("x.b", r"?\?b") is None and wildcards("x?b", r"?\?b") == [(0, 3), (0, 1)]
+
+
+def test_a_message_is_not_written_again_without_end():
+    """Each edition that is filed stays in memory until the delivery ends."""
+    message = b"".join(b"X-%d: a\r\n" % at for at in range(30)) + b"\r\n" + b"x" * 200_000
+    script = "".join(f'deleteheader "x-{at}"; fileinto :copy "m{at}"; ' for at in range(30))
+    costly(script, message, limits=Limits(rewritten=400_000))

@@ -12,6 +12,7 @@ from attrs import define
 from mboxlist.engine import kv
 from mboxlist.engine.bulk import Load
 from mboxlist.engine.damagemarks import log_files
+from mboxlist.engine.hotcopy import Copied
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store import offload
@@ -24,8 +25,10 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import make_empty_store, open_store
-from store.snapshots import taking
-from store.standby import applying, following, logrecords, longfollowing, promotion, standbystate
+from store.partitions import volumes
+from store.rebuild import emptying
+from store.snapshots import reset, taking
+from store.standby import applying, copysource, following, logrecords, longfollowing, promotion, standbystate
 from store.standby.following import Follower, Reseed
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import FOLLOWING
@@ -207,6 +210,9 @@ def test_nobody_opens_a_standby(standby: Standby) -> None:
         open_store(standby.root, SMALL)
     with pytest.raises(StoreError, match="There is a store"):
         make_empty_store(standby.root)
+    for nobody_else in (reset.nobody_else, emptying.nobody_else):       # `snapshot restore`, `reconstruct --all`
+        with pytest.raises(StoreError, match="onecopy standby promote"), nobody_else(standby.root):
+            pass
 
 
 def test_a_promotion_that_is_cut_off_is_done_again(store: Store, standby: Standby,
@@ -497,3 +503,148 @@ def exchange(store: Store) -> None:
     with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
         load.end()
         partition.env.exchange(partition.uidls._table, load.file)
+
+
+def test_an_app_password_that_is_no_more_goes_whatever_else_happens(store: Store, standby: Standby) -> None:
+    """With other changes after it, with none, and when the connection ends before the next round."""
+    folder, there = store.root / "access", standby.root / "access"
+    folder.mkdir(exist_ok=True)
+    for name in "abc":
+        (folder / (name * 32)).write_bytes(b"one")
+    standby.create()
+    with standby.following() as follower:
+        (folder / ("a" * 32)).unlink()
+        _rounds(follower)
+        assert sorted(path.name[0] for path in there.iterdir()) == ["b", "c"]
+        (folder / ("b" * 32)).unlink()
+        deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        deliver(store, b"Subject: two\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        assert [path.name[0] for path in there.iterdir()] == ["c"]
+        (folder / ("c" * 32)).unlink()
+        assert follower.round(0)
+    with standby.following() as follower:
+        _rounds(follower)
+    assert not list(there.iterdir())
+
+
+def test_more_small_files_than_one_answer_takes(store: Store, standby: Standby,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = store.root / "access"
+    folder.mkdir(exist_ok=True)
+    names = [f"{number:032x}" for number in range(23)]
+    for name in names:
+        (folder / name).write_bytes(name.encode())
+    monkeypatch.setattr(copysource, "SMALL_FILES", 5)
+    standby.create()
+    assert {path.name: path.read_text() for path in (standby.root / "access").iterdir()} == {
+        name: name for name in names}
+    for name in names:
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize(("environment", "file"), [
+    ("../outside", "mailboxes.db"), ("partitions/../../outside/index", "x.db"), ("mboxlist", "../../outside/x.db"),
+    ("mboxlist", "/x.db"), ("mboxlist", "kept-log"), ("", "x.db")])
+def test_the_other_side_names_no_file_elsewhere(store: Store, standby: Standby, tmp_path: Path, environment: str,
+                                                file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it names would be removed, or written over."""
+    for place in (tmp_path / "outside", tmp_path / "outside/index"):
+        place.mkdir()
+        (place / "dear").write_bytes(b"dear")
+
+    def snapshot(source: SourcePeer, age: int) -> tuple[str, taking.Manifest]:
+        part = taking.Part((Copied(file, 0, ""),), 1, (1, 0))
+        return "20260101T000000Z", taking.Manifest(1, 1.0, "", {environment: part})
+
+    monkeypatch.setattr(SourcePeer, "snapshot", snapshot)
+    with pytest.raises(StoreError, match="cannot be understood"):
+        standby.create()
+    assert sorted(path.name for path in (tmp_path / "outside").rglob("*")) == ["dear", "dear", "index"]
+
+
+def test_a_partition_that_was_removed_does_not_come_back(store: Store, standby: Standby) -> None:
+    volumes.add(store, "second")
+    standby.create()
+    assert (standby.root / "partitions/second/index").is_dir()
+    volumes.remove(store, "second")
+    with pytest.raises(Reseed, match="second"):
+        standby.follow()
+    standby.create(age=0)
+    with closing(promoted(standby)) as other:
+        assert list(other.partitions) == ["primary"]
+        assert check(other) == []
+
+
+@pytest.mark.parametrize("problem", [Problem.BUSY, Problem.GONE, Problem.DISK_FULL])
+def test_following_goes_on_after_what_the_other_side_cannot_do_now(
+        store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, problem: Problem) -> None:
+    """A log that grows too fast to be read at one moment, a file that was purged between two questions."""
+    standby.create()
+    refusals = [StoreError(problem, "not now")]
+    ends = SourcePeer.ends
+
+    def refused(*arguments: object, **how: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return ends(*arguments, **how)      # type: ignore[arg-type]
+
+    monkeypatch.setattr(SourcePeer, "ends", refused)
+    with ExitStack() as stack:
+        until = Until(lambda asked: not refusals and longfollowing.seen(standby.root).get("trouble") == "")
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    until).run()        # type: ignore[arg-type]
+    assert not refusals
+
+
+def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby: Standby) -> None:
+    """The other side ends one that says nothing for two minutes: the copy would never begin."""
+    standby.create()
+    exchange(store)
+    opened, waited = list[SourcePeer](), list[tuple[float, int]]()
+
+    def connect() -> SourcePeer:
+        opened.append(stack.enter_context(standby.connected()))
+        return opened[-1]
+
+    class Stop(Until):
+        def wait(self, seconds: float) -> bool:
+            waited.append((seconds, sum(each.peer.wire.socket.fileno() >= 0 for each in opened)))  # type: ignore[attr-defined]
+            return False
+
+    with ExitStack() as stack:
+        stop = Stop(lambda asked: len(opened) > 1 and longfollowing.seen(standby.root)["trouble"] == "")
+        follow = longfollowing.LongFollowing(standby.root, connect, stop)       # type: ignore[arg-type]
+        follow._next_copy = longfollowing.time.monotonic() + 500
+        follow.run()
+    (seconds, connected), = waited
+    assert seconds > 400 and not connected
+
+
+def test_logs_that_cannot_be_applied_are_seen(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+
+    def fail(root: Path, state: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(applying, "apply", fail)
+    work(store, 1)
+    with ExitStack() as stack:
+        until = Until(lambda asked: "applied" in longfollowing.seen(standby.root).get("trouble", ""))
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    until).run()        # type: ignore[arg-type]
+    state = standbystate.read(standby.root)
+    assert state is not None and applying.waiting(state)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
+def test_a_standby_that_was_begun_and_cut_off_is_begun_again(standby: Standby) -> None:
+    """Whatever is there then is known to be one, and no store is made of it."""
+    standby.root.mkdir()
+    standbystate.StandbyState("mail.example.org", "127.0.0.1:1").save(standby.root)
+    with pytest.raises(StoreError, match="There is a store"):
+        make_empty_store(standby.root)

@@ -74,7 +74,7 @@ def test_every_module_that_writes_lines_is_in_the_page() -> None:
 EXAMPLES = {"number": "0000000001", "pid": "17", "time": "20261127T010000Z", "month": "2026-11", "id": "0" * 16,
             "xx": "ab", "x": "a", "serial": "0" * 16, "session": "imap-7b-11-1", "process": "keeper"}
 PARTICULAR = {"messages/": {"xx": "bc", "digest": "abc" + "0" * 61}, "access/": {"digest": "0" * 32},
-              "run/sessions/": {"digest": "0" * 64}, "run/operations/": {"id": "0" * 32},
+              "run/sessions/": {"digest": "0" * 64}, "run/operations/": {"id": "0" * 32}, "outgoing/": {"id": "0" * 32},
               "audit/": {"serial": "000001"}, "log.": {"number": "0000000001"}, "__db.": {"number": "001"},
               "partitions/": {"name": "primary"}}
 

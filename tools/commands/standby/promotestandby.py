@@ -1,8 +1,11 @@
 """onecopy standby promote"""
 
+import contextlib
 import os
 import signal
+import socket
 import time
+from pathlib import Path
 
 from store.errors import Problem, StoreError
 from store.standby import longfollowing, promotion, standbystate
@@ -10,10 +13,11 @@ from store.standby.standbystate import StandbyState
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
 from tools.cli.storeaccess import open_configured
-from tools.commands.standby.sourceconnection import connect, read_address
-from tools.exits import Failure
+from tools.commands.standby.sourceconnection import read_address
 
-PATIENCE = 60.0             # seconds that the process which follows has to end
+PATIENCE = 60.0             # seconds that the process which follows has to end;
+GENTLE = 5.0                # after so many it is killed: it may wait for an answer of a machine that is lost
+ANSWER = 10.0               # seconds in which the other machine takes a connection, if it runs
 STEP = 0.1
 
 
@@ -32,11 +36,12 @@ def promote(invocation: Invocation) -> int:
     state = standbystate.read(root)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+    promotion.require_whole(state)
     if not arguments.force:
-        _require_silence(invocation, state)
+        _require_silence(state)
     invocation.confirm(f"Make this the store in the place of {state.host}, as it was at {when(state.moment)}? The "
                        f"other machine must not serve any more")
-    _end_follower(invocation)
+    _end_follower(root)
     with longfollowing.alone(root):
         state = promotion.promote(root)
     open_configured(invocation.config, invocation.arguments.program).close()
@@ -47,23 +52,27 @@ def promote(invocation: Invocation) -> int:
     return 0
 
 
-def _require_silence(invocation: Invocation, state: StandbyState) -> None:
-    """Raises StoreError STORE_IN_USE when the other machine answers: two would serve one store."""
+def _require_silence(state: StandbyState) -> None:
+    """Raises StoreError STORE_IN_USE when the other machine answers, be it that it refuses us: two would serve one
+    store."""
+    address = read_address(state.address)
     try:
-        connect(invocation, read_address(state.address)).close()
-    except (StoreError, Failure):
+        socket.create_connection((address.address, address.port), ANSWER).close()
+    except OSError:
         return
     raise StoreError(Problem.STORE_IN_USE, f"{state.host} answers at {state.address}: stop it first; nothing was "
                                            "changed")
 
 
-def _end_follower(invocation: Invocation) -> None:
+def _end_follower(root: Path) -> None:
     """Have the process that follows end. Raises StoreError STORE_IN_USE."""
-    deadline, asked = time.monotonic() + PATIENCE, 0
-    while process := longfollowing.process(invocation.config.root):
-        if process != asked:
-            os.kill(process, signal.SIGTERM)
+    began, asked = time.monotonic(), 0
+    while process := longfollowing.process(root):
+        late = time.monotonic() - began > GENTLE
+        if process > 0 and (process != asked or late):
+            with contextlib.suppress(ProcessLookupError):       # one that it has made still puts logs into tables
+                os.kill(process, signal.SIGKILL if late else signal.SIGTERM)
             asked = process
-        if time.monotonic() > deadline:
+        if time.monotonic() - began > PATIENCE:
             raise StoreError(Problem.STORE_IN_USE, f"The process {process} follows, and does not end")
         time.sleep(STEP)

@@ -1,0 +1,83 @@
+"""onecopy standby promote, where the other machine, or the process that follows it, does not answer as it should."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mboxlist import privatefiles
+from store.errors import StoreError
+from store.standby import longfollowing
+from store.standby.standbystate import StandbyState
+from tools.commands.standby import promotestandby
+
+
+def test_a_machine_that_refuses_us_answers() -> None:
+    """A certificate that has ended, or a name that is not among exchange.standbys, is no sign that it is lost."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        state = StandbyState("mail.example.org", f"mail.example.org=127.0.0.1:{there.getsockname()[1]}")
+        with pytest.raises(StoreError, match="answers at"):
+            promotestandby._require_silence(state)
+    promotestandby._require_silence(state)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "not known"])
+def test_a_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """It waits for an answer of a machine that is lost: it is killed. Or it has been killed itself, and the process
+    that it made still puts logs into tables: that one is waited for."""
+    pid = forked(lambda begun: hold(tmp_path, begun, known=known))
+    try:
+        monkeypatch.setattr(promotestandby, "GENTLE", 0.2)
+        monkeypatch.setattr(promotestandby, "PATIENCE", 10.0 if known else 0.5)
+        if known:
+            assert longfollowing.process(tmp_path) == pid
+            promotestandby._end_follower(tmp_path)
+            assert not longfollowing.process(tmp_path)
+        else:
+            assert longfollowing.process(tmp_path) == longfollowing.UNKNOWN
+            with pytest.raises(StoreError, match="does not end"):
+                promotestandby._end_follower(tmp_path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_a_process_that_is_dead_and_has_left_one_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = forked(os.close)
+    os.waitpid(dead, 0)
+    pid = forked(lambda begun: hold(tmp_path, begun, known=True))
+    try:
+        privatefiles.write(tmp_path / longfollowing.PROCESS, f"{dead}\n")
+        monkeypatch.setattr(promotestandby, "PATIENCE", 0.5)
+        with pytest.raises(StoreError, match="does not end"):
+            promotestandby._end_follower(tmp_path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def forked(work: Callable[[int], None]) -> int:
+    """A process that does that, once it has closed the descriptor that it gets."""
+    waited, begun = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            work(begun)
+        finally:
+            os._exit(0)
+    os.close(begun)
+    os.read(waited, 1)
+    os.close(waited)
+    return pid
+
+
+def hold(root: Path, begun: int, *, known: bool) -> None:
+    with longfollowing.alone(root):
+        if not known:
+            (root / longfollowing.PROCESS).unlink()
+        os.close(begun)
+        signal.pause()
