@@ -47,12 +47,14 @@ class Disposition:
     """What is done with a message for one recipient.
 
     `targets`: the message as it came; the first of them has what follows. `others`: messages that are another one,
-    whole, each with its target. `refused`: it is not taken. `failure`: why its script did not run to its end; `notes`:
-    what it wanted and could not have, for the log and `onecopy sieve test`.
+    whole, each with its target; `copies` are no mail that came: notes to the owner, copies of what is sent. `refused`:
+    it is not taken. `failure`: why its script did not run to its end; `notes`: what it wanted and could not have, for
+    the log and `onecopy sieve test`.
     """
 
     targets: tuple[Target, ...]
     others: tuple[tuple[bytes, Target], ...] = ()
+    copies: tuple[tuple[bytes, Target], ...] = ()
     refused: Refused | None = None
     failure: str = ""
     notes: tuple[str, ...] = ()
@@ -75,6 +77,7 @@ class Disposer:
     notes: list[str] = field(factory=list)
     _follows: list[Follow] = field(factory=list)
     _others: list[tuple[bytes, Target]] = field(factory=list)
+    _copies: list[tuple[bytes, Target]] = field(factory=list)
 
     @property
     def user(self) -> str:
@@ -105,7 +108,8 @@ class Disposer:
         if not targets:
             targets = [evolve(self.base, filed=False, group=self.group)]
         targets[0] = evolve(targets[0], follows=tuple(self._follows))
-        return Disposition(tuple(targets), tuple(self._others), failure=outcome.failure, notes=tuple(self.notes))
+        return Disposition(tuple(targets), tuple(self._others), tuple(self._copies), failure=outcome.failure,
+                           notes=tuple(self.notes))
 
     # Mailboxes
 
@@ -227,13 +231,13 @@ class Disposer:
         if not self.partition.duplicates.is_noted(key):
             self._follows.append(partial(_remember, key, FAILURE_NOTES))
             note = failure_note(failure, self.message, self.envelope, self.now)
-            self._others.append((note, evolve(self.base, header=b"", suppress=0, repeat=0)))
+            self._copies.append((note, evolve(self.base, header=b"", suppress=0, repeat=0)))
 
     def _file_copy(self, letter: Letter, copy: Copied | None) -> None:
         """RFC 8580."""
         if copy is not None:
             entry = self._entry(copy)
-            self._others.append((letter.octets, evolve(
+            self._copies.append((letter.octets, evolve(
                 self.base, entry=entry, flags=self._allowed(entry, flags_of(copy.flags)), header=b"", suppress=0,
                 repeat=0)))
 

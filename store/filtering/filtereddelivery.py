@@ -2,22 +2,25 @@
 
 All targets that get the message as it came are delivered to in one transaction of their partition, with what follows:
 mail that leaves, and what scripts remember. A message that a script has changed is another message: it is delivered
-first, and when that fails its recipient is refused for now, so that the message comes again.
+first, and when that fails its recipient is refused for now, so that the message comes again. Notes to the owner and
+copies of what is sent come last, and only when all else is done.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store import offload
 from store.delivery import durable
-from store.delivery.commit import Delivered, Outcome, Target
+from store.delivery.commit import Delivered, Outcome, Target, Unfiled
 from store.errors import Problem, StoreError
-from store.filtering.disposition import Disposition
 from store.filtering.filters import Filters, Recipient
 from store.partition.staged import Staged
 from store.store import Store
 from store.values import InternalDate
+
+log = logging.getLogger(__name__)
 
 
 class Rejected(StoreError):
@@ -49,7 +52,7 @@ async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[Ma
             wanted.append((mailbox, target))
         elif disposition.refused is not None:
             outcomes[mailbox] = Rejected(disposition.refused.reason)
-        elif (failed := await _deliver_others(store, disposition, received)) is not None:
+        elif (failed := await _deliver_others(store, disposition.others, received)) is not None:
             outcomes[mailbox] = failed
         else:
             wanted += [(mailbox, each) for each in disposition.targets]
@@ -59,6 +62,9 @@ async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[Ma
     found = await durable.deliver(store, staged, [target for _, target in wanted], received)
     for (mailbox, _), outcome in zip(wanted, found, strict=True):
         outcomes[mailbox] = _worse(outcomes.get(mailbox), outcome)
+    for mailbox, disposition in decided.items():
+        if disposition.copies and isinstance(outcomes[mailbox], Delivered | Unfiled):
+            await _deliver_copies(store, disposition.copies)
     return outcomes
 
 
@@ -69,9 +75,22 @@ def _worse(one: Outcome | None, other: Outcome) -> Outcome:
     return other if isinstance(other, Delivered) and not isinstance(one, StoreError | Delivered) else one
 
 
-async def _deliver_others(store: Store, disposition: Disposition, received: InternalDate | None) -> StoreError | None:
+async def _deliver_copies(store: Store, copies: Sequence[tuple[bytes, Target]]) -> None:
+    """Deliver notes, and copies of what is sent. The message is delivered, and its answer stays: otherwise it would
+    come again, and these with it each time."""
+    try:
+        failed = await _deliver_others(store, copies, None)
+    except Exception as error:
+        log.exception("a copy of what a script sends could not be filed: %s", type(error).__name__)
+        return
+    if failed is not None:
+        log.warning("a copy of what a script sends could not be filed: %s", failed)
+
+
+async def _deliver_others(store: Store, messages: Sequence[tuple[bytes, Target]], received: InternalDate | None
+                          ) -> StoreError | None:
     """Deliver what is another message; why that failed."""
-    for octets, target in disposition.others:
+    for octets, target in messages:
         try:
             partition = store.partition_of(target.entry)
             staged = await offload.change(store, lambda: partition.stage(b""))      # noqa: B023

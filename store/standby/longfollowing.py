@@ -177,7 +177,7 @@ class LongFollowing:
         self._applied_at = time.monotonic()
         self._not_applied = NOT_APPLIED if status else ""
         if status:
-            log.error("%s", NOT_APPLIED)
+            log.error("the standby goes on, but %s", NOT_APPLIED)
         elif state is not None and until is not None:
             return applying.applied(self.root, state, until)
         return state

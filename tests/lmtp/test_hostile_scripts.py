@@ -6,6 +6,7 @@ from mboxlist.names import MailboxName
 from store.filtering import disposition, filters, userscripts
 from store.mailboxes.authorization import set_acl
 from store.values import Flag
+from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver
 from tests.lmtp.test_scripts_of_users import Mail, mail, message
 
@@ -172,3 +173,18 @@ def test_compiled_scripts_take_bounded_memory(mail, monkeypatch):
         mail.script(user, "keep;" * 100)
         assert len(known.trees(user)) == 1
         assert known._nodes == sum(tree.count for _, tree in known._trees.values()) <= 150
+
+
+def test_mail_that_is_refused_leaves_no_note_at_each_try(mail, place):
+    place.prepare([Step(1, "have", "full room=900; full/Notes")])
+    mail.script("full", 'require ["vacation", "fcc"]; vacation :fcc "Notes" :addresses "alice@example.org" "Away.";')
+    for _ in range(3):
+        assert deliver(mail.place, ["full"], message("refused", body=b"x" * 1200 + b"\r\n"))[0][:3] in (b"452", b"552")
+    assert (mail.count("full/INBOX"), mail.count("full/Notes"), mail.letters()) == (0, 0, [])
+
+
+def test_a_copy_for_which_there_is_no_room_refuses_no_mail(mail, place):
+    place.prepare([Step(1, "have", "tight room=900; tight/Notes")])
+    mail.script("tight", 'require ["vacation", "fcc"]; vacation :fcc "Notes" :addresses "alice@example.org" "Away.";')
+    assert deliver(mail.place, ["tight"], message("tight", body=b"x" * 300 + b"\r\n"))[0][:3] == b"250"
+    assert (mail.count("tight/INBOX"), mail.count("tight/Notes"), len(mail.letters())) == (1, 0, 1)

@@ -97,7 +97,8 @@ def test(invocation: Invocation) -> int:
 
 def _said(outcome: Outcome, disposition: Disposition, wanted: list[str]) -> dict[str, Any]:
     """What would be done."""
-    filed = [*(each for each in disposition.targets if each.filed), *(target for _, target in disposition.others)]
+    filed = [*(each for each in disposition.targets if each.filed),
+             *(target for _, target in (*disposition.others, *disposition.copies))]
     answer = outcome.answer
     return {
         "filed": [{"mailbox": each.entry.name.path, "flags": _flags(each)} for each in filed],
