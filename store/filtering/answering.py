@@ -24,7 +24,7 @@ HOPS = 100                      # Received fields of a message that is still sen
 MARKS = 4                       # users whose scripts have sent a message on, one after the other
 _ROBOTS = re.compile(r"(?:mailer-?daemon|postmaster|daemon|listserv|majordomo|no-?reply|do-?not-?reply|bounces?|root"
                      r"|owner-.*|.*-(?:request|owner|bounces?|relay))(?:[+=].*)?", re.IGNORECASE)
-_RETURN_PATH = re.compile(rb"^return-path[ \t]*+:[^\n]*+\n(?:[ \t][^\n]*+\n)*+", re.IGNORECASE | re.MULTILINE)
+_RETURN_PATH = re.compile(rb"^return-path[ \t]*+:[^\n]*+\n(?:[ \t][^\n]*+\n)*", re.IGNORECASE | re.MULTILINE)
 _TO = ("to", "cc", "bcc", "resent-to", "resent-cc", "resent-bcc")
 _LISTS = ("list-id", "list-post", "list-unsubscribe", "list-help", "list-subscribe", "list-owner", "list-archive")
 
