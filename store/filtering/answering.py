@@ -24,6 +24,7 @@ HOPS = 100                      # Received fields of a message that is still sen
 MARKS = 4                       # users whose scripts have sent a message on, one after the other
 _ROBOTS = re.compile(r"(?:mailer-?daemon|postmaster|daemon|listserv|majordomo|no-?reply|do-?not-?reply|bounces?|root"
                      r"|owner-.*|.*-(?:request|owner|bounces?|relay))(?:[+=].*)?", re.IGNORECASE)
+_RETURN_PATH = re.compile(rb"^return-path[ \t]*+:[^\n]*+\n(?:[ \t][^\n]*+\n)*", re.IGNORECASE | re.MULTILINE)
 _TO = ("to", "cc", "bcc", "resent-to", "resent-cc", "resent-bcc")
 _LISTS = ("list-id", "list-post", "list-unsubscribe", "list-help", "list-subscribe", "list-owner", "list-archive")
 
@@ -107,11 +108,12 @@ def failure_note(failure: str, message: ReceivedMail, envelope: Envelope, now: d
 
 def sent_on(redirected: Redirected, octets: bytes, message: ReceivedMail, envelope: Envelope, sender: str) -> Letter:
     """RFC 5228 §4.2: the message as it is, with a trace of whose script has sent it on; what a script has made of it
-    keeps the traces that there were."""
+    keeps the traces that there were. Return-Path is of what is delivered, not of what goes on (RFC 5321 §4.4)."""
     trace = f"{MARK}: {envelope.recipient}\r\n".encode("utf-8", "replace")
     if redirected.edition.whole is not None and not ReceivedMail.of(octets).named(MARK):
         trace += b"".join([MARK.encode() + b": " + one.value[:500] + b"\r\n" for one in message.named(MARK)])
-    return Letter(sender, redirected.address, trace + octets)
+    end = headers.header_end(octets) or len(octets)
+    return Letter(sender, redirected.address, trace + _RETURN_PATH.sub(b"", octets[:end]) + octets[end:])
 
 
 def circles(message: ReceivedMail, envelope: Envelope) -> str:

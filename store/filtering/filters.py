@@ -196,7 +196,7 @@ class Filters:
         surroundings = StoreSurroundings(
             now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
             duplicates=partition.duplicates, key=b"sieve\0%d\0" % entry.id)
-        return user, Run(message, Envelope(sender, recipient.address), surroundings, limits,
+        return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings, limits,
                          compiled=partial(self._included, user))
 
     def _environment(self, user: str) -> dict[str, str]:
@@ -208,9 +208,13 @@ class Filters:
     def _addresses(self, user: str) -> frozenset[str]:
         """All addresses of the user that the store knows."""
         row = self.store.directory.user(user)
-        domain = self.store.settings.default_domain
         written = (user, *(row.account.aliases if row is not None else ()))
-        return frozenset(canonical(one if "@" in one or not domain else f"{one}@{domain}") for one in written)
+        return frozenset(canonical(self._whole(one)) for one in written)
+
+    def _whole(self, address: str) -> str:
+        """With the default domain, if it has none: a relay may leave that away, and what a script sends may not."""
+        domain = self.store.settings.default_domain
+        return address if "@" in address or not domain else f"{address}@{domain}"
 
     def _create(self, user: str, name: str, use: str) -> MailboxEntry | None:
         """A mailbox that a script files into with `:create`; None where there can be none."""

@@ -7,16 +7,21 @@ pictures of docs/mail-programs are made in that folder.
 
 import json
 import re
-from base64 import b64encode
+import socket
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients.chromium import Chromium, running
 from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.webmail import READING, Webmail
 from tests.support.processes import wait
+from tests.support.processes.ports import free_port
 from tests.support.servers.certificates import Authority
 from tests.support.servers.postfix import Postfix
 from tests.support.servers.roundcube import SHIPPED, Roundcube
@@ -25,6 +30,7 @@ from tests.support.servers.server import PASSWORD, Server
 LIMIT = 120.0
 SPECIAL = "Drafts, Sent, Junk, Trash, Archive"
 SETTINGS = "document.querySelector('#preferences-frame').contentDocument"
+FILTER = "document.querySelector('#filter-box').contentDocument"
 
 HTML = b"""From: Bob <bob@example.org>\r
 To: alice@example.org\r
@@ -62,12 +68,20 @@ MAIL = (HTML, plain(6, "Lunch", "At noon?"), plain(7, "Re: Lunch", "Yes, gladly.
 
 @pytest.fixture(scope="module")
 def served(memory_path: Path) -> Iterator[tuple[Server, Authority]]:
-    """A server with mail for alice."""
+    """A server with mail for alice. What it sends waits: nobody listens where its relay is."""
     authority = Authority(memory_path, "authority")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        yield from serving(memory_path, authority, nobody.getsockname()[1])
+
+
+def serving(memory_path: Path, authority: Authority, relay: int) -> Iterator[tuple[Server, Authority]]:
+    """See `served`."""
     with Server(memory_path, ("alice", "bob", "webmail"), {
             "tls.certificate": str(authority.server()), "store.special_mailboxes": SPECIAL,
             "store.default_domain": "example.org", "login.proxies": "webmail",
-            "login.proxy_networks": "127.0.0.1"}) as server:
+            "login.proxy_networks": "127.0.0.1", "managesieve.address": "127.0.0.1",
+            "managesieve.port": str(free_port()), "outbox.relay.to": f"smtp://127.0.0.1:{relay}"}) as server:
         for octets in MAIL:
             server.command("deliver", "alice", octets=octets)
         server.command("quota", "set", "alice", "--octets", "10000")
@@ -87,7 +101,8 @@ def relay(served: tuple[Server, Authority]) -> Iterator[Postfix]:
 def roundcube(served: tuple[Server, Authority], relay: Postfix, memory_path: Path) -> Iterator[Roundcube]:
     """Where the mail is read."""
     server, authority = served
-    with Roundcube(memory_path / "roundcube", int(server.options["imap.tls_port"]), authority.file,
+    with Roundcube(memory_path / "roundcube", int(server.options["imap.tls_port"]),
+                   int(server.options["managesieve.port"]), authority.file,
                    {"tls://smtp.example.org:587": f"127.0.0.1:{relay.port}", "'%u'": "''", "'%p'": "''"}) as found:
         yield found
         assert found.errors() == ""
@@ -348,6 +363,91 @@ def test_a_message_is_sent(served: tuple[Server, Authority], alice: Webmail, rel
     assert len(stored("Sent")) == 1
 
 
+# Filters
+
+def form(alice: Webmail, command: str, fields: dict[str, str]) -> None:
+    """The form beside the list of filters, of which these fields are filled, is saved."""
+    alice.enabled(command)
+    alice.page.until(f"{FILTER}.readyState == 'complete' && (({FILTER}.body.dataset.old = 'yes'))")
+    alice.page.value(f"rcmail.command({json.dumps(command)})")
+    alice.page.until(f"{FILTER}.readyState == 'complete' && !{FILTER}.body.dataset.old")
+    alice.enabled("plugin.managesieve-save", f"{FILTER}.defaultView")
+    for name, value in fields.items():
+        alice.page.value(f"{FILTER}.getElementsByName({json.dumps(name)})[0].value = {json.dumps(value)}")
+    alice.page.value(f"{FILTER}.querySelector('button.submit').click()")
+
+
+def rule(alice: Webmail, name: str, mailbox: str) -> None:
+    """What has a plan in its subject goes into that mailbox."""
+    form(alice, "plugin.managesieve-add", {
+        "_name": name, "_rule_target[0][]": "plan", "_action_mailbox[0]": mailbox})
+    alice.mark("#filterslist td.name", name)
+
+
+def activated(alice: Webmail) -> None:
+    """The set of filters that is shown is the one that holds."""
+    alice.does("plugin.managesieve-setact")
+    alice.page.until("!document.querySelector('#filtersetslist tr.selected').classList.contains('disabled')")
+
+
+def test_filters(served: tuple[Server, Authority], alice: Webmail,
+                 stored: Callable[[str], dict[str, set[str]]]) -> None:
+    """A rule, an answer while she is away, and a second set of filters: mail goes where they say, each sender gets one
+    answer, and only the set that is active holds."""
+    server, _ = served
+
+    def comes_from(sender: str, subject: str) -> None:
+        with Lmtp(server.lmtp) as relay:
+            assert relay.deliver(sender, ["alice@example.org"], plain(12, subject, "Text."))[0].code == 250
+
+    def answers() -> dict[str, EmailMessage]:
+        rows = [row["body"] for row in json.loads(server.command("outbox", "show", "relay", "--json"))]
+        assert all(row["from"] == "" for row in rows) and len({row["to"] for row in rows}) == len(rows)
+        return {row["to"]: message_from_bytes(b64decode(row["octets"]), policy=policy.default) for row in rows}
+
+    with Imap(server.imap, "alice", PASSWORD) as imap:
+        for mailbox in ("Gr&APwA3w-e", "Later"):
+            imap.ok(f"CREATE {mailbox}")
+            imap.ok(f"SUBSCRIBE {mailbox}")
+    alice.open("settings", action="plugin.managesieve")
+    rule(alice, "Plans", "Gr&APwA3w-e")
+    alice.open("settings", action="plugin.managesieve-vacation")
+    alice.enabled("plugin.managesieve-save")
+    alice.page.fill("#vacation_subject", "Verreist bis März")
+    alice.page.fill("#vacation_reason", "Zurück am Montag.\n.\nGrüße")
+    alice.page.choose("#vacation_status", "on")
+    alice.page.click("button.submit")
+    alice.page.until("!rcmail.busy && document.querySelector('#messagestack .confirmation')")
+    comes_from("ann@example.net", "Another plan")
+    comes_from("ann@example.net", "Dinner")
+    assert set(stored("Gr&APwA3w-e")) == {"Another plan"} and "Dinner" in stored("INBOX")
+    answer = answers().pop("ann@example.net")
+    assert (answer["Subject"], answer["From"]) == ("Verreist bis März", "alice@example.org")
+    assert answer.get_content().splitlines() == ["Zurück am Montag.", ".", "Grüße"]
+
+    alice.open("settings", action="plugin.managesieve")
+    form(alice, "plugin.managesieve-setadd", {"_name": "Später"})
+    alice.page.until("document.querySelector('#filtersetslist tr.selected').innerText.trim() == 'Später'")
+    rule(alice, "Other plans", "Later")
+    comes_from("ann@example.net", "The first set holds")
+    comes_from("ann@example.net", "A plan of the first set")
+    assert set(stored("Gr&APwA3w-e")) == {"Another plan", "A plan of the first set"}
+    activated(alice)
+    alice.picture("roundcube-filters")
+    comes_from("carol@example.net", "A plan of the second set")
+    assert set(stored("Later")) == {"A plan of the second set"}
+    assert set(answers()) == {"ann@example.net"}
+
+    alice.page.click("a.expand")
+    alice.mark("#filtersetslist tr.disabled td.name", "roundcube")
+    alice.page.click("[data-test]")
+    alice.mark("#filterslist td.name", "Plans")
+    activated(alice)
+    comes_from("carol@example.net", "The plan again")
+    assert "The plan again" in stored("Gr&APwA3w-e")
+    assert set(answers()) == {"ann@example.net", "carol@example.net"}
+
+
 # Single sign-on
 
 def test_single_sign_on(served: tuple[Server, Authority], browser: Chromium, tmp_path: Path) -> None:
@@ -355,8 +455,8 @@ def test_single_sign_on(served: tuple[Server, Authority], browser: Chromium, tmp
     server, authority = served
     more = (SHIPPED.parent / "sso.inc.php").read_text()
     assert more.count("its password") == 1
-    with Roundcube(tmp_path, int(server.options["imap.tls_port"]), authority.file,
-                   more=more.removeprefix("<?php").replace("its password", PASSWORD)) as roundcube:
+    with Roundcube(tmp_path, int(server.options["imap.tls_port"]), int(server.options["managesieve.port"]),
+                   authority.file, more=more.removeprefix("<?php").replace("its password", PASSWORD)) as roundcube:
         with browser.context() as page:
             page.ask("Network.setExtraHTTPHeaders", headers={
                 "Authorization": "Basic " + b64encode(b"alice:what the web server takes").decode()})
@@ -364,4 +464,6 @@ def test_single_sign_on(served: tuple[Server, Authority], browser: Chromium, tmp
             person.open("mail")
             person.page.until("document.querySelector('#messagelist tr.message')")
             assert "Invoice" in person.subjects()
+            person.open("settings", action="plugin.managesieve")
+            person.page.until("document.querySelector('#filtersetslist tbody tr')")
         assert roundcube.errors() == ""

@@ -118,7 +118,7 @@ def test_a_mark_of_a_circle_cannot_be_taken_away(mail):
     deliver(mail.place, ["alice"], message("mark", b"X-Sieve-Redirected-From: bob\r\n"))
     (_, _, octets), = mail.letters()
     head = octets.partition(b"\r\n\r\n")[0]
-    assert b"X-Sieve-Redirected-From: alice\r\n" in head and b"X-Sieve-Redirected-From: bob\r\n" in head
+    assert b"X-Sieve-Redirected-From: alice@example.org\r\n" in head and b"X-Sieve-Redirected-From: bob\r\n" in head
 
 
 def test_what_many_scripts_have_sent_on_is_kept(mail):

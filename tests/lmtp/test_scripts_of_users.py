@@ -108,14 +108,36 @@ def test_redirect_leaves_by_the_outbox(mail):
     deliver(mail.place, ["alice"], message("redirect"))
     (sender, recipient, octets), = mail.letters()
     assert (sender, recipient) == ("sender@example.org", "away@example.com")
-    assert octets.startswith(b"X-Sieve-Redirected-From: alice\r\nReturn-Path: <sender@example.org>\r\nReceived: ")
+    assert octets.startswith(b"X-Sieve-Redirected-From: alice@example.org\r\nReceived: ")
     assert octets.endswith(message("redirect"))
     assert mail.count("alice/INBOX") == 0
 
 
+def test_what_is_sent_on_has_no_return_path(mail):
+    """RFC 5321 §4.4: only what is delivered has one. A line of the text that looks so stays."""
+    mail.script("alice", 'require "editheader"; addheader "X-Rule" "1"; redirect "away@example.com";')
+    deliver(mail.place, ["alice"], message("fields", b"return-path:\r\n <old@example.net>\r\n",
+                                           b"Return-Path: <text@example.net>\r\n"))
+    (_, _, octets), = mail.letters()
+    head, _, body = octets.partition(b"\r\n\r\n")
+    assert b"return-path" not in head.lower() and b"old@example.net" not in head
+    assert b"X-Rule: 1" in head and b"Message-ID: <fields@example.net>" in head
+    assert body == b"Return-Path: <text@example.net>\r\n"
+
+
+@pytest.mark.parametrize("recipient", ["alice", "alice@example.org", "alice+lists"])
+def test_who_answers_has_a_whole_address(mail, recipient):
+    """RFC 5322 §3.4: a relay may name a recipient of the default domain without it; what goes out may not."""
+    mail.script("alice", 'require "vacation"; vacation "I am away.";')
+    deliver(mail.place, [recipient], message("whole"))
+    (_, _, octets), = mail.letters()
+    whole = recipient.partition("@")[0].encode() + b"@example.org"
+    assert b"From: " + whole + b"\r\n" in octets and b"@example.org>\r\nAuto-Submitted" in octets
+
+
 def test_what_comes_back_is_not_sent_on_again(mail):
     mail.script("alice", 'redirect "away@example.com";')
-    deliver(mail.place, ["alice"], message("circle", b"X-Sieve-Redirected-From: alice\r\n"))
+    deliver(mail.place, ["alice"], message("circle", b"X-Sieve-Redirected-From: alice@example.org\r\n"))
     assert mail.letters() == [] and mail.count("alice/INBOX") == 1
 
 

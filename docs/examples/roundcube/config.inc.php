@@ -17,8 +17,15 @@ $config['mail_domain'] = 'example.org';
 // 24 characters of your own, for the passwords in sessions: openssl rand -hex 12
 $config['des_key'] = 'put 24 of your own here.';
 
-// Sharing, archive, junk. The plug-in managesieve was not tried yet.
-$config['plugins'] = ['acl', 'archive', 'markasjunk'];
+// Sharing, archive, junk, filters.
+$config['plugins'] = ['acl', 'archive', 'markasjunk', 'managesieve'];
+
+// Filters, the answer of somebody who is away, and forwarding: pages of their own in the settings. onecopy.toml needs
+// managesieve.port. A name of a mailbox in a script is in UTF-8 (RFC 5228 §2.1).
+$config['managesieve_host'] = 'tls://mail.example.org:4190';
+$config['managesieve_vacation'] = 1;
+$config['managesieve_forward'] = 1;
+$config['managesieve_mbox_encoding'] = 'UTF-8';
 
 // onecopy tells which mailbox is for what (RFC 6154); these are for a store that makes none at the first login.
 $config['drafts_mbox'] = 'Drafts';

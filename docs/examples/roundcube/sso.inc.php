@@ -6,3 +6,6 @@ $config['plugins'][] = 'http_authentication';
 $config['imap_auth_type'] = 'PLAIN';
 $config['imap_auth_cid'] = 'webmail';
 $config['imap_auth_pw'] = 'its password';
+$config['managesieve_auth_type'] = 'PLAIN';
+$config['managesieve_auth_cid'] = $config['imap_auth_cid'];
+$config['managesieve_auth_pw'] = $config['imap_auth_pw'];

@@ -26,13 +26,14 @@ _MODULES = ("iconv", "ctype", "dom", "simplexml", "xmlreader", "xmlwriter", "fil
 
 
 class Roundcube:
-    """It reads mail on the TLS port `imap`, whose certificate `authority` has signed. Started on entry, gone on exit.
+    """It reads mail on the TLS port `imap`, and keeps filters on the port `sieve`; `authority` has signed the
+    certificate. Started on entry, gone on exit.
 
     `changes` are further parts of the shipped file that are replaced, as a site would; `more` is put at its end.
     """
 
-    def __init__(self, folder: Path, imap: int, authority: Path, changes: Mapping[str, str] | None = None,
-                 more: str = "") -> None:
+    def __init__(self, folder: Path, imap: int, sieve: int, authority: Path,
+                 changes: Mapping[str, str] | None = None, more: str = "") -> None:
         self.folder = folder
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
@@ -40,6 +41,7 @@ class Roundcube:
         self._process: subprocess.Popen[bytes] | None = None
         text = SHIPPED.read_text()
         for old, new in {"ssl://mail.example.org:993": f"ssl://127.0.0.1:{imap}",
+                         "tls://mail.example.org:4190": f"tls://127.0.0.1:{sieve}",
                          "put 24 of your own here.": "twenty-four of the test's"[:24].replace("'", "-"),
                          **(changes or {})}.items():
             assert text.count(old) == 1, f"config.inc.php has not {old!r} once"
