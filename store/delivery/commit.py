@@ -386,13 +386,13 @@ def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
 
 
 def _keywords(txn: WriteTxn, target: Target) -> tuple[int, tuple[str, ...]]:
-    """The bits of the target's keywords, and the mailbox's with those that are new. Mail that is delivered goes without
-    those for which there is no room; who appends hears of it. Raises StoreError LIMIT."""
+    """The bits of the target's keywords, and the mailbox's with those that are new. What a script sets is left away when
+    there is no room for it; others hear of it. Raises StoreError LIMIT."""
     state, names = txn.state(target.entry.id), target.flags.keywords
     try:
         return keyword_bits(state, names, add=True)
     except StoreError:
-        if target.appended:
+        if not target.group:
             raise
         return keyword_bits(state, names, add=False)
 
