@@ -386,8 +386,8 @@ def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
 
 
 def _keywords(txn: WriteTxn, target: Target) -> tuple[int, tuple[str, ...]]:
-    """The bits of the target's keywords, and the mailbox's with those that are new. What a script sets is left away when
-    there is no room for it; others hear of it. Raises StoreError LIMIT."""
+    """The bits of the target's keywords, and the mailbox's with those that are new. What a script sets is left away
+    where there is no room for it; others hear of it. Raises StoreError LIMIT."""
     state, names = txn.state(target.entry.id), target.flags.keywords
     try:
         return keyword_bits(state, names, add=True)
