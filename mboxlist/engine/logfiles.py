@@ -170,9 +170,11 @@ class LogFiles:
         kept = self.kept()          # after the list, or a snapshot that begins now would miss what goes
         if kept is not None and (most is None or self.kept_volume() <= most):
             files = [file for file in files if int(file.name.partition(".")[2]) < kept]
-        for file in files:
+        for number, file in enumerate(files):
             if archive is not None:
                 keep_copy(file, archive)
+            if number:                  # or a loss of power could leave the one before it, and a gap behind that
+                sync_folder(self._folder)
             file.unlink(missing_ok=True)
         return len(files)
 
