@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
@@ -22,7 +23,7 @@ from store.filtering.answering import (
     vacation,
 )
 from store.filtering.sievesettings import Settings
-from store.filtering.storesurroundings import mailbox_of, seen_key, special
+from store.filtering.storesurroundings import mailbox_of, owned_key, seen_key, special
 from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -35,6 +36,7 @@ from store.values import Flag, Flags
 log = logging.getLogger(__name__)
 
 FAILURE_NOTES = 86_400          # seconds between two notes of one failure
+_TOO_MANY = "the scripts of the user have sent enough for this hour (sieve.hourly)"
 _TOO_LARGE = f"a message of more than {outgoingmail.LARGEST} octets cannot leave"
 _SYSTEM = {"\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED, "\\seen": Flag.SEEN,
            "\\draft": Flag.DRAFT}
@@ -63,7 +65,9 @@ class Disposition:
 @define(eq=False)
 class Disposer:
     """For one message and one recipient. `base` is where it goes without a script; `create` makes a mailbox of the
-    owner, or gives None; `group` is the number of its targets."""
+    owner, or gives None; `group` is the number of its targets. `may_send`: whether the owner may send so many letters
+    more; `keep` puts a large one on disk and gives its name.
+    """
 
     store: Store
     settings: Settings
@@ -74,6 +78,8 @@ class Disposer:
     addresses: frozenset[str]
     group: int
     create: Callable[[str, str], MailboxEntry | None]
+    may_send: Callable[[int], bool] = lambda letters: True
+    keep: Callable[[Path, bytes], str] = outgoingfiles.keep
     notes: list[str] = field(factory=list)
     _follows: list[Follow] = field(factory=list)
     _others: list[tuple[bytes, Target]] = field(factory=list)
@@ -90,7 +96,7 @@ class Disposer:
     @property
     def begin(self) -> bytes:
         """What keys of `arrivals.db` begin with that are the owner's."""
-        return b"sieve\0%d\0" % self.base.entry.id
+        return owned_key(self.store, self.base.entry)
 
     def dispose(self, outcome: Outcome) -> Disposition:
         """What the outcome means."""
@@ -156,6 +162,8 @@ class Disposer:
             why = f"messages are sent on to {self.settings.redirects} addresses at most (sieve.redirects)"
         if not why and not outgoingmail.may_leave(self.store.recorder):
             why = "no mail can leave: no relay is configured, or too much waits for it"
+        if not why and not self.may_send(len(outcome.redirects)):
+            why = _TOO_MANY
         if why:
             self.notes.append(f"the message was not sent on: {why}")
             return False
@@ -180,7 +188,7 @@ class Disposer:
                 found.append(partial(_post, letter))
                 continue
             if redirected.edition not in files:
-                files[redirected.edition] = outgoingfiles.keep(self.store.root, letter.octets)
+                files[redirected.edition] = self.keep(self.store.root, letter.octets)
             found.append(partial(_post_file, letter.sender, letter.recipient, files[redirected.edition]))
         return found
 
@@ -201,6 +209,8 @@ class Disposer:
                 why = "its sender has had an answer lately"
             if not why and not leaves:
                 why = "no mail can leave: no relay is configured, or too much waits for it"
+            if not why and not self.may_send(1):
+                why = _TOO_MANY
             letter = None if why else vacation(answer, self.message, self.envelope, self.now)
             if letter is not None and len(letter.octets) > outgoingmail.LARGEST:
                 why = _TOO_LARGE
@@ -219,8 +229,9 @@ class Disposer:
                 continue
             for address in mail_addresses(notified.method)[:self.settings.redirects]:
                 letter = notice(notified, address, self.message, self.envelope, self.now)
-                if len(letter.octets) > outgoingmail.LARGEST:
-                    self.notes.append(f"no notice: {_TOO_LARGE}")
+                too_large = len(letter.octets) > outgoingmail.LARGEST
+                if too_large or not self.may_send(1):
+                    self.notes.append(f"no notice: {_TOO_LARGE if too_large else _TOO_MANY}")
                     continue
                 self._follows.append(partial(_post, letter))
                 self._file_copy(letter, notified.copy)

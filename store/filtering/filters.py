@@ -17,10 +17,11 @@ from store.addresses import canonical
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.filtering import userscripts
+from store.filtering.allowance import Allowance
 from store.filtering.disposition import Disposer, Disposition
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
-from store.filtering.storesurroundings import StoreSurroundings, name_of
+from store.filtering.storesurroundings import StoreSurroundings, name_of, owned_key
 from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
 from store.partition.staged import Staged
@@ -65,6 +66,7 @@ class Filters:
     store: Store
     settings: Settings = field(factory=Settings)
     site: SiteScripts = field(init=False)
+    allowance: Allowance = field(factory=Allowance, init=False)
     _trees: OrderedDict[tuple[MailboxId, int], tuple[bytes, Tree | None]] = field(factory=OrderedDict, init=False)
     _nodes: int = field(default=0, init=False)          # of all in `_trees`
     _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
@@ -180,7 +182,8 @@ class Filters:
         if state.exhausted and limits is QUICK_RUN:
             raise _TooMuch
         disposer = Disposer(self.store, self.settings, recipient.target, original, state.envelope, now,
-                            state.surroundings.addresses, group, partial(self._create, user))
+                            state.surroundings.addresses, group, partial(self._create, user),
+                            lambda letters: self.allowance.take(user, letters, self.settings.hourly))
         disposition = disposer.dispose(outcome)
         if disposition.failure:
             log.warning("a script of %s failed, the message is kept: %s", user, disposition.failure)
@@ -195,7 +198,7 @@ class Filters:
         user, partition = entry.name.owner, self.store.partition(entry.partition)
         surroundings = StoreSurroundings(
             now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
-            duplicates=partition.duplicates, key=b"sieve\0%d\0" % entry.id)
+            duplicates=partition.duplicates, key=owned_key(self.store, entry))
         return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings, limits,
                          compiled=partial(self._included, user))
 

@@ -29,6 +29,8 @@ class Settings:
                                   "on for one domain; include/NAME.sieve for `include :global`")
     redirects: int = setting(5, "addresses to which one message may be sent on by one user's scripts; 0: none",
                              validator=ge(0))
+    hourly: int = setting(500, "messages that the scripts of one user send in an hour (redirect, vacation, notify), in "
+                          "each process; what would be sent on is kept then; 0: any number", validator=ge(0))
     redirect_sender: str = setting("sender", "envelope sender of what is sent on: sender (of the message), recipient "
                                    "(the user's address), null", validator=in_(SENDERS))
     vacation: bool = setting(True, "whether vacation answers")

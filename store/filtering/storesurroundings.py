@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from mboxlist.annotations import PRIVATE, is_hidden
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import MailboxName, NameProblem, legal_path
+from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store.filtering.sievesettings import Settings
 from store.mailboxes import authorization
 from store.sieve.receivedmail import ReceivedMail
@@ -97,6 +97,12 @@ def _first(values: Iterable[str], pattern: re.Pattern[str]) -> str | None:
         found = pattern.search(value)
         return None if found is None else found[0]
     return None
+
+
+def owned_key(store: "Store", entry: MailboxEntry) -> bytes:
+    """What keys in `arrivals.db` begin with that belong to the scripts of the owner of that mailbox."""
+    inbox = entry if entry.name.is_inbox() else store.mailboxes.find(MailboxName(entry.name.owner, INBOX)) or entry
+    return b"sieve\0%d\0" % inbox.id
 
 
 def seen_key(begin: bytes, key: str) -> bytes:

@@ -9,6 +9,7 @@ from mboxlist.names import INBOX, MailboxName
 from store.events import outgoingfiles, receivers
 from store.events.outgoingmail import message_of, named_files
 from store.filtering import userscripts
+from store.filtering.allowance import HOUR
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
 from store.mailboxes.authorization import annotations
@@ -163,6 +164,26 @@ def test_without_a_relay_what_would_be_sent_on_stays(mail):
     mail.script("alice", 'redirect "away@example.com";')
     deliver(mail.place, ["alice"], message("no relay"))
     assert mail.count("alice/INBOX") == 1
+
+
+def test_a_user_fills_the_relays_queue_for_nobody(mail):
+    """Of what scripts send there is a limit by user and hour; what would be sent on is kept then."""
+    mail.script("alice", 'redirect "away@example.com";')
+    mail.script("bob", 'redirect "away@example.com";')
+    filters = Filters.of(mail.store)
+    old, filters.settings = filters.settings, Settings(hourly=2)
+    filters.allowance.clock = lambda: now[0]
+    now = [HOUR * 10.0]
+    try:
+        for number in range(3):
+            deliver(mail.place, ["alice"], message(f"many {number}"))
+        assert len(mail.letters()) == 2 and mail.count("alice/INBOX") == 1
+        deliver(mail.place, ["bob"], message("his"))
+        now[0] += HOUR
+        deliver(mail.place, ["alice"], message("an hour later"))
+        assert len(mail.letters()) == 4 and mail.count("alice/INBOX") == 1
+    finally:
+        filters.settings, filters.allowance.clock = old, time.monotonic
 
 
 def test_vacation_answers_a_sender_once(mail):
