@@ -39,7 +39,7 @@ _GAP = struct.Struct("<QQ")             # the last generation before a start, an
 _GAPS = 256                             # that are on record, the newest
 _MARK = 30                              # octets of a mark
 _TAIL = 1024                            # octets of the log of which a mark has the checksum
-
+AT_ONCE = 1000              # microseconds: generations of one moment are numbered on, ahead of the clock
 
 @frozen
 class LogEnd:
@@ -235,7 +235,7 @@ def complete_until(folder: Path, names: Iterable[str], *, recovered: bool) -> in
     main = _main(names)
     row = of_table(folder / main) if main and (folder / main).is_file() else None
     found = 0 if row is None else max(row.table, row.environment) if recovered else row.before
-    return found if found <= time.time() * 1e6 else 0
+    return found if found <= time.time() * 1e6 + AT_ONCE else 0
 
 
 def older_tables(folder: Path, names: Iterable[str], *, recovered: bool = True) -> dict[str, str]:

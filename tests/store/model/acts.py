@@ -35,6 +35,7 @@ from tests.support.stores.stores import SMALL
 SETTINGS = evolve(SMALL, mailbox_limit=MAILBOX_LIMIT, purge_delay=PURGE_DELAY, private_flags="seen flagged")
 LOG_LIMIT = 96              # octets of a mailbox's log of expunges: so few that it is trimmed
 ENVIRONMENTS = ("mboxlist", "partitions/primary/index")
+BEGAN, SLOWLY = time.time_ns(), 1e-4
 OUTSIDE = ("generations", "partitions/primary/users")   # what a process that leaves writes besides
 
 Row = tuple[int, bytes, Flag, frozenset[str], int]      # UID, text, flags, keywords, MODSEQ
@@ -50,11 +51,14 @@ class Seat:
 
     def sit(self) -> Callable[[], None]:
         """From now on this process's clock is the seat's, and logs of expunges are short; gives what ends that."""
-        clock, limit = time.time, vanished.LIMIT
-        time.time, vanished.LIMIT = lambda: self.now, LOG_LIMIT
+        clock, nanoseconds, limit = time.time, time.time_ns, vanished.LIMIT
+        # It goes on, though slowly, in all processes alike: files and tables are compared by when they were written.
+        time.time = lambda: self.now + (nanoseconds() - BEGAN) * SLOWLY / 1e9
+        time.time_ns = lambda: int(self.now) * 10 ** 9 + int((nanoseconds() - BEGAN) * SLOWLY)
+        vanished.LIMIT = LOG_LIMIT
 
         def stand() -> None:
-            time.time, vanished.LIMIT = clock, limit
+            time.time, time.time_ns, vanished.LIMIT = clock, nanoseconds, limit
 
         return stand
 
