@@ -438,15 +438,6 @@ def test_filters(served: tuple[Server, Authority], alice: Webmail,
     assert set(stored("Later")) == {"A plan of the second set"}
     assert set(answers()) == {"ann@example.net"}
 
-    alice.page.click("a.expand")
-    alice.mark("#filtersetslist tr.disabled td.name", "roundcube")
-    alice.page.click("[data-test]")
-    alice.mark("#filterslist td.name", "Plans")
-    activated(alice)
-    comes_from("carol@example.net", "The plan again")
-    assert "The plan again" in stored("Gr&APwA3w-e")
-    assert set(answers()) == {"ann@example.net", "carol@example.net"}
-
 
 # Single sign-on
 
