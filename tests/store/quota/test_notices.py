@@ -257,7 +257,7 @@ def test_with_a_relay_it_leaves_by_the_outbox(store):
     store.recorder.look()
     assert send_all(store, NOW) == ["alice"]
     row, = store.partitions["primary"].outbox.some("relay", 10)
-    sender, recipient, octets = outgoingmail.message_of(row)
+    sender, recipient, octets = outgoingmail.message_of(row, store.root)
     assert (sender, recipient, count(store)) == ("", "alice@example.org", 2)
     assert message_from_bytes(octets)["Message-ID"].startswith(f"<quota.{NOW}.")
     store.__dict__ = reopen_after_crash(store).__dict__
