@@ -450,7 +450,7 @@ def test_what_waits_at_a_crash_is_sent_after_the_start(clock, places, tmp_path, 
 
 def test_a_relay_that_is_down_has_got_no_mails(store, clock, places, monkeypatch, caplog):
     """What a receiver gets is said of it: a relay gets no events."""
-    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("smtp", "https"), lambda settings, reactor: places.setdefault(
+    monkeypatch.setattr(sendall, "_MADE", dict.fromkeys(("smtp", "https"), lambda settings, *_: places.setdefault(
         settings.kind, Place())))
     made = begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, give_up=100.0), a=hook())
     assert {each["receiver"]: each["gets"] for each in made.status()} == {"relay": "mails", "a": "events"}
@@ -467,7 +467,7 @@ def test_mail_that_is_not_taken_now_is_put_off_and_the_others_go_on(store, clock
     now = [1_800_000_000.0]
     monkeypatch.setattr("time.time", lambda: now[0])
     monkeypatch.setattr("time.time_ns", lambda: int(now[0] * 1e9))
-    monkeypatch.setattr(sendall, "_MADE", {"smtp": lambda settings, reactor: places.setdefault("relay", Place())})
+    monkeypatch.setattr(sendall, "_MADE", {"smtp": lambda settings, *_: places.setdefault("relay", Place())})
     made = begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, retry=10.0, retry_longest=1000.0,
                                             give_up=100.0))
     relay, outbox, env = places["relay"], store.partitions["primary"].outbox, store.partitions["primary"].env

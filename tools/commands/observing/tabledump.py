@@ -31,6 +31,7 @@ def add(parser: Parsers) -> None:
                                                                           "mailbox info), where keys begin with one")
     made.add_argument("--limit", type=typed(number), default=0, metavar="N", help="only the first N rows")
     made.add_argument("--hex", action="store_true", help="keys and values as hexadecimal digits, as they are stored")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
