@@ -61,6 +61,7 @@ def test_a_user_who_comes_back_has_them(store: Store) -> None:
     assert state(store) == {"main": True, "Уход": False}
 
 
+@pytest.mark.long
 def test_lost_databases_come_back_with_them(tmp_path: Path) -> None:
     store = make_store(tmp_path / "lost", ("alice",))
     give_scripts(store, "alice")

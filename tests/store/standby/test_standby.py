@@ -42,6 +42,8 @@ from tests.support.stores.whole import everything, random_store
 
 INBOX = MailboxName("alice", "INBOX")
 
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
 
 @pytest.fixture
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
