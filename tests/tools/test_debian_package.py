@@ -34,20 +34,20 @@ def deb(system: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def debian(system: str, deb: Path, tmp_path: Path) -> Iterator[DebianRoot]:
     """A system with the package's file in it."""
     with DebianRoot(tmp_path, system) as root:
-        root.copy(deb, "/root/onecopy.deb")
+        root.copy(deb, "/var/tmp/onecopy.deb")
         yield root
 
 
 def earlier(debian: DebianRoot) -> None:
     """The package of an earlier version: this one, with its number changed wherever it stands."""
     debian.run(f"""
-        cd /root; dpkg-deb -R onecopy.deb before
+        cd /var/tmp; dpkg-deb -R onecopy.deb before
         sed -i 's/^Version: {VERSION}/Version: {EARLIER}/' before/DEBIAN/control
         cd before/usr/lib/onecopy/lib/python3*/site-packages
         sed -i 's/{VERSION}/{EARLIER}/' onecopy/store/__init__.py
         rm onecopy/store/__pycache__/__init__.*
         echo 'gone = 1' >onecopy/store/ofbefore.py
-        cd /root; echo '# of before' >>before/etc/onecopy/onecopy.toml
+        cd /var/tmp; echo '# of before' >>before/etc/onecopy/onecopy.toml
         dpkg-deb -Znone -b before before.deb""")
 
 
@@ -59,7 +59,7 @@ def test_its_name_and_number(deb: Path, system: str) -> None:
 def test_a_life_of_it(debian: DebianRoot, system: str) -> None:
     """Installed, used, upgraded, used, removed, installed again, purged."""
     earlier(debian)
-    debian.run("dpkg -i /root/before.deb")
+    debian.run("dpkg -i /var/tmp/before.deb")
     assert debian.run("onecopy --version") == f"onecopy {EARLIER}\n"
     assert debian.run("stat -c '%U %G %a' /var/lib/onecopy /var/log/onecopy") == (
         "onecopy onecopy 700\nonecopy adm 750\n")
@@ -77,12 +77,12 @@ def test_a_life_of_it(debian: DebianRoot, system: str) -> None:
         assert debian.run("onecopy check") == "nothing wrong was found\n"
     # Settings that were changed stay, and so does the user; what this version does not have goes.
     debian.run("echo '[store]\ndefault_quota = \"7M\"' >/etc/onecopy/onecopy.toml")
-    said = debian.run("dpkg --force-confold -i /root/onecopy.deb")
+    said = debian.run("dpkg --force-confold -i /var/tmp/onecopy.deb")
     assert "(" + EARLIER in said and "default_quota" in debian.run("cat /etc/onecopy/onecopy.toml")
     assert not debian.run("find /usr/lib/onecopy -name 'ofbefore*'")
     assert debian.run("onecopy --version") == f"onecopy {VERSION}\n"
-    debian.run("echo 'root = \"/var/lib/onecopy/store\"' | cat - /etc/onecopy/onecopy.toml >/root/settings; "
-               "cp /root/settings /etc/onecopy/onecopy.toml")
+    debian.run("echo 'root = \"/var/lib/onecopy/store\"' | cat - /etc/onecopy/onecopy.toml >/var/tmp/settings; "
+               "cp /var/tmp/settings /etc/onecopy/onecopy.toml")
     with debian.serve():
         assert "still there" in debian.run("cat $(onecopy path alice INBOX 1)")
         assert debian.run("onecopy deliver alice", octets=MAIL.replace(b"kept", b"new")) == "alice INBOX 2\n"
@@ -90,11 +90,11 @@ def test_a_life_of_it(debian: DebianRoot, system: str) -> None:
     # Removed: settings and mail stay, the program is gone.
     debian.run("dpkg -r onecopy")
     assert not debian.run("find /usr -xdev -name '*onecopy*'")
-    assert debian.run("cat /etc/onecopy/onecopy.toml /root/settings | sort | uniq -u") == ""
-    debian.run("dpkg -i /root/onecopy.deb; onecopy path alice INBOX 2")
+    assert debian.run("cat /etc/onecopy/onecopy.toml /var/tmp/settings | sort | uniq -u") == ""
+    debian.run("dpkg -i /var/tmp/onecopy.deb; onecopy path alice INBOX 2")
     said = debian.run("dpkg -P onecopy")
     assert "the mail stays in /var/lib/onecopy" in said
-    assert debian.run("find / -xdev -name '*onecopy*' -not -path '/root/*' -not -path '/var/lib/onecopy/*'") == (
+    assert debian.run("find / -xdev -name '*onecopy*' -not -path '/var/tmp/*' -not -path '/var/lib/onecopy/*'") == (
         "/var/lib/onecopy\n")
     assert "still there" in debian.run("grep -rh 'still there' /var/lib/onecopy/store/partitions/primary/messages")
     assert debian.run("stat -c %U /var/lib/onecopy") == "onecopy\n"
@@ -102,7 +102,7 @@ def test_a_life_of_it(debian: DebianRoot, system: str) -> None:
 
 def test_what_comes_along(debian: DebianRoot) -> None:
     """The manual, completions, settings that say nothing, a unit that is the one of docs/deploy, and rotation."""
-    debian.run("dpkg -i /root/onecopy.deb")
+    debian.run("dpkg -i /var/tmp/onecopy.deb")
     assert debian.run("gzip -dc /usr/share/man/man1/onecopy.1.gz").startswith(".")
     for path in ("bash-completion/completions/onecopy", "zsh/vendor-completions/_onecopy",
                  "fish/vendor_completions.d/onecopy.fish"):
@@ -111,9 +111,9 @@ def test_what_comes_along(debian: DebianRoot) -> None:
         "/etc/apparmor.d/onecopy", "/etc/logrotate.d/onecopy", "/etc/onecopy/onecopy.toml"]
     debian.run("onecopy config check")
     # Each line that is a comment with a setting in it is one that there is.
-    debian.run("sed -E 's/^# ([a-z_]+ = )/\\1/' /etc/onecopy/onecopy.toml >/root/all.toml; "
-               "sed -i '/certificate = \\|key = \\|socket = /d' /root/all.toml; "
-               "onecopy config show --config /root/all.toml")
+    debian.run("sed -E 's/^# ([a-z_]+ = )/\\1/' /etc/onecopy/onecopy.toml >/var/tmp/all.toml; "
+               "sed -i '/certificate = \\|key = \\|socket = /d' /var/tmp/all.toml; "
+               "onecopy config show --config /var/tmp/all.toml")
     ours = (ROOT / "docs/deploy/onecopy.service").read_text().splitlines()[1:]
     theirs = debian.run("tail -n +2 /usr/lib/systemd/system/onecopy.service").splitlines()
     assert [line.replace("/opt/onecopy/bin", "/usr/bin") for line in ours] == theirs

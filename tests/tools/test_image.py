@@ -56,18 +56,18 @@ def test_it_serves_as_its_user_and_its_health_is_good(image: Path, tmp_path: Pat
         assert set(described["RepoTags"]) == {f"localhost/onecopy:{VERSION}"}
         assert config["User"] == "onecopy" and config["Volumes"] == {"/var/lib/onecopy": {}}
         for number, layer in enumerate(described["Layers"]):
-            archive.extract(layer, debian.path / f"root/layers/{number}", filter="data")
-        debian.run("mkdir /root/whole\nfor layer in $(find /root/layers -name '*.tar' | sort); do "
-                   "tar -C /root/whole -xf $layer; done; test ! -e /root/whole/root/onecopy.deb")
+            archive.extract(layer, debian.path / f"var/tmp/layers/{number}", filter="data")
+        debian.run("mkdir /var/tmp/whole\nfor layer in $(find /var/tmp/layers -name '*.tar' | sort); do "
+                   "tar -C /var/tmp/whole -xf $layer; done; test ! -e /var/tmp/whole/var/tmp/onecopy.deb")
         for name in ("proc", "dev"):
-            debian.bind(debian.folder / "root" / name, f"/root/whole/{name}")
+            debian.bind(debian.folder / "root" / name, f"/var/tmp/whole/{name}")
         shown = " ".join(f"'{line}'" for line in config["Env"])
-        enter = f"exec chroot --userspec {config['User']}:onecopy /root/whole env -i {shown}"
-        log = debian.path / "root/log"
+        enter = f"exec chroot --userspec {config['User']}:onecopy /var/tmp/whole env -i {shown}"
+        log = debian.path / "var/tmp/log"
         words = " ".join([*config["Entrypoint"], *config["Cmd"]])
         server = subprocess.Popen(debian.words(
             "echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start; "        # as container engines have it
-            f"{enter} {words} >/root/log 2>&1"), stdin=subprocess.DEVNULL)
+            f"{enter} {words} >/var/tmp/log 2>&1"), stdin=subprocess.DEVNULL)
         try:
             wait.until(lambda: log.exists() and "serving: " in log.read_text() or None, "the server", pid=server.pid,
                        limit=240)

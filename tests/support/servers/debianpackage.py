@@ -41,6 +41,6 @@ def _make(system: str, folder: Path) -> Path:
     with DebianRoot(folder, system) as debian:
         debian.bind(ROOT, "/src")
         debian.bind(wheels, "/wheels")
-        said = debian.run("/src/tools/package deb /root/dist", environment={
+        said = debian.run("/src/tools/package deb /var/tmp/dist", environment={
             "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}).splitlines()[-1]
         return Path(shutil.move(debian.path / said.lstrip("/"), folder / Path(said).name))

@@ -7,8 +7,8 @@ until its end. So each system has all ports to itself, on its loopback.
 There is no systemd: `serve` starts what the unit says, as its user.
 
     with DebianRoot(tmp_path, "debian-12") as debian:
-        debian.copy(deb, "/root/onecopy.deb")
-        debian.run("apt-get install -y /root/onecopy.deb")         # has a shell's words; text that it printed
+        debian.copy(deb, "/var/tmp/onecopy.deb")
+        debian.run("apt-get install -y /var/tmp/onecopy.deb")      # has a shell's words; text that it printed
         with debian.serve():                                       # ExecStart= of onecopy.service, until it serves
             debian.run("curl -s http://127.0.0.1/")                # in its network, where every port is free
         debian.run("apt-get update", online=True)                  # in this machine's network
