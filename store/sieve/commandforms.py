@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from store.sieve.keymatching import ASCII_CASEMAP, COMPARATORS, NUMERIC, RELATIONS, TYPES, Matching, regular
 from store.sieve.scriptrun import Function, Node, Value
@@ -60,16 +60,12 @@ class Form:
     block: bool = False
     prepare: Callable[[Node], Any] | None = None
 
-    def with_tags(self, **tags: Tag) -> "Form":
-        """The form with tags that an extension adds; `_` at the end of a name goes."""
-        return evolve(self, tags={**self.tags, **{name.rstrip("_"): tag for name, tag in tags.items()}})
-
 
 MATCH: Mapping[str, Tag] = {
     "comparator": Tag(value=Kind.STRING),
     "is": Tag(group="match type"), "contains": Tag(group="match type"), "matches": Tag(group="match type"),
     "count": Tag("relational", Kind.STRING, "match type"), "value": Tag("relational", Kind.STRING, "match type"),
-    "regex": Tag("regex", group="match type"), "list": Tag("extlists", group="match type")}
+    "regex": Tag("regex", group="match type")}
 
 
 def constant(value: Value) -> str:

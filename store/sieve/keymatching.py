@@ -163,12 +163,9 @@ class Matching:
 
     def any(self, run: Run, node: Node, values: Sequence[str], keys: Sequence[str]) -> bool:
         """Whether a value matches a key; what wildcards stand for is set (RFC 5229 §3.2). Raises RunProblem."""
-        match self.type:
-            case "count":
-                run.count(node, COMPARISON * len(keys))
-                return any(RELATIONS[self.relation](order(str(len(values)), key, self.comparator)) for key in keys)
-            case "list":
-                return self._listed(run, values, keys)
+        if self.type == "count":
+            run.count(node, COMPARISON * len(keys))
+            return any(RELATIONS[self.relation](order(str(len(values)), key, self.comparator)) for key in keys)
         for value in values:
             run.count(node, (len(value) + COMPARISON) * len(keys))
             for key in keys:
@@ -215,14 +212,6 @@ class Matching:
             return False
         run.matched = tuple([group or "" for group in (found.group(), *found.groups())])
         return True
-
-    def _listed(self, run: Run, values: Sequence[str], keys: Sequence[str]) -> bool:
-        for key in keys:
-            found = run.surroundings.is_in_list(key, values)
-            if found is not None:
-                run.matched = (found,)
-                return True
-        return False
 
 
 def _aligned(value: str, comparator: str) -> tuple[str, list[int] | None]:

@@ -24,21 +24,20 @@ UNCHANGED = Edition()
 class Filed:
     """The message goes to a mailbox of the owner (RFC 5228 §4.1), or is KEPT (§4.3).
 
-    `create`: it is made if there is none (RFC 5490 §3.2). `special_use` or `mailbox_id`, if not "", choose it before
-    its name does (RFC 8579 §4, RFC 9042 §4).
+    `create`: it is made if there is none (RFC 5490 §3.2). `special_use`, if not "", chooses it before its name does
+    (RFC 8579 §4).
     """
 
     mailbox: str = KEPT
     flags: tuple[str, ...] = ()
     create: bool = False
     special_use: str = ""
-    mailbox_id: str = ""
     edition: Edition = UNCHANGED
 
 
 @frozen
 class Redirected:
-    """The message is sent on to an address (RFC 5228 §4.2); `notify`, `ret`, `by` are not used."""
+    """The message is sent on to an address (RFC 5228 §4.2)."""
 
     address: str
     edition: Edition = UNCHANGED
@@ -60,7 +59,6 @@ class Copied:
     flags: tuple[str, ...] = ()
     create: bool = False
     special_use: str = ""
-    mailbox_id: str = ""
 
 
 @frozen

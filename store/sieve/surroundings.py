@@ -1,7 +1,7 @@
-"""What a script can learn beside the message: the envelope, the time, mailboxes, lists. The store says it; a test of a
+"""What a script can learn beside the message: the envelope, the time, mailboxes. The store says it; a test of a
 script may say something else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from attrs import Factory, frozen
@@ -11,16 +11,15 @@ from store.sieve.receivedmail import ReceivedMail
 
 @frozen
 class Envelope:
-    """RFC 5321: `sender` is "" for <>; `recipient` as RCPT had it; `auth` is who was logged in, "" for nobody."""
+    """RFC 5321: `sender` is "" for <>; `recipient` as RCPT had it."""
 
     sender: str = ""
     recipient: str = ""
-    auth: str = ""
 
 
 @frozen
 class Surroundings:
-    """A site that has no mailbox but the INBOX, no list and no other script; the store has another one.
+    """A site that has no mailbox but the INBOX, and no other script; the store has another one.
 
     None of these may wait for the disk longer than a glance at a cached page, and each is asked at most once a step.
     """
@@ -29,15 +28,10 @@ class Surroundings:
     environment: Mapping[str, str] = Factory(dict)      # RFC 5183 §4.1: domain, host, location, name, phase, ...
     addresses: frozenset[str] = frozenset()             # of the owner, in the form of `addresses.canonical`
     separator: str = "+"                                # between user and detail of a local part (RFC 5233)
-    imap: bool = False                                  # the message has come by IMAP (RFC 6785), not by delivery
 
     def has_mailbox(self, name: str) -> bool:
         """Whether the owner has that mailbox and may file into it (RFC 5490 §3.1)."""
         return name.upper() == "INBOX"
-
-    def has_mailbox_id(self, mailbox_id: str) -> bool:
-        """Whether a mailbox of the owner has that id (RFC 9042 §5)."""
-        return False
 
     def has_special_use(self, mailbox: str, use: str) -> bool:
         """Whether the mailbox, or with "" any, has that use (RFC 8579 §3)."""
@@ -46,18 +40,6 @@ class Surroundings:
     def metadata(self, mailbox: str | None, name: str) -> str | None:
         """The annotation of a mailbox, or with None of the server (RFC 5490 §3.3, §4.3)."""
         return None
-
-    def is_in_list(self, name: str, values: Iterable[str]) -> str | None:
-        """The first of the values that is in the list of that name (RFC 6134)."""
-        return None
-
-    def has_list(self, name: str) -> bool:
-        """Whether there is a list of that name (RFC 6134 §2.7)."""
-        return False
-
-    def list_addresses(self, name: str) -> tuple[str, ...]:
-        """The addresses of a list, for `redirect :list` (RFC 6134 §2.5)."""
-        return ()
 
     def spam(self, message: ReceivedMail) -> float | None:
         """How surely a message is spam, 0 to 1, as the filter in front has said; None: nobody tested it (RFC 5235)."""

@@ -1,5 +1,5 @@
 """Commands that say which mailboxes a message goes to, with which flags: RFC 5228 §4.1, §4.3, §4.4; RFC 3894, 5232,
-5490, 8579, 9042."""
+5490, 8579."""
 
 from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of, read
@@ -26,8 +26,7 @@ def file_into(run: Run, node: Node) -> None:
     run.act(node)
     tags = node.tags
     run.file(Filed(run.text(node.values[0])[:LONGEST] or "INBOX", flags_for(run, node), "create" in tags,
-                   run.text(tags["specialuse"]) if "specialuse" in tags else "",
-                   run.text(tags["mailboxid"]) if "mailboxid" in tags else "", run.edition))
+                   run.text(tags["specialuse"]) if "specialuse" in tags else "", run.edition))
     if "copy" not in tags:
         run.keeping = False
 
@@ -66,15 +65,12 @@ def remove_flag(run: Run, node: Node) -> None:
 
 
 def _check(node: Node) -> None:
-    if "specialuse" in node.tags and "mailboxid" in node.tags:
-        raise ValueError("fileinto takes :specialuse or :mailboxid (RFC 9042 §4.2)")
     if "" in constants(node.values[0]):
         raise ValueError("the name of a mailbox is empty")
 
 
 FLAGS = Tag("imap4flags", Kind.STRINGS)
-PLACES = {"create": Tag("mailbox"), "specialuse": Tag("special-use", Kind.STRING),
-          "mailboxid": Tag("mailboxid", Kind.STRING)}
+PLACES = {"create": Tag("mailbox"), "specialuse": Tag("special-use", Kind.STRING)}
 _LIST = (Kind.STRING, Kind.STRINGS)
 COMMANDS = {
     "keep": Form(keep, tags={"flags": FLAGS}),

@@ -1,10 +1,9 @@
-"""Commands by which something leaves the store: redirect (RFC 5228 §4.2, RFC 3894, 6134), reject (RFC 5429),
+"""Commands by which something leaves the store: redirect (RFC 5228 §4.2, RFC 3894), reject (RFC 5429),
 vacation (RFC 5230, 6131), notify (RFC 5435, 5436), with copies that are filed (RFC 8580)."""
 
 import hashlib
 
 from store.message import headers
-from store.message.text import decode_words
 from store.sieve.actions.filing import FLAGS, PLACES
 from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of
@@ -33,18 +32,12 @@ def address_in(text: str) -> str:
 def redirect(run: Run, node: Node) -> None:
     """RFC 5228 §4.2; to an address once. Where mail goes in a circle is seen when it is sent."""
     run.act(node)
-    text = run.text(node.values[0])
-    if "list" in node.tags:
-        wanted = list(run.surroundings.list_addresses(text))
-    else:
-        try:
-            wanted = [address_in(text)]
-        except ValueError as error:
-            raise RunProblem(str(error), node.place) from None
-    for address in wanted:
-        redirected = Redirected(address, run.edition)
-        if redirected not in run.outcome.redirects:
-            run.outcome.redirects.append(redirected)
+    try:
+        redirected = Redirected(address_in(run.text(node.values[0])), run.edition)
+    except ValueError as error:
+        raise RunProblem(str(error), node.place) from None
+    if redirected not in run.outcome.redirects:
+        run.outcome.redirects.append(redirected)
     if len(run.outcome.redirects) > run.limits.redirects:
         raise RunProblem(f"the script sends the message to more than {run.limits.redirects} addresses", node.place)
     if "copy" not in node.tags:
@@ -66,8 +59,7 @@ def copy_of(run: Run, node: Node) -> Copied | None:
     if "fcc" not in tags:
         return None
     return Copied(run.text(tags["fcc"]), flags_of(run.list(tags["flags"])) if "flags" in tags else (), "create" in tags,
-                  run.text(tags["specialuse"]) if "specialuse" in tags else "",
-                  run.text(tags["mailboxid"]) if "mailboxid" in tags else "")
+                  run.text(tags["specialuse"]) if "specialuse" in tags else "")
 
 
 def vacation(run: Run, node: Node) -> None:
@@ -122,16 +114,9 @@ def notify(run: Run, node: Node) -> None:
         raise RunProblem(f"the script notifies more than {run.limits.notices} times", node.place)
 
 
-def subject_of(run: Run) -> str:
-    """The Subject of the message, decoded."""
-    found = run.message.named("subject")
-    return decode_words(found[0].value) if found else ""
-
-
 def _check_redirect(node: Node) -> None:
-    if "list" not in node.tags:
-        for text in constants(node.values[0]):
-            address_in(text)
+    for text in constants(node.values[0]):
+        address_in(text)
 
 
 def _check_vacation(node: Node) -> None:
@@ -141,8 +126,8 @@ def _check_vacation(node: Node) -> None:
 
 
 def _check_copy(node: Node) -> None:
-    if "fcc" not in node.tags and not {"flags", "create", "specialuse", "mailboxid"}.isdisjoint(node.tags):
-        raise ValueError(":flags, :create, :specialuse and :mailboxid go with :fcc")
+    if "fcc" not in node.tags and not {"flags", "create", "specialuse"}.isdisjoint(node.tags):
+        raise ValueError(":flags, :create and :specialuse go with :fcc")
 
 
 def _check_notify(node: Node) -> None:
@@ -154,8 +139,7 @@ def _check_notify(node: Node) -> None:
 
 _COPY = {"fcc": Tag("fcc", Kind.STRING), "flags": FLAGS, **PLACES}
 COMMANDS = {
-    "redirect": Form(redirect, tags={"copy": Tag("copy"), "list": Tag("extlists")}, values=(Kind.STRING,),
-                     prepare=_check_redirect),
+    "redirect": Form(redirect, tags={"copy": Tag("copy")}, values=(Kind.STRING,), prepare=_check_redirect),
     "reject": Form(refuse, ("reject",), values=(Kind.STRING,)),
     "ereject": Form(refuse, ("ereject",), values=(Kind.STRING,)),
     "vacation": Form(vacation, ("vacation",), {

@@ -152,9 +152,7 @@ def envelope(run: Run, node: Node) -> bool:
     values: list[str] = []
     for name in run.list(node.values[0]):
         value = {"from": run.envelope.sender, "to": run.envelope.recipient}.get(name.lower())
-        if name.lower() == "auth" and run.envelope.auth:
-            values.append(run.envelope.auth)
-        elif value is not None:
+        if value is not None:
             local, _, domain = value.rpartition("@") if "@" in value else (value, "", "")
             values += _parts(run, node, [(local, domain)])
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
@@ -188,7 +186,7 @@ def _prepare_address(node: Node) -> object:
 
 def _prepare_envelope(node: Node) -> object:
     for name in constants(node.values[0]):
-        if name.lower() not in ("from", "to", "auth"):
+        if name.lower() not in ("from", "to"):
             raise ValueError(f'the envelope has no part "{name}"')
     return matching(node)
 

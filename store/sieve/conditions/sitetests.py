@@ -1,5 +1,5 @@
-"""Tests of what is around the message: mailboxes, metadata, lists, environment, spam: RFC 5183, 5235, 5435 §5, 5490,
-6134, 7352, 8579, 9042; and of strings, RFC 5229 §5."""
+"""Tests of what is around the message: mailboxes, metadata, environment, spam: RFC 5183, 5235, 5435 §5, 5490,
+7352, 8579; and of strings, RFC 5229 §5."""
 
 import re
 from urllib.parse import urlsplit
@@ -32,11 +32,6 @@ def mailbox_exists(run: Run, node: Node) -> bool:
     return all(run.surroundings.has_mailbox(name) for name in run.list(node.values[0]))
 
 
-def mailbox_id_exists(run: Run, node: Node) -> bool:
-    """RFC 9042 §5."""
-    return all(run.surroundings.has_mailbox_id(name) for name in run.list(node.values[0]))
-
-
 def special_use_exists(run: Run, node: Node) -> bool:
     """RFC 8579 §3."""
     mailbox = run.text(node.values[0]) if len(node.values) == 2 else ""
@@ -64,11 +59,6 @@ def server_metadata(run: Run, node: Node) -> bool:
 def server_metadata_exists(run: Run, node: Node) -> bool:
     """RFC 5490 §4.4."""
     return all(run.surroundings.metadata(None, name) is not None for name in run.list(node.values[0]))
-
-
-def valid_list(run: Run, node: Node) -> bool:
-    """RFC 6134 §2.7."""
-    return all(run.surroundings.has_list(name) for name in run.list(node.values[0]))
 
 
 def duplicate(run: Run, node: Node) -> bool:
@@ -138,14 +128,12 @@ TESTS = {
     "string": Form(string, ("variables",), MATCH, values=(Kind.STRINGS, Kind.STRINGS), prepare=matching),
     "environment": Form(environment, ("environment",), MATCH, values=_TWO, prepare=matching),
     "mailboxexists": Form(mailbox_exists, ("mailbox",), values=_ONE),
-    "mailboxidexists": Form(mailbox_id_exists, ("mailboxid",), values=_ONE),
     "specialuse_exists": Form(special_use_exists, ("special-use",), values=_TWO, optional_first=True),
     "metadata": Form(metadata, ("mboxmetadata",), MATCH, values=(Kind.STRING, Kind.STRING, Kind.STRINGS),
                      prepare=matching),
     "metadataexists": Form(metadata_exists, ("mboxmetadata",), values=_TWO),
     "servermetadata": Form(server_metadata, ("servermetadata",), MATCH, values=_TWO, prepare=matching),
     "servermetadataexists": Form(server_metadata_exists, ("servermetadata",), values=_ONE),
-    "valid_ext_list": Form(valid_list, ("extlists",), values=_ONE),
     "duplicate": Form(duplicate, ("duplicate",), {
         "handle": Tag(value=Kind.STRING), "header": Tag(value=Kind.STRING), "uniqueid": Tag(value=Kind.STRING),
         "seconds": Tag(value=Kind.NUMBER), "last": Tag()}, prepare=_prepare_duplicate),
