@@ -12,14 +12,11 @@ from store.values import setting
 class Settings(LoginAdmissionSettings):
     """Settings of the IMAP server; sizes in octets, times in seconds."""
 
-    plaintext_login: bool = setting(False, "allow passwords without TLS from other hosts (from this host they always "
-                                    "are)")
     line_limit: int = setting(64 << 10, "octets of a command line", type="size")
     literal_limit: int = setting(64 << 10, "octets of a literal other than APPEND's message", type="size")
     early_line_limit: int = setting(
         64 << 10, "the same for lines before login, where ID may have 30 fields of 1,024 octets", type="size")
     early_literal_limit: int = setting(1 << 10, "the same for literals before login", type="size")
-    login_time: int = setting(60, "time a client has to log in", type="duration")
     command_time: int = setting(300, "time without progress in the middle of a command or an answer", type="duration")
     idle_time: int = setting(   # RFC 3501 §5.4
         1800, "time between two commands before the connection is ended", type="duration", validator=ge(1800))

@@ -31,14 +31,11 @@ def _days(value: int) -> None:
 class Settings(LoginAdmissionSettings):
     """Settings of the POP3 server; sizes in octets, times in seconds."""
 
-    plaintext_login: bool = setting(False, "allow passwords without TLS from other hosts (from this host they always "
-                                    "are)")
     mark_seen: bool = setting(False, r"set \Seen on messages that were retrieved, so that IMAP clients show them as "
                               r"read")
     line_limit: int = setting(510, "octets of a command line", type="size", validator=ge(253))    # RFC 2449 §4
     response_limit: int = setting(   # a token, in base64
         8 << 10, "octets of a client's line in an exchange that AUTH began", type="size", validator=ge(1024))
-    login_time: int = setting(60, "time a client has to log in", type="duration")
     idle_time: int = setting(   # RFC 1939 §3
         600, "time between two commands before the connection is ended", type="duration", validator=ge(600))
     send_time: int = setting(300, "time in which a client takes nothing of an answer before the connection is ended",

@@ -11,12 +11,9 @@ from store.values import setting
 class Settings(LoginAdmissionSettings):
     """Settings of the ManageSieve server; sizes in octets, times in seconds."""
 
-    plaintext_login: bool = setting(False, "allow passwords without TLS from other hosts (from this host they always "
-                                    "are)")
     line_limit: int = setting(8 << 10, "octets of a line of a command", type="size", validator=ge(2048))
     swallow_limit: int = setting(16 << 20, "octets of a script that is too large which are read and dropped before the "
                                  "connection is ended", type="size")
-    login_time: int = setting(60, "time a client has to log in", type="duration")
     idle_time: int = setting(   # RFC 5804 §1.4
         1800, "time between two commands before the connection is ended", type="duration", validator=ge(1800))
     send_time: int = setting(300, "time in which a client takes nothing of an answer before the connection is ended",

@@ -46,6 +46,9 @@ class LoginAdmissionSettings(AdmissionSettings):
     early_octets: int = setting(64 << 10, "octets that a client may send before it has logged in, under TLS those "
                                 "within; 0: any number", type="size", validator=ge(0))
     command_rate: int = setting(600_000, "lines that a client may send in a minute; 0: any number", validator=ge(0))
+    plaintext_login: bool = setting(False, "allow passwords without TLS from other hosts (from this host they always "
+                                    "are)")
+    login_time: int = setting(60, "time a client has to log in", type="duration")
 
 
 def descriptors_for_connections() -> float:
