@@ -8,7 +8,14 @@ from pathlib import Path
 
 from attrs import define, field
 
-from store.standby import seeding, standbystate
+from mboxlist.engine.bulk import Load
+from mboxlist.names import MailboxName
+from store.mailboxes import deletion, namespace
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
+from store.standby import promotion, seeding, standbystate
 from store.standby.copysource import Source
 from store.standby.following import Follower
 from store.standby.sourcepeer import SourcePeer
@@ -17,7 +24,12 @@ from store.usermove.messageformat import Wire
 from store.usermove.peer import Peer
 from store.usermove.responder import Session
 from store.usermove.targetside import IncomingMoves
+from store.values import Flag, FlagAction, Flags
 from tests.support.stores.movepair import LIMIT, TWO, Plain
+from tests.support.stores.stores import SMALL, deliver
+from tests.support.stores.whole import everything
+
+INBOX = MailboxName("alice", "INBOX")
 
 
 @define(eq=False)
@@ -65,3 +77,47 @@ class Standby:
         """Have all there is now."""
         with self.following() as follower:
             follower.round(0)
+
+
+def work(store: Store, number: int) -> None:
+    """Some of everything that changes a store."""
+    inbox, other = store.entry(INBOX), store.entry(MailboxName.parse("user/bob/INBOX"))
+    for each in range(12):
+        deliver(store, b"Subject: %d-%d\r\n\r\n%b\r\n" % (number, each, b"y" * 700 * each), str(inbox.name),
+                *([str(other.name)] if each % 2 else []), trace=b"Return-Path: <a@example.org>\r\n")
+    uids = store.open_mailbox(inbox).rows["uid"].tolist()
+    change_flags(store, inbox, uids[-6:], FlagAction.ADD, Flags(Flag.FLAGGED, (f"round{number}",)))
+    made = MailboxName("alice", f"Made{number}")
+    namespace.create_mailbox(store, made)
+    copy_messages(store, inbox, store.entry(made), uids[-5:], remove=False)
+    copy_messages(store, inbox, other, uids[-7:-5], remove=True)
+    remove(store, inbox, uids[-1:])
+    if number % 2:
+        namespace.rename_mailbox(store, made, MailboxName("alice", f"Renamed{number}"))
+    else:
+        deletion.delete_mailbox(store, made)
+
+
+def promoted(standby: Standby) -> Store:
+    promotion.promote(standby.root)
+    return open_store(standby.root, SMALL)
+
+
+def is_equal(store: Store, other: Store) -> None:
+    """Both have all that a rebuild gives back, and message files that are the same octet for octet."""
+    assert everything(other) == everything(store)
+    one, two = (each.partitions["primary"].files for each in (store, other))
+    for digest, record in store.partitions["primary"].refs.all():
+        if record.references:
+            first, second = one.locate(digest, record.serial), two.locate(digest, record.serial)
+            assert first is not None and second is not None
+            assert first.read_bytes() == second.read_bytes()
+
+
+def exchange(store: Store) -> None:
+    """Have a table be another file, as a rebuild does: its log knows nothing of it."""
+    partition = store.partitions["primary"]
+    rows = sorted(partition.uidls._table.scan())
+    with Load.begin(partition.env.folder / "uidls.db", lambda stream: iter(rows)) as load:
+        load.end()
+        partition.env.exchange(partition.uidls._table, load.file)

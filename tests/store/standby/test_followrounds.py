@@ -1,0 +1,246 @@
+"""Each round of a standby brings it to a later moment of the store that it follows, whole."""
+
+import errno
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+from mboxlist.engine import kv
+from mboxlist.engine.damagemarks import log_files
+from mboxlist.engine.transact import transact
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError
+from store.mailboxes.expunge import remove
+from store.snapshots import taking
+from store.standby import applying, following, logrecords, standbystate
+from store.standby.following import Follower
+from store.store import Store
+from store.usermove.messageformat import Wire
+from tests.support.stores.purging import purge
+from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.stores import deliver, let_go
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+@pytest.mark.parametrize("store", ["with all that there can be"], indirect=True)
+def test_what_came_since_in_many_rounds(store: Store, standby: Standby) -> None:
+    """With tables that take over what the logs have at some moments, and with connections that end between."""
+    standby.create()
+    for number in range(1, 9):
+        work(store, number)
+        if number % 3 == 1:
+            for env in (store.mailboxes.env, store.partitions["primary"].env):
+                env.checkpoint()
+        standby.follow()
+        if number in (2, 3, 6):
+            state = standbystate.read(standby.root)
+            assert state is not None
+            applying.apply(standby.root, state)
+            assert applying.waiting(applying.applied(standby.root, state, state)) == 0
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def test_a_transaction_that_is_under_way_while_tables_are_brought_up_to_date(store: Store, standby: Standby) -> None:
+    """It is undone in the tables of the standby, and there whole once it has been committed."""
+    standby.create()
+    env, table = store.partitions["primary"].env, store.partitions["primary"].uidls._table
+    before = dict(table.scan())
+    for ending in ("commit", "abort"):
+        txn = env.begin()
+        for number in range(300):
+            table.put(b"\xff%b%04d" % (ending.encode(), number), b"x" * 50, txn)
+        env.log_end()
+        standby.follow()
+        state = standbystate.read(standby.root)
+        assert state is not None
+        applying.apply(standby.root, state)
+        applying.applied(standby.root, state, state)
+        getattr(txn, ending)()
+        standby.follow()
+    after = dict(table.scan())
+    assert len(after) == len(before) + 300
+    with closing(promoted(standby)) as other:
+        assert dict(other.partitions["primary"].uidls._table.scan()) == after
+
+        def clear(txn: object) -> None:
+            for number in range(300):
+                table.delete(b"\xffcommit%04d" % number, txn)
+
+        transact(env, clear)
+        transact(other.partitions["primary"].env, lambda txn: [other.partitions["primary"].uidls._table.delete(
+            b"\xffcommit%04d" % number, txn) for number in range(300)])
+
+
+def test_a_message_file_is_here_before_the_log_that_tells_of_it(store: Store, standby: Standby,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the connection ends in between."""
+    standby.create()
+    work(store, 2)
+    before = standbystate.read(standby.root)
+
+    def cut(*arguments: object) -> None:
+        raise StoreError(Problem.UNAVAILABLE, "cut")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(following.FileCopies, "needed", cut)
+        with pytest.raises(StoreError, match="cut"):
+            standby.follow()
+    assert standbystate.read(standby.root) == before
+    work(store, 3)
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
+def test_a_message_that_is_purged_and_comes_again(store: Store, standby: Standby) -> None:
+    """It has another trace header then, and its file other octets."""
+    body = b"Subject: again\r\n\r\nagain\r\n"
+    first, = deliver(store, body, str(INBOX), trace=b"Return-Path: <first@example.org>\r\n")
+    standby.create()
+    remove(store, store.entry(INBOX), [first.uid])
+    let_go(store)
+    for snapshot in taking.listed(store.root / "snapshots"):
+        taking.remove(snapshot)         # while it is there no message file goes that it refers to
+    assert purge(store.partitions["primary"], 1 << 31)
+    deliver(store, body, str(INBOX), trace=b"Return-Path: <another@example.org>\r\n")
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
+def test_app_passwords_come_and_go(store: Store, standby: Standby) -> None:
+    folder = store.root / "access"
+    folder.mkdir(exist_ok=True)
+    (folder / ("a" * 32)).write_bytes(b"one")
+    standby.create()
+    with standby.following() as follower:
+        (folder / ("b" * 32)).write_bytes(b"two")
+        _rounds(follower)
+        assert {path.read_bytes() for path in (standby.root / "access").iterdir()} == {b"one", b"two"}
+        for path in folder.iterdir():
+            path.unlink()
+        _rounds(follower)
+        (folder / ("c" * 32)).write_bytes(b"three")
+        _rounds(follower)
+        assert [path.read_bytes() for path in (standby.root / "access").iterdir()] == [b"three"]
+    (folder / ("c" * 32)).unlink()
+
+
+def test_an_app_password_that_is_no_more_goes_whatever_else_happens(store: Store, standby: Standby) -> None:
+    """With other changes after it, with none, and when the connection ends before the next round."""
+    folder, there = store.root / "access", standby.root / "access"
+    folder.mkdir(exist_ok=True)
+    for name in "abc":
+        (folder / (name * 32)).write_bytes(b"one")
+    standby.create()
+    with standby.following() as follower:
+        (folder / ("a" * 32)).unlink()
+        _rounds(follower)
+        assert sorted(path.name[0] for path in there.iterdir()) == ["b", "c"]
+        (folder / ("b" * 32)).unlink()
+        deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        deliver(store, b"Subject: two\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        assert [path.name[0] for path in there.iterdir()] == ["c"]
+        (folder / ("c" * 32)).unlink()
+        assert follower.round(0)
+    with standby.following() as follower:
+        _rounds(follower)
+    assert not list(there.iterdir())
+
+
+def _rounds(follower: Follower) -> None:
+    while follower.round(0):
+        pass
+
+
+def test_records_of_a_log(tmp_path: Path) -> None:
+    """Every digest that is put into a table is found, whatever else the log has."""
+    env = kv.Env(tmp_path, cache=1 << 20, locks=1000, recover=True, broken=lambda: None)
+    table = env.table("messages.db")
+    start = env.log_end()
+    put = [os.urandom(32) for _ in range(500)]
+    for at in range(0, 500, 50):
+        transact(env, lambda txn, at=at: [table.put(key, os.urandom(36), txn) for key in put[at:at + 50]])
+    transact(env, lambda txn: [table.delete(key, txn) for key in put[:20]])
+    env.flush()
+    end = env.log_end()
+    octets = log_files(tmp_path)[-1].read_bytes()[start[1]:end[1]]
+    env.close()
+    assert set(logrecords.digests(octets)) == set(put)
+    with pytest.raises(ValueError, match="not whole"):
+        list(logrecords.digests(octets[:-1]))
+    assert list(logrecords.digests(octets + bytes(5000)))
+    with pytest.raises(ValueError, match="behind the end"):
+        list(logrecords.digests(octets + bytes(5000) + b"x"))
+
+
+@define(eq=False)
+class Cut:
+    """A connection that is lost before its `left`th read."""
+
+    wire: Wire
+    left: int
+
+    def read(self, count: int) -> bytes:
+        if not self.left:
+            raise ConnectionResetError(errno.ECONNRESET, "cut")
+        self.left -= 1
+        return self.wire.read(count)
+
+    def write(self, data: bytes) -> None:
+        self.wire.write(data)
+
+    def limit(self, seconds: float) -> None:
+        self.wire.limit(seconds)
+
+    def close(self) -> None:
+        self.wire.close()
+
+
+def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby) -> None:
+    """Of a round, and of the questions before it: it has counted or it has not, and the next one begins from there."""
+    standby.create()
+    before, work_done = standbystate.read(standby.root), 0
+    work(store, 1)
+    for step in range(1, 200):
+        standby.wrap = lambda wire, step=step: Cut(wire, step)      # type: ignore[misc]
+        try:
+            standby.follow()
+        except StoreError as error:
+            assert error.problem is Problem.UNAVAILABLE
+            assert standbystate.read(standby.root) == before
+            work_done = step
+        else:
+            break
+    assert work_done > 15
+    standby.wrap = lambda wire: wire
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+@pytest.mark.parametrize("what", ["_log", "_message_files"])
+def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """What counted counts, and the next round has the rest."""
+    standby.create()
+    work(store, 1)
+    before = standbystate.read(standby.root)
+    with standby.following() as follower, monkeypatch.context() as patched:
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched.setattr(Follower, what, full)
+        with pytest.raises(OSError, match="No space"):
+            follower.round(0)
+    assert standbystate.read(standby.root) == before
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)

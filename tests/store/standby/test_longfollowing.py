@@ -1,0 +1,139 @@
+"""A process that follows goes on by itself after all that can happen."""
+
+import errno
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError
+from store.standby import applying, longfollowing, standbystate
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import FOLLOWING
+from store.store import Store
+from tests.support.stores.standbypair import Standby, exchange, is_equal, promoted, work
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+@define(eq=False)
+class Until:
+    """Stands for the event that ends the process which follows: it is asked before each round, and does something."""
+
+    step: Callable[[int], bool]
+    asked: int = 0
+
+    def is_set(self) -> bool:
+        self.asked += 1
+        return self.step(self.asked)
+
+    def wait(self, seconds: float) -> bool:
+        return False
+
+
+def test_a_process_that_follows(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It connects again, has the tables take over what the logs have, and copies the databases again by itself."""
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+    tried, exchanged, seen = list[int](), list[int](), set[str]()
+
+    def connect() -> SourcePeer:
+        tried.append(1)
+        if len(tried) == 1:
+            raise StoreError(Problem.UNAVAILABLE, "not yet")
+        return stack.enter_context(standby.connected())
+
+    def step(asked: int) -> bool:
+        state = standbystate.read(standby.root)
+        assert state is not None
+        seen.add(str(state.applied))
+        if asked in (3, 5):
+            work(store, asked)
+        if len(seen) > 1 and not exchanged:
+            exchanged.append(1)
+            exchange(store)
+            work(store, 8)
+        return (len(tried) == 3 and state.phase == FOLLOWING and not applying_is_under_way(standby)
+                and longfollowing.seen(standby.root)["trouble"] == "")
+
+    with ExitStack() as stack:
+        until = Until(step)
+        longfollowing.LongFollowing(standby.root, connect, until).run()     # type: ignore[arg-type]
+    assert longfollowing.seen(standby.root)["trouble"] == ""
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def applying_is_under_way(standby: Standby) -> bool:
+    return any(standby.root.glob(f"**/{applying.APPLYING}"))
+
+
+@pytest.mark.parametrize("problem", [Problem.BUSY, Problem.GONE, Problem.DISK_FULL])
+def test_following_goes_on_after_what_the_other_side_cannot_do_now(
+        store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, problem: Problem) -> None:
+    """A log that grows too fast to be read at one moment, a file that was purged between two questions."""
+    standby.create()
+    refusals = [StoreError(problem, "not now")]
+    ends = SourcePeer.ends
+
+    def refused(*arguments: object, **how: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return ends(*arguments, **how)      # type: ignore[arg-type]
+
+    monkeypatch.setattr(SourcePeer, "ends", refused)
+    with ExitStack() as stack:
+        until = Until(lambda asked: not refusals and longfollowing.seen(standby.root).get("trouble") == "")
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    until).run()        # type: ignore[arg-type]
+    assert not refusals
+
+
+def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby: Standby) -> None:
+    """The other side ends one that says nothing for two minutes: the copy would never begin."""
+    standby.create()
+    exchange(store)
+    opened, waited = list[SourcePeer](), list[tuple[float, int]]()
+
+    def connect() -> SourcePeer:
+        opened.append(stack.enter_context(standby.connected()))
+        return opened[-1]
+
+    class Stop(Until):
+        def wait(self, seconds: float) -> bool:
+            waited.append((seconds, sum(each.peer.wire.socket.fileno() >= 0 for each in opened)))  # type: ignore[attr-defined]
+            return False
+
+    with ExitStack() as stack:
+        stop = Stop(lambda asked: len(opened) > 1 and longfollowing.seen(standby.root)["trouble"] == "")
+        follow = longfollowing.LongFollowing(standby.root, connect, stop)       # type: ignore[arg-type]
+        follow._next_copy = longfollowing.time.monotonic() + 500
+        follow.run()
+    (seconds, connected), = waited
+    assert seconds > 400 and not connected
+
+
+def test_logs_that_cannot_be_applied_are_seen(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    standby.create()
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+
+    def fail(root: Path, state: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(applying, "apply", fail)
+    work(store, 1)
+    with ExitStack() as stack:
+        until = Until(lambda asked: "applied" in longfollowing.seen(standby.root).get("trouble", ""))
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    until).run()        # type: ignore[arg-type]
+    state = standbystate.read(standby.root)
+    assert state is not None and applying.waiting(state)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)

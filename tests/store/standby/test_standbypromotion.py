@@ -1,0 +1,79 @@
+"""A promoted standby is the store as it was at one moment, and no UID comes again."""
+
+from contextlib import closing
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store.check.wholecheck import check
+from store.errors import StoreError
+from store.mailboxes import namespace
+from store.opening import make_empty_store, open_store
+from store.rebuild import emptying
+from store.snapshots import reset
+from store.standby import promotion, standbystate
+from store.store import Store
+from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.stores import SMALL, deliver
+from tests.support.stores.whole import everything
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+def test_no_uid_comes_again(store: Store, standby: Standby) -> None:
+    """Not even those of messages that came when the standby was away."""
+    standby.create()
+    work(store, 1)
+    lost = store.open_mailbox(store.entry(INBOX)).state
+    with closing(promoted(standby)) as other:
+        found, = deliver(other, b"Subject: after\r\n\r\n", str(INBOX))
+        state = other.open_mailbox(other.entry(INBOX)).state
+        assert found.uid > lost.uidnext
+        assert state.highestmodseq > lost.highestmodseq
+        made = namespace.create_mailbox(other, MailboxName("alice", "Made1"))
+        lately = store.entry(MailboxName("alice", "Renamed1"))
+        assert made.id > lately.id and made.uidvalidity > lately.uidvalidity
+
+
+def test_a_promotion_without_the_last_round(store: Store, standby: Standby) -> None:
+    """What was being written then is cut off: all is as it was at one moment."""
+    standby.create()
+    work(store, 1)
+    standby.follow()
+    known = everything(store)
+    work(store, 2)
+    state = standbystate.read(standby.root)
+    assert state is not None
+    standby.follow()
+    state.save(standby.root)            # as if it had been killed before that
+    with closing(promoted(standby)) as other:
+        assert everything(other) == known
+        assert check(other) == []
+
+
+def test_nobody_opens_a_standby(standby: Standby) -> None:
+    standby.create()
+    with pytest.raises(StoreError, match="onecopy standby promote"):
+        open_store(standby.root, SMALL)
+    with pytest.raises(StoreError, match="There is a store"):
+        make_empty_store(standby.root)
+    for nobody_else in (reset.nobody_else, emptying.nobody_else):       # `snapshot restore`, `reconstruct --all`
+        with pytest.raises(StoreError, match="onecopy standby promote"), nobody_else(standby.root):
+            pass
+
+
+def test_a_promotion_that_is_cut_off_is_done_again(store: Store, standby: Standby,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    standby.create()
+    work(store, 1)
+    standby.follow()
+    for name in ("_go_ahead", "sync_folder"):
+        with monkeypatch.context() as patched:
+            def cut(*arguments: object) -> None:
+                raise OSError(5, "cut")
+
+            patched.setattr(promotion, name, cut)
+            with pytest.raises(StoreError):
+                promotion.promote(standby.root)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
