@@ -16,7 +16,8 @@ import pytest
 
 from tests.support import ROOT
 from tests.support.processes import command
-from tests.support.servers.server import COMMAND, PASSWORD, Server
+from tests.support.servers.backends import BackEnd
+from tests.support.servers.server import PASSWORD
 from tools.cli import registry
 
 PAGE = (ROOT / "docs/doveadm-cyradm.md").read_text(encoding="utf-8")
@@ -99,7 +100,7 @@ def test_each_row_has_a_command_or_a_reason() -> None:
 class Store:
     """A server with users, mail and files, and what commands have printed."""
 
-    def __init__(self, server: Server, folder: Path) -> None:
+    def __init__(self, server: BackEnd, folder: Path) -> None:
         self.server = server
         self.folder = folder
         self.client = imaplib.IMAP4("127.0.0.1", server.imap)
@@ -108,7 +109,7 @@ class Store:
     def __call__(self, typed: str, octets: str = "") -> tuple[int, str, str]:
         """The status of a command of the page, and what it prints."""
         words = [word.replace("/srv", str(self.folder)) for word in shlex.split(typed)[1:]]
-        return command.run(words, self.server.environment(), octets.encode(), COMMAND)
+        return command.run_here(words, self.server.environment(), octets.encode())
 
     def json(self, *words: str) -> Any:
         """Of a command that is only looked with."""
@@ -137,7 +138,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     for part in ("cur", "new", "tmp"):
         (folder / "maildir" / part).mkdir(parents=True)
     (folder / "maildir/cur/1.a:2,S").write_text(SECOND.replace("\r", ""))
-    with Server(folder, ["alice", "bob"]) as server:
+    with BackEnd(folder, ["alice", "bob"]) as server:
         server.command("partition", "add", "second")
         server.command("mailbox", "create", "alice", "Work")
         for user, name, octets in (("alice", "INBOX", FIRST), ("alice", "INBOX", SECOND), ("alice", "Work", FIRST),

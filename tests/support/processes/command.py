@@ -5,7 +5,9 @@ The processes come from one (multiprocessing's fork server) that imports the pro
 small what `tests.support.stores.small` makes small.
 """
 
+import contextlib
 import faulthandler
+import io
 import os
 import resource
 import signal
@@ -13,9 +15,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests.support.stores import small
 from tools.benchmarks import forkedprograms
+from tools.cli import program
 
 _context = forkedprograms.forking(__name__)
 
@@ -36,6 +40,22 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes,
         out, error = (path.read_text() for path in streams[1:])
         assert not late, f"onecopy {' '.join(arguments)}: not after {limit:g} s\n{out}{error}"
         return process.exitcode, out, error
+
+
+def run_here(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes) -> tuple[int, str, str]:
+    """What `run` returns, of a command in this process: a fork and its end take longer than most commands do."""
+    out, error = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
+    umask = os.umask(0o077)
+    try:
+        with (mock.patch.dict(os.environ, environment, clear=True),
+              mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(octets))),
+              contextlib.redirect_stdout(out), contextlib.redirect_stderr(error)):
+            found = program.main(list(arguments))
+    finally:
+        os.umask(umask)
+    for stream in (out, error):
+        stream.flush()
+    return found, *(stream.buffer.getvalue().decode() for stream in (out, error))    # type: ignore[attr-defined]
 
 
 def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False

@@ -1,23 +1,20 @@
 """Back ends that move users to each other: real processes on loopback, and what keeps them busy meanwhile."""
 
 import contextlib
-import io
-import os
 import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from unittest import mock
 
 from attrs import define, field
 
 from tests.support.clients.imap import Imap, Refused
 from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import command
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
-from tools.cli import program
 
 HOSTS = ("one.example.org", "two.example.org")
 LIMIT = 120.0               # seconds that a thread may take to see that it is to end
@@ -29,16 +26,9 @@ class BackEnd(Server):
 
     def command(self, *arguments: str, status: int = 0, octets: bytes = b"") -> str:
         """What `onecopy` prints."""
-        out, error, umask = io.StringIO(), io.StringIO(), os.umask(0o077)
-        try:
-            with (mock.patch.dict(os.environ, self.environment(), clear=True),
-                  mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(octets))),
-                  contextlib.redirect_stdout(out), contextlib.redirect_stderr(error)):
-                found = program.main(list(arguments))
-        finally:
-            os.umask(umask)
-        assert found == status, f"onecopy {' '.join(arguments)}: {found}\n{out.getvalue()}{error.getvalue()}"
-        return out.getvalue()
+        found, out, error = command.run_here(arguments, self.environment(), octets)
+        assert found == status, f"onecopy {' '.join(arguments)}: {found}\n{out}{error}"
+        return out
 
 
 def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] | None = None
