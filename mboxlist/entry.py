@@ -26,6 +26,12 @@ class MailboxEntry:
     special_use: str | None = None
     acl: dict[str, str] = field(factory=dict, hash=False)
 
+    @property
+    def object_id(self) -> str:
+        """What clients and scripts know the mailbox by, whatever it is called (MAILBOXID, RFC 8474 §4): another one
+        when its UIDVALIDITY is another."""
+        return f"M{self.id:x}-{self.uidvalidity:x}"
+
     def to_bytes(self) -> bytes:
         """The row as it is stored; the name is its key."""
         values = {"id": self.id, "partition": self.partition, "uidvalidity": self.uidvalidity,

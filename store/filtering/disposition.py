@@ -23,7 +23,7 @@ from store.filtering.answering import (
     vacation,
 )
 from store.filtering.sievesettings import Settings
-from store.filtering.storesurroundings import mailbox_of, owned_key, seen_key, special
+from store.filtering.storesurroundings import mailbox_of, mailbox_of_id, owned_key, seen_key, special
 from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -139,6 +139,8 @@ class Disposer:
         if filed.mailbox == KEPT:
             return self.base.entry
         found = special(self.store, self.user, filed.special_use) if filed.special_use else None
+        if filed.mailbox_id:
+            found = mailbox_of_id(self.store, self.user, filed.mailbox_id)
         found = found or mailbox_of(self.store, self.user, filed.mailbox)
         if found is None and (filed.create or filed.special_use):
             found = self.create(filed.mailbox, filed.special_use)

@@ -17,7 +17,7 @@ from store.addresses import canonical
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.filtering import userscripts
-from store.filtering.allowance import Allowance
+from store.filtering.allowance import Allowance, take_creation
 from store.filtering.disposition import Disposer, Disposition
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
@@ -182,7 +182,7 @@ class Filters:
         if state.exhausted and limits is QUICK_RUN:
             raise _TooMuch
         disposer = Disposer(self.store, self.settings, recipient.target, original, state.envelope, now,
-                            state.surroundings.addresses, group, partial(self._create, user),
+                            state.surroundings.addresses, group, partial(self._create, recipient.target.entry),
                             lambda letters: self.allowance.take(user, letters, self.settings.hourly))
         disposition = disposer.dispose(outcome)
         if disposition.failure:
@@ -219,12 +219,15 @@ class Filters:
         domain = self.store.settings.default_domain
         return address if "@" in address or not domain else f"{address}@{domain}"
 
-    def _create(self, user: str, name: str, use: str) -> MailboxEntry | None:
-        """A mailbox that a script files into with `:create`; None where there can be none."""
+    def _create(self, entry: MailboxEntry, name: str, use: str) -> MailboxEntry | None:
+        """A mailbox that a script of the owner of `entry` files into with `:create`; None where there can be none."""
+        user = entry.name.owner
         try:
             named = name_of(user, name)
             if not authorization.may_create(self.store, user, named):
                 raise StoreError(Problem.NO_PERMISSION)
+            if not take_creation(self.store.partition_of(entry), owned_key(self.store, entry), self.settings.creations):
+                raise StoreError(Problem.LIMIT, "Scripts have made enough mailboxes for this day (sieve.creations)")
             made = namespace.create_mailbox(self.store, named, special_use=use or None)
             return made if authorization.may(self.store, user, made, "i") else None
         except (NameProblem, StoreError) as problem:

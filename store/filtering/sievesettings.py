@@ -31,6 +31,8 @@ class Settings:
                              validator=ge(0))
     hourly: int = setting(500, "messages that the scripts of one user send in an hour (redirect, vacation, notify), in "
                           "each process; what would be sent on is kept then; 0: any number", validator=ge(0))
+    creations: int = setting(100, "mailboxes that the scripts of one user make in a day, with :create; what would go "
+                             "to more of them goes to the INBOX; 0: none", validator=ge(0))
     redirect_sender: str = setting("sender", "envelope sender of what is sent on: sender (of the message), recipient "
                                    "(the user's address), null", validator=in_(SENDERS))
     vacation: bool = setting(True, "whether vacation answers")

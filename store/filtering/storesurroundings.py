@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from mboxlist.annotations import PRIVATE, is_hidden
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store.filtering.sievesettings import Settings
 from store.mailboxes import authorization
@@ -19,6 +19,7 @@ from store.tables.duplicates import Duplicates
 if TYPE_CHECKING:
     from store.store import Store
 
+_OBJECT_ID = re.compile(r"M([0-9a-f]{1,8})-[0-9a-f]{1,8}")
 _SCORE = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
@@ -29,6 +30,15 @@ def mailbox_of(store: "Store", user: str, name: str) -> MailboxEntry | None:
     except NameProblem:
         return None
     return found if found is not None and authorization.may(store, user, found, "i") else None
+
+
+def mailbox_of_id(store: "Store", user: str, mailbox_id: str) -> MailboxEntry | None:
+    """The mailbox of that id (`MailboxEntry.object_id`), if the user may file into it."""
+    found = _OBJECT_ID.fullmatch(mailbox_id)
+    entry = store.mailboxes.find_id(MailboxId(int(found[1], 16))) if found is not None else None
+    if entry is None or entry.object_id != mailbox_id:
+        return None
+    return entry if authorization.may(store, user, entry, "i") else None
 
 
 def name_of(user: str, name: str) -> MailboxName:
@@ -50,6 +60,10 @@ class StoreSurroundings(Surroundings):
     def has_mailbox(self, name: str) -> bool:
         """See Surroundings."""
         return mailbox_of(self.store, self.user, name) is not None
+
+    def has_mailbox_id(self, mailbox_id: str) -> bool:
+        """See Surroundings."""
+        return mailbox_of_id(self.store, self.user, mailbox_id) is not None
 
     def has_special_use(self, mailbox: str, use: str) -> bool:
         """See Surroundings."""

@@ -24,8 +24,8 @@ UNCHANGED = Edition()
 class Filed:
     """The message goes to a mailbox of the owner (RFC 5228 §4.1), or is KEPT (§4.3).
 
-    `create`: it is made if there is none (RFC 5490 §3.2). `special_use`, if not "", chooses it before its name does
-    (RFC 8579 §4).
+    `create`: it is made if there is none (RFC 5490 §3.2). `special_use` or `mailbox_id`, if not "", choose it before
+    its name does (RFC 8579 §4, RFC 9042 §3).
     """
 
     mailbox: str = KEPT
@@ -33,6 +33,7 @@ class Filed:
     create: bool = False
     special_use: str = ""
     edition: Edition = UNCHANGED
+    mailbox_id: str = ""
 
 
 @frozen
@@ -59,6 +60,7 @@ class Copied:
     flags: tuple[str, ...] = ()
     create: bool = False
     special_use: str = ""
+    mailbox_id: str = ""
 
 
 @frozen

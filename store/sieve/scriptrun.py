@@ -159,7 +159,8 @@ class Run:
     def file(self, filed: Filed) -> None:
         """The message goes there, with these flags; a mailbox gets it once, with all flags (RFC 5228 §2.10.3)."""
         for at, other in enumerate(self.outcome.files):
-            if (other.mailbox, other.special_use, other.edition) == (filed.mailbox, filed.special_use, filed.edition):
+            if (other.mailbox, other.special_use, other.mailbox_id, other.edition) == (
+                    filed.mailbox, filed.special_use, filed.mailbox_id, filed.edition):
                 self.outcome.files[at] = filed
                 return
         self.outcome.files.append(filed)

@@ -33,6 +33,10 @@ class Surroundings:
         """Whether the owner has that mailbox and may file into it (RFC 5490 §3.1)."""
         return name.upper() == "INBOX"
 
+    def has_mailbox_id(self, mailbox_id: str) -> bool:
+        """Whether there is a mailbox of that id into which the owner may file (RFC 9042 §4)."""
+        return False
+
     def has_special_use(self, mailbox: str, use: str) -> bool:
         """Whether the mailbox, or with "" any, has that use (RFC 8579 §3)."""
         return False

@@ -1,6 +1,9 @@
 """Sieve at delivery against who means harm: a script harms nobody but its owner, and mail is never refused by one."""
 
+import time
+
 import pytest
+from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store.filtering import disposition, filters, userscripts
@@ -188,3 +191,23 @@ def test_a_copy_for_which_there_is_no_room_refuses_no_mail(mail, place):
     mail.script("tight", 'require ["vacation", "fcc"]; vacation :fcc "Notes" :addresses "alice@example.org" "Away.";')
     assert deliver(mail.place, ["tight"], message("tight", body=b"x" * 300 + b"\r\n"))[0][:3] == b"250"
     assert (mail.count("tight/INBOX"), mail.count("tight/Notes"), len(mail.letters())) == (1, 0, 1)
+
+
+def test_a_sender_has_a_script_make_few_mailboxes_in_a_day(mail):
+    mail.script("alice", 'require ["fileinto", "mailbox", "variables"]; '
+                         'if header :matches "X-To" "*" { fileinto :create "New/${1}"; }')
+    of_store = filters.Filters.of(mail.store)
+    partition = mail.store.partitions["primary"]
+    old, partition.duplicates.clock = of_store.settings, lambda: 1_000_000_000.0
+    of_store.settings = evolve(old, creations=3)
+    try:
+        for number in range(5):
+            deliver(mail.place, ["alice"], message(f"new {number}", b"X-To: %d\r\n" % number))
+        deliver(mail.place, ["alice"], message("known", b"X-To: 1\r\n"))
+        assert [mail.count(f"alice/New/{number}") for number in range(3)] == [1, 2, 1]
+        assert mail.count("alice/INBOX") == 2 and found(mail, "alice", "New/3") is None
+        partition.duplicates.clock = lambda: 1_000_000_000.0 + 86_400
+        deliver(mail.place, ["alice"], message("the next day", b"X-To: 4\r\n"))
+        assert mail.count("alice/New/4") == 1
+    finally:
+        of_store.settings, partition.duplicates.clock = old, time.time

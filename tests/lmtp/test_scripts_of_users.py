@@ -12,6 +12,7 @@ from store.filtering import userscripts
 from store.filtering.allowance import HOUR
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
+from store.mailboxes import namespace
 from store.mailboxes.authorization import annotations
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver, message_files
@@ -92,6 +93,25 @@ def test_create_makes_the_mailbox(mail):
     mail.script("alice", 'require ["fileinto", "mailbox"]; fileinto :create "New/Deep";')
     deliver(mail.place, ["alice"], message("create"))
     assert (mail.count("alice/INBOX"), mail.count("alice/New/Deep")) == (0, 1)
+
+
+def test_a_mailbox_is_found_by_its_id_whatever_it_is_called(mail):
+    """RFC 9042 §3: the id, and where there is none, the name, also with :create (§3.1); §4."""
+    lists, bobs = (mail.store.mailboxes.find(MailboxName(user, "Lists")) for user in ("alice", "bob"))
+    script = 'require ["fileinto", "mailboxid", "mailbox"]; fileinto :mailboxid "%s" :create "%s";'
+    mail.script("alice", script % (lists.object_id, "Other"))
+    deliver(mail.place, ["alice"], message("one"))
+    namespace.rename_mailbox(mail.store, lists.name, MailboxName("alice", "Renamed"))
+    deliver(mail.place, ["alice"], message("two"))
+    assert mail.count("alice/Renamed") == 2 and mail.store.mailboxes.find(MailboxName("alice", "Other")) is None
+    for wrong in (bobs.object_id, "Mffff-1", lists.object_id.upper(), "M123456789-1", f"{lists.object_id}0", ""):
+        mail.script("alice", script % (wrong, "Other"))
+        deliver(mail.place, ["alice"], message(f"not {wrong}"))
+    assert mail.count("alice/Other") == 6 and mail.count("bob/Lists") == 0
+    mail.script("alice", f'require ["fileinto", "mailboxid"]; if allof (mailboxidexists "{lists.object_id}", not '
+                         f'mailboxidexists ["{lists.object_id}", "{bobs.object_id}"]) {{ fileinto "Renamed"; }}')
+    deliver(mail.place, ["alice"], message("exists"))
+    assert mail.count("alice/Renamed") == 3
 
 
 def test_a_script_that_fails_keeps_the_message(mail):

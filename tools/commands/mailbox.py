@@ -123,7 +123,7 @@ def facts(store: Store, entry: MailboxEntry) -> dict[str, object]:
     """The figures of a mailbox, without reading its messages."""
     state = store.status(entry)
     return {"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "id": entry.id,
-            "partition": entry.partition, "messages": state.messages,
+            "mailbox_id": entry.object_id, "partition": entry.partition, "messages": state.messages,
             "unseen": state.unseen, "deleted": state.deleted, "octets": state.octets,
             "uidvalidity": state.uidvalidity, "uidnext": state.uidnext, "highestmodseq": state.highestmodseq,
             "special_use": entry.special_use, "keywords": list(state.keywords), "quota_root": state.quota_root}

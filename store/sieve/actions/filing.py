@@ -1,5 +1,5 @@
 """Commands that say which mailboxes a message goes to, with which flags: RFC 5228 §4.1, §4.3, §4.4; RFC 3894, 5232,
-5490, 8579."""
+5490, 8579, 9042."""
 
 from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of, read
@@ -26,7 +26,8 @@ def file_into(run: Run, node: Node) -> None:
     run.act(node)
     tags = node.tags
     run.file(Filed(run.text(node.values[0])[:LONGEST] or "INBOX", flags_for(run, node), "create" in tags,
-                   run.text(tags["specialuse"]) if "specialuse" in tags else "", run.edition))
+                   run.text(tags["specialuse"]) if "specialuse" in tags else "", run.edition,
+                   run.text(tags["mailboxid"]) if "mailboxid" in tags else ""))
     if "copy" not in tags:
         run.keeping = False
 
@@ -64,13 +65,21 @@ def remove_flag(run: Run, node: Node) -> None:
     _write(run, node, tuple([flag for flag in _held(run, node) if flag.lower() not in gone]))
 
 
+def check_place(node: Node) -> None:
+    """Raises ValueError for tags that do not go together."""
+    if {"mailboxid", "specialuse"} <= node.tags.keys():
+        raise ValueError(":mailboxid does not go with :specialuse")
+
+
 def _check(node: Node) -> None:
     if "" in constants(node.values[0]):
         raise ValueError("the name of a mailbox is empty")
+    check_place(node)
 
 
 FLAGS = Tag("imap4flags", Kind.STRINGS)
-PLACES = {"create": Tag("mailbox"), "specialuse": Tag("special-use", Kind.STRING)}
+PLACES = {"create": Tag("mailbox"), "specialuse": Tag("special-use", Kind.STRING),
+          "mailboxid": Tag("mailboxid", Kind.STRING)}
 _LIST = (Kind.STRING, Kind.STRINGS)
 COMMANDS = {
     "keep": Form(keep, tags={"flags": FLAGS}),

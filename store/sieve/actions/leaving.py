@@ -1,10 +1,10 @@
 """Commands by which something leaves the store: redirect (RFC 5228 §4.2, RFC 3894), reject (RFC 5429),
-vacation (RFC 5230, 6131), notify (RFC 5435, 5436), with copies that are filed (RFC 8580)."""
+vacation (RFC 5230, 6131), notify (RFC 5435, 5436), with copies that are filed (RFC 8580, 9042)."""
 
 import hashlib
 
 from store.message import headers
-from store.sieve.actions.filing import FLAGS, PLACES
+from store.sieve.actions.filing import FLAGS, PLACES, check_place
 from store.sieve.commandforms import Form, Kind, Tag, constants
 from store.sieve.conditions.flagtests import flags_of
 from store.sieve.conditions.sitetests import is_mail_uri
@@ -59,7 +59,8 @@ def copy_of(run: Run, node: Node) -> Copied | None:
     if "fcc" not in tags:
         return None
     return Copied(run.text(tags["fcc"]), flags_of(run.list(tags["flags"])) if "flags" in tags else (), "create" in tags,
-                  run.text(tags["specialuse"]) if "specialuse" in tags else "")
+                  run.text(tags["specialuse"]) if "specialuse" in tags else "",
+                  run.text(tags["mailboxid"]) if "mailboxid" in tags else "")
 
 
 def vacation(run: Run, node: Node) -> None:
@@ -126,8 +127,9 @@ def _check_vacation(node: Node) -> None:
 
 
 def _check_copy(node: Node) -> None:
-    if "fcc" not in node.tags and not {"flags", "create", "specialuse"}.isdisjoint(node.tags):
-        raise ValueError(":flags, :create and :specialuse go with :fcc")
+    if "fcc" not in node.tags and not {"flags", *PLACES}.isdisjoint(node.tags):
+        raise ValueError(":flags, :create, :specialuse and :mailboxid go with :fcc")
+    check_place(node)
 
 
 def _check_notify(node: Node) -> None:

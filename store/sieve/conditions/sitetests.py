@@ -1,5 +1,5 @@
 """Tests of what is around the message: mailboxes, metadata, environment, spam: RFC 5183, 5235, 5435 §5, 5490,
-7352, 8579; and of strings, RFC 5229 §5."""
+7352, 8579, 9042; and of strings, RFC 5229 §5."""
 
 import re
 from urllib.parse import urlsplit
@@ -30,6 +30,11 @@ def environment(run: Run, node: Node) -> bool:
 def mailbox_exists(run: Run, node: Node) -> bool:
     """RFC 5490 §3.1."""
     return all(run.surroundings.has_mailbox(name) for name in run.list(node.values[0]))
+
+
+def mailbox_id_exists(run: Run, node: Node) -> bool:
+    """RFC 9042 §4."""
+    return all(run.surroundings.has_mailbox_id(mailbox_id) for mailbox_id in run.list(node.values[0]))
 
 
 def special_use_exists(run: Run, node: Node) -> bool:
@@ -128,6 +133,7 @@ TESTS = {
     "string": Form(string, ("variables",), MATCH, values=(Kind.STRINGS, Kind.STRINGS), prepare=matching),
     "environment": Form(environment, ("environment",), MATCH, values=_TWO, prepare=matching),
     "mailboxexists": Form(mailbox_exists, ("mailbox",), values=_ONE),
+    "mailboxidexists": Form(mailbox_id_exists, ("mailboxid",), values=_ONE),
     "specialuse_exists": Form(special_use_exists, ("special-use",), values=_TWO, optional_first=True),
     "metadata": Form(metadata, ("mboxmetadata",), MATCH, values=(Kind.STRING, Kind.STRING, Kind.STRINGS),
                      prepare=matching),

@@ -290,6 +290,8 @@ BAD = [
     'require "variables"; set "1x" "y";', 'require "variables"; set "x" "${other.y}";',
     'require "include"; include "";', 'require "enotify"; notify "xmpp:x";',
     'require "vacation"; vacation :days 1 :days 2 "x";', 'require "envelope"; if envelope "helo" "x" { }',
+    'require ["fileinto", "mailboxid", "special-use"]; fileinto :mailboxid "M1-1" :specialuse "\\\\Junk" "x";',
+    'require "vacation"; vacation :mailboxid "M1-1" "x";',
     'require "comparator-i;ascii-numeric"; if header :contains :comparator "i;ascii-numeric" "a" "b" { }',
 ]
 
