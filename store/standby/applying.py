@@ -55,20 +55,24 @@ def apply(root: Path, state: StandbyState) -> None:
     """Have the tables be what the logs say up to the places of `state`, on disk; the logs may grow meanwhile. Raises
     Failure (of `transact`), OSError."""
     for name, end in state.ends.items():
-        if state.applied.get(name) == end:
-            continue
-        place = root / name / APPLYING
-        shutil.rmtree(place, ignore_errors=True)
-        privatefiles.make_folder(place)
-        for path in log_files(root / name):
-            number = log_number(path.name)
-            if number < end[0]:
-                os.link(path, place / path.name)
-            elif number == end[0]:
-                _copy_start(path, place / path.name, end[1])
-        hotcopy.recover(root / name, logs=place)
-        shutil.rmtree(place)
-        sync_folder(root / name)
+        if state.applied.get(name) != end:
+            apply_to(root / name, end)
+
+
+def apply_to(folder: Path, end: Position) -> None:
+    """Likewise the tables of one environment. Raises Failure, OSError."""
+    place = folder / APPLYING
+    shutil.rmtree(place, ignore_errors=True)
+    privatefiles.make_folder(place)
+    for path in log_files(folder):
+        number = log_number(path.name)
+        if number < end[0]:
+            os.link(path, place / path.name)
+        elif number == end[0]:
+            _copy_start(path, place / path.name, end[1])
+    hotcopy.recover(folder, logs=place)
+    shutil.rmtree(place)
+    sync_folder(folder)
 
 
 def _copy_start(source: Path, target: Path, octets: int) -> None:

@@ -20,10 +20,12 @@ Progress = Callable[[str, int, int], None]      # what is done, octets of it, ou
 
 @define
 class FileCopies:
-    """Copies message files of one partition into the folder of that name."""
+    """Copies message files of one partition into the folder of that name; those that are here in another form into the
+    folder `aside`, if one is named."""
 
     source: SourcePeer
     folder: Path
+    aside: Path | None = None
     files: int = field(default=0, init=False)       # that came,
     octets: int = field(default=0, init=False)      # and how large they were
     _changed: set[str] = field(factory=set, init=False)    # folders whose names may not be on disk
@@ -56,7 +58,7 @@ class FileCopies:
             sent = self.source.files(self.folder.name, known[:FILES])
             for each, came in zip(known, sent, strict=False):
                 if came is not None and not came.same:
-                    self._keep(self._path(each.name), each.name.hex(), came)
+                    self._keep(self._target(each.name), each.name.hex(), came)
                 yield each.name, came is not None
             known = known[len(sent):]
 
@@ -72,12 +74,18 @@ class FileCopies:
     def _path(self, digest: bytes) -> str:
         return MessageFiles(self.folder).path(digest)
 
+    def _target(self, digest: bytes) -> str:
+        path = self._path(digest)
+        return str(self.aside / digest.hex()) if self.aside is not None and os.path.exists(path) else path
+
     def _is_here(self, file: Listed) -> bool:
-        try:
-            status = os.stat(self._path(file.name))
-        except FileNotFoundError:
-            return False
-        return (status.st_size, status.st_mtime_ns) == (file.size, file.time)
+        places = [self._path(file.name), *([str(self.aside / file.name.hex())] if self.aside is not None else [])]
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(place)
+                if (status.st_size, status.st_mtime_ns) == (file.size, file.time):
+                    return True
+        return False
 
     def _keep(self, path: str, name: str, came: Sent) -> None:
         """Write the file, with what is still to come of it, on disk."""

@@ -18,7 +18,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
-from store.standby import applying, seeding, standbystate
+from store.standby import applying, seeding, standbystate, switching
 from store.standby.following import Follower, Reseed
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
@@ -113,6 +113,7 @@ class LongFollowing:
     def _follow(self, source: SourcePeer) -> None:
         follower = Follower(self.root, source, self._state())
         follower.begin()
+        switching.tidy(self.root)           # the logs lead on: no copy is needed
         log.info("the standby follows %s", follower.state.host)
         self._trouble = ""
         while not self.stop.is_set():
@@ -125,7 +126,7 @@ class LongFollowing:
         state = standbystate.read(self.root)
         if state is None:
             raise StoreError(Problem.NO_STORE, f"There is no standby in {self.root}; onecopy standby create makes one")
-        return state
+        return switching.finish(self.root, state)
 
     def _want_copy(self, why: str) -> None:
         """Have the databases copied by the next connection, when it is time to; the other side waits for nothing

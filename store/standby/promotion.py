@@ -33,8 +33,8 @@ from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
-from store.standby import applying, standbystate
-from store.standby.standbystate import FOLLOWING, RECOVERED, StandbyState
+from store.standby import applying, standbystate, switching
+from store.standby.standbystate import FOLLOWING, RECOVERED, SWITCHING, StandbyState
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ def promote(root: Path) -> StandbyState:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
     require_whole(state)
     try:
+        state = switching.finish(root, state)
         if state.phase == FOLLOWING:
             state = _recover(root, state)
         for name in state.ends:
@@ -68,12 +69,14 @@ def promote(root: Path) -> StandbyState:
 
 def require_whole(state: StandbyState) -> None:
     """Raises StoreError UNAVAILABLE when not all of the store is there."""
-    if state.phase not in (FOLLOWING, RECOVERED):
+    if state.phase not in (FOLLOWING, SWITCHING, RECOVERED):
         raise StoreError(Problem.UNAVAILABLE, "This standby has not got to its beginning: not all of the store is here")
 
 
 def _recover(root: Path, state: StandbyState) -> StandbyState:
     applying.cut(root, state)
+    switching.set_others_aside(root, state)
+    switching.tidy(root)
     for name in state.ends:
         hotcopy.recover(root / name)
     found = evolve(state, phase=RECOVERED)     # from here on the logs are its own, and must not be cut

@@ -1,11 +1,12 @@
 """How a standby begins: with all message files, then a snapshot of the databases, then the message files that came
 meanwhile. It is done beside the server; what was cut off goes on where it was, since what is here already is not sent
 again: message files by their names, the databases of a snapshot by their digests.
+
+A standby whose databases are copied again keeps its older state until the new one is whole (`switching`).
 """
 
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import evolve
@@ -21,11 +22,11 @@ from store.partition.marks import STANDBY
 from store.partition.partition import Partition
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
-from store.standby import applying, standbystate
+from store.standby import applying, standbystate, switching
 from store.standby.copyformat import SMALL
-from store.standby.filecopies import FileCopies, Progress, copy_small, drop
+from store.standby.filecopies import FileCopies, Progress, copy_small
 from store.standby.sourcepeer import SourcePeer
-from store.standby.standbystate import FOLLOWING, StandbyState
+from store.standby.standbystate import StandbyState
 
 FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
 ENVIRONMENT = re.compile("partitions/([^/]+)/index")
@@ -50,13 +51,13 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
     state = StandbyState(host, address, identity) if known is None else evolve(known, host=host, address=address)
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
-    privatefiles.make_folder(root / LIST, exist_ok=True)
     return state
 
 
 def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int = FRESH) -> StandbyState:
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
-    many seconds. Raises StoreError, OSError."""
+    many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
+    state = switching.finish(root, state)
     partitions = source.begin()[2]
     for name in partitions:
         if not NAME.fullmatch(name):
@@ -64,55 +65,53 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
     privatefiles.make_folder(root / "run", exist_ok=True)
     for name in partitions:
         Partition.make(root / "partitions" / name)
-        FileCopies(source, root / "partitions" / name).all(progress)
-    state = _databases(root, evolve(state, phase=standbystate.BEGINNING), source, progress, age)
+        _message_files(root / "partitions" / name, source, progress)
+    found = _databases(root, state, source, progress, age)
+    if set(switching.partitions_of(found)) != set(partitions):
+        raise StoreError(Problem.BUSY, "A partition was added or removed meanwhile: begin again")
     for name in partitions:
-        FileCopies(source, root / "partitions" / name).all(progress)
+        _message_files(root / "partitions" / name, source, progress)
     for small in SMALL:
-        drop(copy_small(source, root, small))
-    _remove_others(root, partitions)
-    state = evolve(state, phase=FOLLOWING)
-    state.save(root)
-    return state
+        copy_small(source, root, small)         # those that are there no more go in the first round
+    return switching.decide(root, found)
+
+
+def _message_files(partition: Path, source: SourcePeer, progress: Progress) -> None:
+    privatefiles.make_folder(partition / switching.FILES, exist_ok=True)
+    FileCopies(source, partition, partition / switching.FILES).all(progress)
 
 
 def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int) -> StandbyState:
-    """Those of a snapshot, recovered as a trial that they can be."""
+    """Those of a snapshot, recovered as a trial that they can be, beside those that are here."""
     name, manifest = source.snapshot(age)
     _require_inside(source, manifest)
-    state.save(root)                    # it follows nothing from here on
     total, done = sum(part.size for part in manifest.environments.values()), 0
     for environment, part in manifest.environments.items():
-        if not (root / environment).is_dir():
+        folder = switching.place(root, environment)
+        if not folder.parent.is_dir():
             raise StoreError(Problem.BUSY, f"{environment} was added meanwhile: begin again")
-        _clear(root / environment, manifest)
+        privatefiles.make_folder(folder, exist_ok=True)
+        _clear(folder, manifest)
         for file in part.files:
-            _fetch(root / environment, file, source, (name, environment))
+            _fetch(folder, file, source, (name, environment))
             done += file.size
             progress("databases", done, total)
-        sync_folder(root / environment)
-    found = evolve(
-        state, moment=manifest.moment, ends={name: part.end for name, part in manifest.environments.items()},
-        first={name: part.first_log for name, part in manifest.environments.items()}, applied={}, small={},
-        epochs={}, tables={name: {path.name: file_id(path) for path in sorted((root / name).glob("*.db"))}
-                           for name in manifest.environments})
-    try:
-        applying.apply(root, found)
-    except Failure as error:
-        raise StoreError(Problem.UNAVAILABLE, f"What came of the databases cannot be recovered: {error}") from error
-    for environment in manifest.environments:
-        if wrong := hotcopy.faults(root / environment):
+        sync_folder(folder)
+    for environment, part in manifest.environments.items():
+        folder = switching.place(root, environment)
+        try:
+            applying.apply_to(folder, part.end)
+        except Failure as error:
+            raise StoreError(Problem.UNAVAILABLE, f"What came of the databases cannot be recovered: {error}") from error
+        if wrong := hotcopy.faults(folder):
             raise StoreError(Problem.UNAVAILABLE, f"What came of the databases is not good: {environment}: {wrong[0]}")
-    return evolve(found, applied=found.ends)
-
-
-def _remove_others(root: Path, partitions: Sequence[str]) -> None:
-    """Partitions that are no more there: a promotion would bring their mailboxes back."""
-    for place in (root / "partitions").iterdir():
-        if NAME.fullmatch(place.name) and place.name not in partitions:
-            shutil.rmtree(place.resolve())
-            if place.is_symlink():
-                place.unlink()
+        sync_folder(folder.parent)
+    ends = {name: part.end for name, part in manifest.environments.items()}
+    return evolve(
+        state, moment=manifest.moment, ends=ends, applied=ends, small={}, epochs={},
+        first={name: part.first_log for name, part in manifest.environments.items()},
+        tables={name: {path.name: file_id(path) for path in sorted(switching.place(root, name).glob("*.db"))}
+                for name in manifest.environments})
 
 
 def _require_inside(source: SourcePeer, manifest: Manifest) -> None:

@@ -18,7 +18,8 @@ from mboxlist.engine.hotcopy import Position
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY
 
-BEGINNING, FOLLOWING, RECOVERED = "beginning", "following", "recovered"     # phases
+# Phases. SWITCHING: a new copy of the databases is whole, and on its way to its place (`switching`).
+BEGINNING, FOLLOWING, SWITCHING, RECOVERED = "beginning", "following", "switching", "recovered"
 
 
 @frozen
