@@ -85,7 +85,7 @@ def answer(spark, api, joined, parts):
 
 
 def test_any_sequence_of_queries(spark, place, read):
-    @settings(max_examples=8, deadline=None, database=None,
+    @settings(max_examples=4, deadline=None, database=None,
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(st.lists(queries(), min_size=2, max_size=3))
     def ask(sequence):
