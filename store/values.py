@@ -1,5 +1,6 @@
 """The small values that the store and its callers exchange."""
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from enum import Enum, IntFlag
@@ -147,3 +148,43 @@ def readable(octets: int) -> str:
     while amount >= 999.95 and (larger := next(units, None)) is not None:
         amount, unit = amount / UNIT, larger
     return f"{amount:.1f} {unit}"
+
+
+# As administrators write them
+
+LARGEST_SIZE = 1 << 63      # what no size reaches: databases and protocols have 63 bits for it
+LONGEST_TIME = 36_500 * 86_400.0        # seconds
+SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def size(text: str) -> int:
+    """Octets from "4096", "64M", "1.5 GiB", "512 octets": all that is printed can be read. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp]?)(?:i?b)?|octets)", text.strip().lower())
+    if not match:
+        raise ValueError("not a size (such as 4096, 64M, 2G)")
+    unit = SIZES[match[2] or ""]
+    octets = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    if octets >= LARGEST_SIZE:
+        raise ValueError("too large: a size is less than 8192P")
+    return octets
+
+
+def duration(text: str) -> float:
+    """Seconds from "90", "30m", "7d". Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*(ms|[smhdw]?)", text.strip().lower())
+    if not match:
+        raise ValueError("not a duration (such as 90, 30m, 12h, 7d)")
+    seconds = float(match[1]) * DURATIONS[match[2]]
+    if seconds > LONGEST_TIME:
+        raise ValueError("too long: a duration is at most 36500d")
+    return seconds
+
+
+def boolean(text: str) -> bool:
+    """From yes, no, on, off, true, false, 1, 0. Raises ValueError."""
+    try:
+        return _BOOLEANS[text.strip().lower()]
+    except KeyError:
+        raise ValueError("not yes or no") from None

@@ -20,6 +20,7 @@ from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
 from store.filtering import userscripts
 from store.filtering.filters import Filters
+from store.filtering.sievesettings import Settings as SieveSettings
 from store.filtering.userscripts import ScriptRefused
 from store.net.authentication import Authenticator
 from store.net.callers import Admitted, Caller
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 SERVICE = "imap"                # who may use that may manage scripts: one right, and one kind of app password
 EARLY_LITERAL = 8 << 10         # octets of a literal before login
 READ_OCTETS = 64 << 10
+SWITCHED_OFF = "Sieve is switched off for this user"
+_OF_VACATION = frozenset(("vacation", "vacation-seconds"))
 
 T = TypeVar("T")
 
@@ -167,6 +170,8 @@ class Session:
                 self._held.require()
             except StoreError as ended:
                 raise Farewell(bye(ended.public)) from None
+            if not self._may_have_scripts(self._user) and request.name not in ("LOGOUT", "NOOP", "UNAUTHENTICATE"):
+                raise Farewell(bye(SWITCHED_OFF))
         try:
             self._say(await work(request))
             self._bad = 0
@@ -242,10 +247,12 @@ class Session:
         return Caller(self._stream, SERVICE, private)
 
     def _capabilities(self) -> bytes:
-        """RFC 5804 §1.7."""
-        lines = [("IMPLEMENTATION", "onecopy"), ("SIEVE", " ".join(CAPABILITIES)), ("NOTIFY", "mailto"),
+        """RFC 5804 §1.7; to a user who has logged in, what holds for that user."""
+        settings = self._settings_of(self._user)
+        names = [name for name in CAPABILITIES if settings.vacation or name not in _OF_VACATION]
+        lines = [("IMPLEMENTATION", "onecopy"), ("SIEVE", " ".join(names)), ("NOTIFY", "mailto"),
                  ("SASL", " ".join(Authenticator.of(self._store).mechanisms(self._caller)) if not self._user else ""),
-                 ("MAXREDIRECTS", str(Filters.of(self._store).settings.redirects)), ("VERSION", "1.0")]
+                 ("MAXREDIRECTS", str(settings.redirects)), ("VERSION", "1.0")]
         if self._user:
             lines.append(("OWNER", self._user))
         bare = [b'"UNAUTHENTICATE"\r\n']          # before login, too: clients need not ask again (RFC 5804 §2.1)
@@ -285,6 +292,9 @@ class Session:
                                                   session=self._stream.id)
                 raise Farewell(bye("Too many failed logins")) from None
             return refusal(error)
+        if not self._may_have_scripts(admitted.account.user):
+            log.info("%s: %s: %s", self._stream.id, admitted.account.user, SWITCHED_OFF)
+            return no(SWITCHED_OFF)
         return self._enter(admitted)
 
     async def _talk(self, octets: bytes) -> Secret:
@@ -333,6 +343,15 @@ class Session:
 
     # Scripts
 
+    def _settings_of(self, user: str) -> SieveSettings:
+        """Those of the server, or of a user who has logged in."""
+        filters = Filters.of(self._store)
+        return filters.settings_of(user) if user else filters.settings
+
+    def _may_have_scripts(self, user: str) -> bool:
+        settings = self._settings_of(user)
+        return settings.enabled and settings.own
+
     @property
     def _admitted(self) -> Admitted:
         assert self._held is not None           # the table of commands has seen to it
@@ -343,24 +362,30 @@ class Session:
         if self._admitted.only_reads:
             return no("This app password only reads")
         await offload.run(self._store, "names", work)
-        authenticator, admitted = Authenticator.of(self._store), self._admitted
-        if authenticator.is_administrator_acting(admitted):
-            await note(self._store, "mailbox", request.name, actor=admitted.authenticated, user=self._user,
-                       address=self._stream.peer, service="managesieve", session=self._stream.id, script=name)
+        await self._note_if_acting(request, "mailbox", name)
         return ok("Done")
+
+    async def _note_if_acting(self, request: Request, kind: str, name: str) -> None:
+        """What an administrator does on behalf of a user is in the audit trail, before the answer says that it is done.
+        """
+        admitted = self._admitted
+        if Authenticator.of(self._store).is_administrator_acting(admitted):
+            await note(self._store, kind, request.name, actor=admitted.authenticated, user=self._user,
+                       address=self._stream.peer, service="managesieve", session=self._stream.id, script=name)
 
     async def _read(self, function: Callable[..., T], *arguments: object) -> T:
         """What the function says of the user's scripts, which may be two megabytes."""
         return await offload.run(self._store, "names", function, self._store.mailboxes, self._user, *arguments)
 
     async def _have_space(self, request: Request) -> bytes:
-        await self._read(userscripts.require_room, requests.text(request, 0), requests.number(request, 1))
+        await self._read(userscripts.require_room, requests.text(request, 0), requests.number(request, 1),
+                         self._settings_of(self._user))
         return ok("There is room")
 
     async def _put(self, request: Request) -> bytes:
         name, script = requests.text(request, 0), requests.string(request, 1)
         return await self._change(request, name, partial(
-            userscripts.put, self._store, self._admitted.account, name, script))
+            userscripts.put, self._store, self._admitted.account, name, script, self._settings_of(self._user)))
 
     async def _list(self, _request: Request) -> bytes:
         scripts = await self._read(userscripts.of_user)
@@ -373,7 +398,9 @@ class Session:
         return await self._change(request, name, partial(userscripts.activate, self._store, self._user, name))
 
     async def _get(self, request: Request) -> bytes:
-        script = await self._read(userscripts.find, requests.text(request, 0))
+        name = requests.text(request, 0)
+        script = await self._read(userscripts.find, name)
+        await self._note_if_acting(request, "read", name)
         return b"{%d}\r\n" % len(script.text) + script.text + b"\r\n" + ok()
 
     async def _delete(self, request: Request) -> bytes:
@@ -385,7 +412,8 @@ class Session:
         return await self._change(request, old, partial(userscripts.rename, self._store, self._user, old, new))
 
     async def _check(self, request: Request) -> bytes:
-        await offload.run(self._store, "names", partial(userscripts.check, requests.string(request, 0)))
+        await offload.run(self._store, "names", partial(userscripts.check, requests.string(request, 0),
+                                                      self._settings_of(self._user)))
         return ok("It is a script")
 
 

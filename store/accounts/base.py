@@ -47,7 +47,8 @@ class Account:
     `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of;
     `aliases` are further addresses, written as user ids are (mailAlternateAddress); `access` are the rules of what the
     user may use from where (`accessrules`; mailAllowedServiceAccess), "" without any; `host` is the back end that keeps
-    the account's mail (mailHost), "" when there is one only: `Store.is_here` says whether that is this one.
+    the account's mail (mailHost), "" when there is one only: `Store.is_here` says whether that is this one. `sieve`:
+    what holds for the user's Sieve scripts (`sieverules`), "" for nothing else than for others.
     `credential` is another one for another password; it tells nothing of it, and is no part of who the user is.
     """
 
@@ -60,6 +61,7 @@ class Account:
     access: str = ""
     host: str = ""
     credential: str = field(default="", eq=False, repr=False)
+    sieve: str = ""
 
 
 NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes

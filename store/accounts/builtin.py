@@ -56,6 +56,8 @@ class User:
             values["access"] = self.account.access
         if self.account.host:
             values["host"] = self.account.host
+        if self.account.sieve:
+            values["sieve"] = self.account.sieve
         if self.account.removed:
             values["removed"] = self.account.removed
         if self.before is not None:
@@ -71,7 +73,8 @@ class User:
         values = json.loads(data)
         account = Account(user, values["partition"], Status(values["status"]), values.get("removed", 0),
                           tuple(values.get("groups", ())), tuple(values.get("aliases", ())),
-                          values.get("access", ""), values.get("host", ""), credential(values["password"]))
+                          values.get("access", ""), values.get("host", ""), credential(values["password"]),
+                          values.get("sieve", ""))
         before = Status(values["before"]) if "before" in values else None
         return cls(account, values["password"], before, values.get("renamed_from", ""))
 
@@ -286,7 +289,7 @@ class BuiltinDirectory:
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
                groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None,
-               host: str | None = None) -> Account:
+               host: str | None = None, sieve: str | None = None) -> Account:
         """Change what is given. Raises StoreError NO_USER; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
         names = None if groups is None else tuple(groups)
         addresses = None if aliases is None else self._legal_aliases(aliases)
@@ -296,7 +299,8 @@ class BuiltinDirectory:
                 groups=old.account.groups if names is None else names,
                 aliases=old.account.aliases if addresses is None else addresses,
                 access=old.account.access if access is None else access,
-                host=old.account.host if host is None else host))).account
+                host=old.account.host if host is None else host,
+                sieve=old.account.sieve if sieve is None else sieve))).account
 
     def _legal_aliases(self, addresses: Iterable[str]) -> tuple[str, ...]:
         named = {address: self.user_id(address) for address in addresses}

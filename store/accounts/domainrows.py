@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from attrs import asdict, evolve, frozen
+
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import Quiesced
 from mboxlist.engine.transact import transact
@@ -18,8 +20,27 @@ from store.problems import problems
 _SECRET = NO_USER_ID.encode()
 
 
+@frozen
+class DomainRow:
+    """What holds for the users of a domain who have nothing else: rules of access (`accessrules`;
+    mailDomainAllowedServiceAccess), and what holds for their Sieve scripts (`sieverules`); "" for nothing."""
+
+    access: str = ""
+    sieve: str = ""
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> "DomainRow":
+        """Out of its stored form; None for a domain without a row."""
+        values = {} if data is None else json.loads(data)
+        return cls(str(values.get("access", "")), str(values.get("sieve", "")))
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return json.dumps({name: value for name, value in asdict(self).items() if value}).encode()
+
+
 class DomainRules:
-    """The rules of access (`accessrules`) for the users of a domain who have none (mailDomainAllowedServiceAccess)."""
+    """The rows of domains (`DomainRow`)."""
 
     def __init__(self, mailboxes: MailboxNames) -> None:
         self._env = mailboxes.env
@@ -28,19 +49,30 @@ class DomainRules:
         self.noticed: Callable[[str], None] = lambda domain: None       # its rules have changed
 
     def access(self, domain: str) -> str:
-        """The rules of a domain; "" without any. Waits for no lock: an event loop asks. Raises ValueError for what
-        cannot be a domain."""
-        data = self._table.glance(_key(domain))
-        return str(json.loads(data)["access"]) if data is not None else ""
+        """The rules of access of a domain; "" without any. Raises ValueError for what cannot be a domain."""
+        return self.row(domain).access
+
+    def row(self, domain: str) -> DomainRow:
+        """All that holds for a domain. Waits for no lock: an event loop asks. Raises ValueError for what cannot be a
+        domain."""
+        return DomainRow.from_bytes(self._table.glance(_key(domain)))
+
+    def set_access(self, domain: str, rules: str) -> None:
+        """Set the rules of access, or have none. Raises ValueError for what cannot be a domain."""
+        self._set(domain, lambda row: evolve(row, access=rules))
+
+    def set_sieve(self, domain: str, rules: str) -> None:
+        """Set what holds for Sieve scripts, or have nothing. Raises ValueError for what cannot be a domain."""
+        self._set(domain, lambda row: evolve(row, sieve=rules))
 
     @problems()
-    def set_access(self, domain: str, rules: str) -> None:
-        """Set them, or have none. Raises ValueError for what cannot be a domain."""
+    def _set(self, domain: str, change: Callable[[DomainRow], DomainRow]) -> None:
         key = _key(domain)
 
         def work(txn: Txn) -> None:
-            if rules:
-                self._table.put(key, json.dumps({"access": rules}).encode(), txn)
+            row = change(DomainRow.from_bytes(self._table.get_to_change(key, txn)))
+            if row != DomainRow():
+                self._table.put(key, row.to_bytes(), txn)
             else:
                 self._table.delete(key, txn)
 
@@ -48,11 +80,11 @@ class DomainRules:
         self._env.flush()
         self.noticed(canonical_domain(domain))
 
-    def all(self) -> Iterator[tuple[str, str]]:
-        """Every domain that has rules."""
+    def all(self) -> Iterator[tuple[str, DomainRow]]:
+        """Every domain that has a row."""
         for key, data in self._table.scan(_SECRET, bytes([_SECRET[0] + 1])):
             if key != _SECRET:
-                yield key.decode()[1:], json.loads(data)["access"]
+                yield key.decode()[1:], DomainRow.from_bytes(data)
 
     @problems()
     def secret(self) -> bytes:

@@ -173,7 +173,7 @@ class Making:
                           if self.scope.partition in ("", account.partition))
             if not self.scope.partition:
                 for domain, rules in list(directory.domains.all()):
-                    yield {"domain": domain, "access": rules}
+                    yield {"domain": domain, "access": rules.access, **({"sieve": rules.sieve} if rules.sieve else {})}
         for user in users:
             row = directory.user(user)
             if row is not None:

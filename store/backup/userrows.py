@@ -10,6 +10,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.names import NameProblem, legal_owner
 from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.domainrows import DomainRules
 from store.backup.archive import SMALL_OCTETS
 from store.backup.tarmembers import Member
 from store.errors import StoreError
@@ -39,8 +40,8 @@ def restore_users(store: Store, rows: Iterable[dict[str, Any]], users: frozenset
     for row in rows:
         try:
             if "domain" in row:
-                if users is None and not directory.domains.access(row["domain"]):
-                    directory.domains.set_access(row["domain"], str(row["access"]))
+                if users is None:
+                    _restore_domain(directory.domains, row)
             elif (users is None or row["user"] in users) and directory.user(row["user"]) is None:
                 found = User.from_bytes(legal_owner(str(row["user"])), row["row"].encode())
                 account = evolve(found.account, partition=place(found.account.partition).name)
@@ -54,6 +55,15 @@ def restore_users(store: Store, rows: Iterable[dict[str, Any]], users: frozenset
         done = sum(_write_one(store, directory, each, tell) for each in new)
     store.mailboxes.env.flush()
     return done
+
+
+def _restore_domain(domains: DomainRules, row: dict[str, Any]) -> None:
+    """What holds for a domain, as far as nothing holds now. Raises ValueError, KeyError."""
+    domain, there = row["domain"], domains.row(row["domain"])
+    if row["access"] and not there.access:
+        domains.set_access(domain, str(row["access"]))
+    if row.get("sieve") and not there.sieve:
+        domains.set_sieve(domain, str(row["sieve"]))
 
 
 def _write(store: Store, directory: BuiltinDirectory, new: Iterable[tuple[User, list[str]]], txn: Txn) -> None:

@@ -22,11 +22,10 @@ from store.filtering.disposition import Disposer, Disposition
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
 from store.filtering.storesurroundings import StoreSurroundings, name_of, owned_key
+from store.filtering.usersettings import settings_of
 from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
 from store.partition.staged import Staged
-from store.sieve.compiling import compile_script
-from store.sieve.language import SIEVE
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import DEFAULT, Limits
 from store.sieve.scriptproblems import ScriptProblem
@@ -88,12 +87,19 @@ class Filters:
             self.store.filtered = settings.folder is not None
         self.settings = settings
 
+    def settings_of(self, user: str) -> Settings:
+        """Those that hold for that user."""
+        return settings_of(self.store, self.settings, user)
+
     def trees(self, user: str, *, quick: bool = False) -> tuple[Tree, ...]:
         """The scripts that run for the user, in order: the site's, the user's or the default one, the site's. `quick`:
         raises _TooMuch when that takes long."""
+        settings = self.settings_of(user)
+        if not settings.enabled:
+            return ()
         domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
         inbox = self.store.mailboxes.find(MailboxName(user, INBOX))
-        stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox)
+        stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox, own=settings.own)
         own = self.site.default(domain) if inbox is None or stored is None else self._own(inbox, *stored, quick=quick)
         if self.settings.folder is None:
             return () if own is None else (own,)
@@ -111,9 +117,9 @@ class Filters:
                 raise _TooMuch
             script = userscripts.UserScript.from_bytes(number, stored)
             try:
-                tree: Tree | None = compile_script(script.text.decode(), SIEVE)
-            except (ScriptProblem, UnicodeDecodeError) as problem:
-                log.error("the script %s of %s cannot be run: %s", script.name, inbox.name.owner, problem)
+                tree: Tree | None = userscripts.compiled(script)
+            except (ScriptProblem, userscripts.ScriptRefused) as problem:
+                log.error("%s cannot be run, mail is kept: %s", script.of(inbox.name.owner), problem)
                 tree = None
             known = stored, tree
             with self._lock:
@@ -136,8 +142,6 @@ class Filters:
                      ) -> dict[MailboxId, Disposition]:
         """What becomes of a message, whole but not delivered yet, for each of the recipients who have a script, by the
         mailbox of its target. Raises StoreError."""
-        if not self.settings.enabled:
-            return {}
         if not (staged.written or staged.size > QUICK or len(recipients) > 1):
             with suppress(_TooMuch):
                 return self._decide(staged, sender, recipients, QUICK_RUN)
@@ -181,9 +185,10 @@ class Filters:
         outcome = run(trees, state)
         if state.exhausted and limits is QUICK_RUN:
             raise _TooMuch
-        disposer = Disposer(self.store, self.settings, recipient.target, original, state.envelope, now,
+        settings = self.settings_of(user)
+        disposer = Disposer(self.store, settings, recipient.target, original, state.envelope, now,
                             state.surroundings.addresses, group, partial(self._create, recipient.target.entry),
-                            lambda letters: self.allowance.take(user, letters, self.settings.hourly))
+                            lambda letters: self.allowance.take(user, letters, settings.hourly))
         disposition = disposer.dispose(outcome)
         if disposition.failure:
             log.warning("a script of %s failed, the message is kept: %s", user, disposition.failure)
@@ -199,6 +204,9 @@ class Filters:
         surroundings = StoreSurroundings(
             now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
             duplicates=partition.duplicates, key=owned_key(self.store, entry))
+        redirects = self.settings_of(user).redirects
+        if redirects > limits.redirects:
+            limits = evolve(limits, redirects=redirects)
         return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings, limits,
                          compiled=partial(self._included, user))
 
@@ -226,7 +234,8 @@ class Filters:
             named = name_of(user, name)
             if not authorization.may_create(self.store, user, named):
                 raise StoreError(Problem.NO_PERMISSION)
-            if not take_creation(self.store.partition_of(entry), owned_key(self.store, entry), self.settings.creations):
+            if not take_creation(self.store.partition_of(entry), owned_key(self.store, entry),
+                                 self.settings_of(entry.name.owner).creations):
                 raise StoreError(Problem.LIMIT, "Scripts have made enough mailboxes for this day (sieve.creations)")
             made = namespace.create_mailbox(self.store, named, special_use=use or None)
             return made if authorization.may(self.store, user, made, "i") else None

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 from attrs import frozen
-from attrs.validators import ge, in_
+from attrs.validators import ge, in_, le
 
+from store.accounts.sieverules import MOST_SCRIPTS
+from store.sieve.scriptlimits import DEFAULT
 from store.values import setting
 
 SENDERS = ("sender", "recipient", "null")
@@ -21,12 +23,17 @@ def _score(value: str) -> None:
 
 @frozen
 class Settings:
-    """Settings of Sieve at delivery."""
+    """Settings of Sieve. Those in `sieverules.READERS` can be others for a user or a domain: see `usersettings`."""
 
     enabled: bool = setting(True, "whether scripts run when mail is delivered")
     folder: Path | None = setting(None, "folder of the site's scripts: before.sieve and after.sieve run before and "
                                   "after each user's, default.sieve for users without one; DOMAIN/before.sieve and so "
                                   "on for one domain; include/NAME.sieve for `include :global`")
+    own: bool = setting(True, "whether users may have scripts of their own, by ManageSieve, and these run; if not, "
+                        "only what the site has put runs: the directory's script, and those in the folder")
+    scripts: int = setting(32, "scripts that a user may keep", validator=[ge(0), le(MOST_SCRIPTS)])
+    script_size: int = setting(DEFAULT.script, "octets of a script that a user keeps", type="size",
+                               validator=[ge(0), le(DEFAULT.script)])
     redirects: int = setting(5, "addresses to which one message may be sent on by one user's scripts; 0: none",
                              validator=ge(0))
     hourly: int = setting(500, "messages that the scripts of one user send in an hour (redirect, vacation, notify), in "

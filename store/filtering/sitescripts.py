@@ -46,6 +46,13 @@ class SiteScripts:
             return None
         return self._tree(domain, INSTEAD) or self._tree("", INSTEAD)
 
+    def names(self, which: str, domain: str) -> list[str]:
+        """The files whose scripts run, as `around` and `default` have them."""
+        places = {BEFORE: ("", domain), AFTER: (domain, ""), INSTEAD: (domain, "")}[which]
+        found = [f"{place}/{which}.sieve" if place else f"{which}.sieve" for place in places
+                 if self.folder is not None and self._tree(place, which) is not None]
+        return found[:1] if which == INSTEAD else found
+
     def included(self, name: str) -> Tree | None:
         """A script for `include :global`."""
         return self._tree("include", name) if self.folder is not None else None

@@ -3,9 +3,12 @@
 A script is an annotation of its owner's INBOX that no client can name, and so is the number of the active one. So
 scripts are in `store.idx`, snapshots and backups, and go along when the user is renamed or moved, or comes back. Each
 change is one transaction, and durable when the function returns.
+
+The number 0 is that of what the directory has for the user (mailSieveRuleSource). It is the active one while the user
+has made no other active: so a delivery finds what runs in one look, and needs no directory for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -21,16 +24,21 @@ from mboxlist.names import INBOX, MailboxName
 from mboxlist.table import MailboxNames
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
+from store.filtering.sievesettings import Settings
 from store.mailboxes import firstuse
 from store.problems import problems
 from store.sieve.compiling import compile_script
 from store.sieve.language import SIEVE
 from store.sieve.scriptlimits import DEFAULT
 from store.sieve.scriptproblems import Place, ScriptProblem
+from store.sieve.scriptrun import Tree
 from store.store import Store
 
-MOST = 32                       # scripts of a user
+OF_DIRECTORY = 0                # the number of the directory's script
 LONGEST = 512                   # octets of a name; RFC 5804 §1.6 asks for 128 characters
+
+_BETWEEN = "\0"                  # two values of the directory, of which each is a script
+_USUAL = Settings()
 
 T = TypeVar("T")
 
@@ -41,17 +49,17 @@ class Refusal(Enum):
     NONEXISTENT = "there is no script of that name"
     ALREADYEXISTS = "a script of that name is there already"
     ACTIVE = "the active script cannot be deleted"
-    QUOTA_MAXSCRIPTS = f"a user has at most {MOST} scripts"
-    QUOTA_MAXSIZE = f"a script has at most {DEFAULT.script} octets"
+    QUOTA_MAXSCRIPTS = "there are as many scripts as may be"
+    QUOTA_MAXSIZE = "the script is too large"
     BAD_NAME = f"a script has a name of 1 to {LONGEST} octets, without control characters"
 
 
 class ScriptRefused(Exception):
     """A change of scripts that is not made."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal, most: int | None = None) -> None:
         self.refusal = refusal
-        super().__init__(refusal.value)
+        super().__init__(refusal.value + ("" if most is None else f": {most} at most"))
 
 
 @frozen
@@ -62,6 +70,11 @@ class UserScript:
     name: str
     text: bytes
     active: bool = False
+
+    def of(self, user: str) -> str:
+        """How the log names it."""
+        whose = "the directory's script" if self.number == OF_DIRECTORY else f"the script {self.name}"
+        return f"{whose} of {user}"
 
     def to_bytes(self) -> bytes:
         """As it is stored: its name, an LF, its text."""
@@ -85,16 +98,26 @@ def check_name(name: str) -> None:
         raise ScriptRefused(Refusal.BAD_NAME)
 
 
-def check(text: bytes) -> None:
-    """Whether the text is a script. Raises ScriptProblem, ScriptRefused."""
-    if len(text) > DEFAULT.script:
-        raise ScriptRefused(Refusal.QUOTA_MAXSIZE)
+def check(text: bytes, settings: Settings = _USUAL) -> Tree:
+    """The compiled script. Raises ScriptProblem, ScriptRefused."""
+    if len(text) > min(DEFAULT.script, settings.script_size):
+        raise ScriptRefused(Refusal.QUOTA_MAXSIZE, min(DEFAULT.script, settings.script_size))
     try:
         script = text.decode()
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise ScriptProblem(Place(line, 1), "a script is text in UTF-8") from None
-    compile_script(script, SIEVE)
+    return compile_script(script, SIEVE)
+
+
+def compiled(script: UserScript) -> Tree:
+    """What runs of a stored script; of the directory's, which may be several, one after the other. Raises
+    ScriptProblem."""
+    if script.number != OF_DIRECTORY:
+        return check(script.text)
+    trees = [check(text) for text in script.text.split(_BETWEEN.encode())]
+    needs = frozenset().union(*(tree.needs for tree in trees))
+    return Tree(tuple([node for tree in trees for node in tree.nodes]), needs)
 
 
 def of_user(mailboxes: MailboxNames, user: str) -> list[UserScript]:
@@ -103,9 +126,10 @@ def of_user(mailboxes: MailboxNames, user: str) -> list[UserScript]:
     return [] if entry is None else sorted(_all(mailboxes, entry).values(), key=lambda one: one.name)
 
 
-def active(mailboxes: MailboxNames, inbox: MailboxEntry) -> tuple[int, bytes] | None:
-    """The active script of the user whose INBOX that is, as it is stored, with its number."""
-    number = mailboxes.annotations.get(inbox.id, ACTIVE)
+def active(mailboxes: MailboxNames, inbox: MailboxEntry, *, own: bool = True) -> tuple[int, bytes] | None:
+    """What runs for the user whose INBOX that is, as it is stored, with its number: the active script, which may be the
+    directory's; without `own` the directory's alone."""
+    number = mailboxes.annotations.get(inbox.id, ACTIVE) if own else b"%d" % OF_DIRECTORY
     if number is None:
         return None
     stored = mailboxes.annotations.get(inbox.id, SCRIPTS + number.decode())
@@ -120,26 +144,26 @@ def find(mailboxes: MailboxNames, user: str, name: str) -> UserScript:
     return found
 
 
-def require_room(mailboxes: MailboxNames, user: str, name: str, octets: int) -> None:
+def require_room(mailboxes: MailboxNames, user: str, name: str, octets: int, settings: Settings = _USUAL) -> None:
     """Whether a script of that size could be put (HAVESPACE, RFC 5804 §2.5). Raises ScriptRefused."""
     check_name(name)
     scripts = of_user(mailboxes, user)
-    if octets > DEFAULT.script:
-        raise ScriptRefused(Refusal.QUOTA_MAXSIZE)
-    if len(scripts) >= MOST and all(one.name != name for one in scripts):
-        raise ScriptRefused(Refusal.QUOTA_MAXSCRIPTS)
+    if octets > settings.script_size:
+        raise ScriptRefused(Refusal.QUOTA_MAXSIZE, settings.script_size)
+    if len(scripts) >= settings.scripts and all(one.name != name for one in scripts):
+        raise ScriptRefused(Refusal.QUOTA_MAXSCRIPTS, settings.scripts)
 
 
-def put(store: Store, account: Account, name: str, text: bytes) -> None:
+def put(store: Store, account: Account, name: str, text: bytes, settings: Settings = _USUAL) -> None:
     """Keep a script, in the place of one of that name (PUTSCRIPT). Raises ScriptProblem, ScriptRefused, StoreError."""
     check_name(name)
-    check(text)
+    check(text, settings)
     firstuse.inbox(store, account)
 
     def work(scripts: "_Scripts") -> None:
         old = scripts.named.get(name)
-        if old is None and len(scripts.named) >= MOST:
-            raise ScriptRefused(Refusal.QUOTA_MAXSCRIPTS)
+        if old is None and len(scripts.named) >= settings.scripts:
+            raise ScriptRefused(Refusal.QUOTA_MAXSCRIPTS, settings.scripts)
         scripts.write(UserScript(old.number if old else scripts.free(), name, text))
 
     _change(store, account.user, work)
@@ -170,14 +194,32 @@ def rename(store: Store, user: str, old: str, new: str) -> None:
 
 
 def activate(store: Store, user: str, name: str) -> None:
-    """SETACTIVE; "" makes none active. Raises ScriptRefused, StoreError."""
+    """SETACTIVE; "" makes none of the user's active: then the directory's runs, if there is one. Raises ScriptRefused,
+    StoreError."""
     _change(store, user, lambda scripts: scripts.activate(scripts.get(name) if name else None))
+
+
+def take_over(store: Store, user: str, texts: Sequence[str]) -> None:
+    """Have what the directory has for the user be what runs while no script of the user's is active; none of it is
+    looked at. Nothing for a user without an INBOX. Raises ScriptRefused, StoreError."""
+    inbox, text = store.mailboxes.find(MailboxName(user, INBOX)), _BETWEEN.join(texts).encode("utf-8", "replace")
+    wanted = UserScript(OF_DIRECTORY, "", text).to_bytes() if texts else None
+    if inbox is not None and store.mailboxes.annotations.get(inbox.id, f"{SCRIPTS}{OF_DIRECTORY}") != wanted:
+        _change(store, user, lambda scripts: scripts.take_over(wanted))
+
+
+def of_directory(mailboxes: MailboxNames, user: str) -> UserScript | None:
+    """What the directory has for the user, as far as it was asked; its name is ""."""
+    inbox = mailboxes.find(MailboxName(user, INBOX))
+    stored = None if inbox is None else active(mailboxes, inbox, own=False)
+    return None if inbox is None or stored is None else UserScript.from_bytes(*stored, active=stored == active(
+        mailboxes, inbox))
 
 
 def _all(mailboxes: MailboxNames, inbox: MailboxEntry, txn: Txn = None) -> dict[str, UserScript]:
     found, number = [], mailboxes.annotations.get(inbox.id, ACTIVE, txn=txn)
     for name, user, value in mailboxes.annotations.of(inbox.id, txn, SCRIPTS):
-        if not user and name != ACTIVE:
+        if not user and name not in (ACTIVE, f"{SCRIPTS}{OF_DIRECTORY}"):
             own = name.removeprefix(SCRIPTS)
             found.append(UserScript.from_bytes(int(own), value, number is not None and own == number.decode()))
     return {one.name: one for one in found}
@@ -205,7 +247,15 @@ class _Scripts:
         self._annotations.set(self._inbox.id, f"{SCRIPTS}{script.number}", None, self._txn)
 
     def activate(self, script: UserScript | None) -> None:
-        self._annotations.set(self._inbox.id, ACTIVE, None if script is None else b"%d" % script.number, self._txn)
+        number = None if script is None else script.number
+        if number is None and self._annotations.get(self._inbox.id, f"{SCRIPTS}{OF_DIRECTORY}", txn=self._txn):
+            number = OF_DIRECTORY
+        self._annotations.set(self._inbox.id, ACTIVE, None if number is None else b"%d" % number, self._txn)
+
+    def take_over(self, stored: bytes | None) -> None:
+        self._annotations.set(self._inbox.id, f"{SCRIPTS}{OF_DIRECTORY}", stored, self._txn)
+        if not any(one.active for one in self.named.values()):
+            self.activate(None)
 
 
 @problems()

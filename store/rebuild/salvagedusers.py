@@ -85,9 +85,10 @@ def take_in(mailboxes: MailboxList, directory: BuiltinDirectory, kept: Directory
         if user not in owners and directory.user(user) is not None:
             directory.remove(user)
     there = dict(directory.domains.all())
-    for domain in {*kept.domains, *(there if replace else ())}:
+    for domain in {*kept.domains, *kept.sieve, *(there if replace else ())}:
         if replace or domain not in there:
             directory.domains.set_access(domain, kept.domains.get(domain, ""))
+            directory.domains.set_sieve(domain, kept.sieve.get(domain, ""))
 
     def work(txn: Txn) -> None:
         for user, row in kept.forgotten.items():

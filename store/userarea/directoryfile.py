@@ -31,13 +31,14 @@ MOST = 50_000           # accounts, and users who are gone, that are kept
 
 @frozen
 class DirectoryRows:
-    """What is in the file: rows of `users.db` and of `forgotten.db` by user id, rules of access by domain, since when
-    (Unix time) users are gone, and when it was written (ns)."""
+    """What is in the file: rows of `users.db` and of `forgotten.db` by user id, rules of access and of Sieve by domain,
+    since when (Unix time) users are gone, and when it was written (ns)."""
 
     rows: dict[str, str] = field(factory=dict)
     domains: dict[str, str] = field(factory=dict)
     gone: dict[str, int] = field(factory=dict)
     forgotten: dict[str, str] = field(factory=dict)
+    sieve: dict[str, str] = field(factory=dict)
     written: int = field(default=0, eq=False)
 
     def accounts(self, users: Iterable[User]) -> list[User]:
@@ -49,7 +50,8 @@ class DirectoryRows:
 
     def to_bytes(self) -> bytes:
         """The stored form."""
-        body = json.dumps(asdict(self)).encode()
+        values = {name: value for name, value in asdict(self).items() if value or name != "sieve"}    # once it had none
+        body = json.dumps(values).encode()
         return b"%08x\n%s\n" % (zlib.crc32(body), body)
 
     @classmethod
@@ -106,7 +108,8 @@ def _misleads(there: DirectoryRows, wanted: DirectoryRows) -> list[str]:
     written when the disk lets it be; and while the row of an INBOX is lost the file need not have the account, which
     the INBOX's `store.idx` has."""
     users = {user for user, row in there.rows.items() if row != wanted.rows.get(user, row)}
-    domains = {domain for domain, _ in there.domains.items() ^ wanted.domains.items()}
+    domains = {domain for old, new in ((there.domains, wanted.domains), (there.sieve, wanted.sieve))
+               for domain, _ in old.items() ^ new.items()}
     return sorted(users | (there.gone.keys() - wanted.gone.keys()) | {f"@{domain}" for domain in domains})
 
 
@@ -168,4 +171,6 @@ def _limited(store: Store, rows: dict[str, str], gone: dict[str, int], forgotten
         TROUBLES.met(f"users/{NAME} has {MOST} users, and no others that have no INBOX, or are gone")
         rows = dict(list(rows.items())[-MOST:])
         gone = dict(sorted(gone.items(), key=lambda each: each[1])[-MOST:])
-    return DirectoryRows(rows, dict(store.directory.domains.all()), gone, forgotten, time.time_ns())
+    found = list(store.directory.domains.all())
+    return DirectoryRows(rows, {domain: row.access for domain, row in found if row.access}, gone, forgotten,
+                         {domain: row.sieve for domain, row in found if row.sieve}, time.time_ns())

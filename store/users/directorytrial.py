@@ -124,9 +124,12 @@ def _note_values(store: Store, account: Account, found: Found | None, login: Log
     said = origins(store, Known(account, found), login, roots.quota(store, account.user))
     values: dict[str, object] = {
         "user": account.user, "status": account.status.value, "host": account.host, "partition": account.partition,
-        "aliases": list(account.aliases), "groups": list(account.groups), "access": account.access}
+        "aliases": list(account.aliases), "groups": list(account.groups), "access": account.access,
+        "sieve": account.sieve}
     if found is not None:
         values.update(octet_limit=found.quota.octets, message_limit=found.quota.messages)
+        said["sieve_script"] = found.origins["sieve_script"]
+        values["sieve_script"] = ", ".join(f"{len(text.encode())} octets" for text in found.scripts)
     else:
         use = roots.quota(store, account.user)
         values.update(octet_limit=use.octet_limit, message_limit=use.message_limit)

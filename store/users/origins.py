@@ -60,7 +60,7 @@ def origins(store: "Overview", known: Known, login: "LoginSettings", use: QuotaU
     account, found = known.account, known.found
     outside = is_outside(store, account.user)
     before = "outside directory, as it was when it was asked last" if outside else BUILT_IN
-    said = {name: before for name in ("user", "status", "partition", "groups", "aliases", "access", "host")}
+    said = {name: before for name in ("user", "status", "partition", "groups", "aliases", "access", "host", "sieve")}
     if found is not None:
         said.update({name: found.origins[name] for name in said})
         if found.account.partition != account.partition:
@@ -82,6 +82,8 @@ def _built_in(store: "Overview", account: Account, login: "LoginSettings") -> di
     said = {name: "default: none" for name in ("groups", "aliases") if not getattr(account, name)}
     if not account.host:
         said["host"] = "default: the only back end"
+    if not account.sieve:
+        said["sieve"] = "its domain, else section [sieve]: onecopy sieve show"
     if not account.access:
         rules = store.directory.access_rules(account)
         said["access"] = ("its domain: onecopy user domain" if rules else

@@ -1,4 +1,5 @@
-"""What a directory says of a user besides who it is, written into the store: limits of the user and of the domain.
+"""What a directory says of a user besides who it is, written into the store: limits of the user and of the domain, and
+the script that sorts the mail of a user who has none active.
 
 Where the directory has attributes for limits it is the one that sets them: what was set by hand is set back when it is
 asked next. Where a profile has no such attributes the store's own limits stay.
@@ -7,9 +8,13 @@ asked next. Where a profile has no such attributes the store's own limits stay.
 import logging
 
 from mboxlist.names import SEPARATOR
+from store.accounts.base import delivery_problem
 from store.accounts.ldap.ldapentry import Found
 from store.accounts.ldap.ldapquota import QuotaWish
 from store.errors import StoreError
+from store.filtering import userscripts
+from store.filtering.userscripts import ScriptRefused
+from store.mailboxes import firstuse
 from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED
@@ -18,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def take_over_account(store: Store, found: Found) -> None:
-    """Have the limits of an account whose row is there be those that the directory wants. For a thread.
+    """Have the limits and the script of an account whose row is there be those that the directory wants. For a thread.
 
     What cannot be done now is tried again when the directory is asked next; a login or mail does not fail by it.
     """
@@ -30,6 +35,17 @@ def take_over_account(store: Store, found: Found) -> None:
             _limit_domain(store, DOMAIN + found.domain, found.domain_quota)
     except StoreError as error:
         log.warning("directory: the limits of %s could not be set: %s", user, error)
+    try:
+        _set_script(store, found)
+    except (StoreError, ScriptRefused) as error:
+        log.warning("directory: the Sieve script of %s could not be set: %s", user, error)
+
+
+def _set_script(store: Store, found: Found) -> None:
+    """The first message of a new user is sorted, too: so one who is to have a script gets INBOX here."""
+    if found.scripts and delivery_problem(found.account.status) is None:
+        firstuse.inbox(store, found.account)
+    userscripts.take_over(store, found.account.user, found.scripts)
 
 
 def _limit(store: Store, root: str, octets: int | None, messages: int | None) -> None:

@@ -154,7 +154,7 @@ def test_what_takes_long_runs_in_a_thread_and_once(mail, monkeypatch):
 
 def test_scripts_that_include_others_run_in_a_thread_and_are_compiled_once(mail, monkeypatch):
     compiled = []
-    true = filters.compile_script
+    true = userscripts.compile_script
 
     def noted(text, *more):
         compiled.append(text)
@@ -163,7 +163,7 @@ def test_scripts_that_include_others_run_in_a_thread_and_are_compiled_once(mail,
     account = mail.store.directory.user("alice").account
     userscripts.put(mail.store, account, "part", b"keep;")
     mail.script("alice", 'require "include"; include "part"; include "part"; include "part";')
-    monkeypatch.setattr(filters, "compile_script", noted)
+    monkeypatch.setattr(userscripts, "compile_script", noted)
     for name in ("one", "two"):
         deliver(mail.place, ["alice"], message(name))
     assert compiled.count("keep;") == 1 and mail.count("alice/INBOX") == 2

@@ -18,6 +18,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from mboxlist import privatefiles
+from store.values import DURATIONS, SIZES, boolean, duration, size
 from tools.exits import Failure, did_you_mean
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
@@ -51,48 +52,12 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 NAMED: dict[str, tuple[str, ...]] = {"outbox": ("tools.outbox.outboxsettings:Settings",)}
 _GIVEN_NAME = re.compile("[a-z][a-z0-9]{0,31}")
 
-LARGEST_SIZE = 1 << 63      # what no size reaches: databases and protocols have 63 bits for it
-LONGEST_TIME = 36_500 * 86_400.0        # seconds
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-
-
-def size(text: str) -> int:
-    """Octets from "4096", "64M", "1.5 GiB", "512 octets": all that is printed can be read. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp]?)(?:i?b)?|octets)", text.strip().lower())
-    if not match:
-        raise ValueError("not a size (such as 4096, 64M, 2G)")
-    unit = _SIZES[match[2] or ""]
-    octets = int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-    if octets >= LARGEST_SIZE:
-        raise ValueError("too large: a size is less than 8192P")
-    return octets
-
-
-def duration(text: str) -> float:
-    """Seconds from "90", "30m", "7d". Raises ValueError."""
-    match = re.fullmatch(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)\s*(ms|[smhdw]?)", text.strip().lower())
-    if not match:
-        raise ValueError("not a duration (such as 90, 30m, 12h, 7d)")
-    seconds = float(match[1]) * _DURATIONS[match[2]]
-    if seconds > LONGEST_TIME:
-        raise ValueError("too long: a duration is at most 36500d")
-    return seconds
-
 
 def mode(text: str) -> int:
     """The permissions of a file, in octal. Raises ValueError."""
     if not re.fullmatch(r"(0o?)?[0-7]{3}", text.strip()):
         raise ValueError("not the permissions of a file (such as 0660)")
     return int(text.strip().removeprefix("0o"), 8)
-
-
-def _boolean(text: str) -> bool:
-    try:
-        return _BOOLEANS[text.strip().lower()]
-    except KeyError:
-        raise ValueError("not yes or no") from None
 
 
 def _integer(text: str) -> int:
@@ -119,7 +84,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 _READERS: dict[object, Any] = {
     "size": size, "duration": duration, "mode": mode,
-    bool: _boolean, int: _integer, float: _number, str: str, Path: _path, tuple[str, ...]: _words,
+    bool: boolean, int: _integer, float: _number, str: str, Path: _path, tuple[str, ...]: _words,
 }
 
 
@@ -193,11 +158,11 @@ class Option:
         if self.kind == "mode":
             return f"{value:04o}"
         if self.kind == "size":
-            unit = next((unit for unit in "ptgmk" if number and number % _SIZES[unit] == 0), "")
-            return f"{int(number) // _SIZES[unit]}{unit.upper()}"
+            unit = next((unit for unit in "ptgmk" if number and number % SIZES[unit] == 0), "")
+            return f"{int(number) // SIZES[unit]}{unit.upper()}"
         if self.kind == "duration":
-            unit = next((unit for unit in "dhm" if number and number % _DURATIONS[unit] == 0), "s")
-            amount = number / _DURATIONS[unit]
+            unit = next((unit for unit in "dhm" if number and number % DURATIONS[unit] == 0), "s")
+            amount = number / DURATIONS[unit]
             return f"{int(amount) if amount == int(amount) else amount}{unit}"
         return str(value)
 

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR
+from store import values
 from store.backup.archive import Archive, Catalogue, Scope
 from store.backup.compression import KINDS, ZSTD
 from store.backup.creation import Form, Making, SoFar
@@ -17,7 +18,6 @@ from store.backup.integrity import Verified, verify
 from store.backup.restore import Choice, Restored, Restoring, passing_store
 from store.operations.operationrecord import EVERYTHING
 from store.store import Store
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
@@ -55,7 +55,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--compress", choices=KINDS, default=ZSTD, help=f"default: {ZSTD}")
     made.add_argument("--level", type=int, default=3, metavar="N", help="of compression: 1 to 19 with zstd, 1 to 9 "
                       "with gzip (3)")
-    made.add_argument("--part-size", type=typed(options.size), default=PART_SIZE, metavar="SIZE", help="after which a "
+    made.add_argument("--part-size", type=typed(values.size), default=PART_SIZE, metavar="SIZE", help="after which a "
                       "folder gets another part (4G)")
     made.add_argument("--json", action="store_true", help="for create to standard error if the archive goes to "
                       "standard output")

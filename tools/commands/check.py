@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from store import values
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check import lastcheck, layout
 from store.check.causes import causes_among
@@ -19,7 +20,6 @@ from store.check.wholecheck import check_all
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, size
 from tools.cli.progressbar import bar
@@ -41,7 +41,7 @@ def add(parser: Parsers) -> None:
     check_spark.add_options(made)
     made = parser("scrub", scrub_store, "read all message files; exit status 1 if one is not what it should be")
     made.add_argument("--partition", metavar="NAME", help="this partition alone")
-    made.add_argument("--rate", type=typed(options.size), metavar="SIZE",
+    made.add_argument("--rate", type=typed(values.size), metavar="SIZE",
                       help="octets a second, such as 50M; 0: as many as it can")
     made.add_argument("--from", type=_place, dest="place", metavar="PLACE", help="where an earlier scrub was stopped")
     made.add_argument("--sweep", action="store_true", help="remove the files that nobody knows")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.accounts.networks import LOCAL, Networks
+from store.values import duration
 from tools.cli.controlclient import ask_one, ask_pages, require_server
 from tools.cli.invocation import Invocation, Parsers, number, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 from tools.http.console.consolesessions import Sessions

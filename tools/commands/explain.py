@@ -11,10 +11,10 @@ from store.quota import roots
 from store.store import Store
 from store.users import decisions, explanation, loginfacts
 from store.users.origins import know, origins
+from store.values import duration
 from tools.cli.controlclient import ask_one, is_up
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
-from tools.cli.options import duration
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.commands.connections import address_or_local, span
 from tools.commands.mailbox import OWNER_HELP

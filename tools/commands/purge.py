@@ -7,8 +7,8 @@ from functools import partial
 
 from attrs import asdict
 
+from store import values
 from store.mailboxes.duepurge import count_due, purge_partition
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
@@ -20,7 +20,7 @@ def add(parser: Parsers) -> None:
     made = parser("purge", purge, "remove now what waits for the purge and is due: deleted mailboxes, and message "
                   "files that are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
                   "restored. Exit status 1 if something could not be removed")
-    made.add_argument("--older-than", type=typed(options.duration), metavar="TIME",
+    made.add_argument("--older-than", type=typed(values.duration), metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")

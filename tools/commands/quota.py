@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
+from store import values
 from store.quota import roots as quotaroots
 from store.quota.everypartition import held_by
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
@@ -34,7 +34,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     made = parser("quota set", set_quota, "set limits of a user, of a mailbox and those below it, or of a domain")
     made.add_argument("root", metavar="ROOT", help=ROOT)
-    made.add_argument("--octets", type=_limit(options.size), metavar="SIZE", help="such as 2G; none; default")
+    made.add_argument("--octets", type=_limit(values.size), metavar="SIZE", help="such as 2G; none; default")
     made.add_argument("--messages", type=_limit(_count), metavar="NUMBER", help="a number; none; default")
     made.add_argument("--composite", type=_composite, metavar="LIMITS",
                       help="a user's limit and those of mailboxes: 50M;Archive%%200M")
@@ -66,7 +66,7 @@ def _composite(text: str) -> list[tuple[str, int]]:
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form LIMIT;MAILBOX%LIMIT;...")
         if name.startswith("#"):
             raise argparse.ArgumentTypeError(f"{name}: there are no limits for types of messages")
-        limit = UNLIMITED if size == "-1" else DEFAULT if size == "-2" else _limit(options.size)(size)
+        limit = UNLIMITED if size == "-1" else DEFAULT if size == "-2" else _limit(values.size)(size)
         found.append((unquote(name), limit))
     return found
 

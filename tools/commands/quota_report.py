@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from store import values
 from store.settings import QUOTA_CHARGES
-from tools.cli import options
 from tools.cli.invocation import Parsers, typed
 from tools.cli.later import Later
 from tools.commands import spark
@@ -36,7 +36,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--notify", action="store_true", help="send the notices that are due to users who have reached "
                       "the warning threshold")
     group = made.add_argument_group("what if")
-    group.add_argument("--default-quota", type=typed(options.size), metavar="SIZE",
+    group.add_argument("--default-quota", type=typed(values.size), metavar="SIZE",
                       help="... this were the default limit; 0: none")
     group.add_argument("--charging", choices=QUOTA_CHARGES, help="... this were charged")
     group.add_argument("--expire", action="append", default=[], metavar="RULE", help="... messages were removed by "

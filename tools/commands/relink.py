@@ -5,10 +5,10 @@ from typing import Any
 
 import attrs
 
+from store import values
 from store.mailboxes.identicalfiles import Relinked, relink
 from store.mailboxes.joining import SMALLEST, Joined, figures, join
 from store.store import Store
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, size
 from tools.cli.progressbar import bar
@@ -23,7 +23,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--check", "--dry-run", action="store_true", help="only say what there is")
     made.add_argument("--equal", action="store_true", help="only files that are equal octet for octet")
     made.add_argument("--partition", metavar="NAME", help="of the others, only those on this partition")
-    made.add_argument("--smallest", type=typed(options.size), default=SMALLEST, metavar="SIZE",
+    made.add_argument("--smallest", type=typed(values.size), default=SMALLEST, metavar="SIZE",
                       help=f"what a message has to have below its head to be joined with others ({SMALLEST})")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")

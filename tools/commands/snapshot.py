@@ -14,12 +14,12 @@ import attrs
 import store.settings
 from mboxlist import privatefiles
 from mboxlist.engine.hotcopy import Logs
+from store import values
 from store.operations.operationrecord import begun
 from store.snapshots import comparison, reset, retention, taking
 from store.snapshots.comparison import Difference
 from store.snapshots.taking import Snapshot
 from store.snapshots.writefreeze import frozen_for
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import owner
 from tools.cli.output import print_facts, print_json, print_table, size, when
@@ -37,7 +37,7 @@ def add(parser: Parsers) -> None:
                                              "when made")
     made.add_argument("--freeze", metavar="COMMAND", help="freeze writing while this shell command runs, such as "
                       "one that makes a snapshot of the file system; the snapshot is of the same moment")
-    made.add_argument("--freeze-time", type=typed(options.duration), metavar="TIME",
+    made.add_argument("--freeze-time", type=typed(values.duration), metavar="TIME",
                       help="the command may take so long (store.freeze_time); then it is ended, and the store goes on")
     made.add_argument("--no-verify", action="store_true", help="do not read it again")
     made.add_argument("--bytes", action="store_true")

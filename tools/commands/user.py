@@ -11,10 +11,12 @@ from attrs import evolve
 
 from mboxlist import privatefiles
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
+from store.accounts import sieverules
 from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password, is_hash
+from store.accounts.sieverules import BadSieveRule
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.store import Store
@@ -51,7 +53,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--host", type=_host, metavar="NAME",
                       help="the back end that keeps their mail; default: there is only this one")
     _password_options(made)
-    made = parser("user set", set_user, "change a user's password, status, groups, aliases, access or host")
+    made = parser("user set", set_user, "change a user's password, status, groups, aliases, access, host, or what "
+                                        "holds for the user's Sieve scripts")
     made.add_argument("user", metavar="USER")
     made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED],
                       help="whether the user can log in, and what becomes of mail that comes")
@@ -64,6 +67,7 @@ def add(parser: Parsers) -> None:
                          help="have this further address and no other, to get mail by, not to log in; can be repeated")
     aliases.add_argument("--no-aliases", dest="aliases", action="store_const", const=[], help="have no further address")
     _access_options(made, "the user")
+    _sieve_options(made)
     hosts = made.add_mutually_exclusive_group()
     hosts.add_argument("--host", type=_host, metavar="NAME",
                        help="the back end that keeps the user's mail from now on; no mail is moved")
@@ -85,6 +89,7 @@ def _add_others(parser: Parsers) -> None:
     made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
     made.add_argument("domain", metavar="DOMAIN", nargs="?", help="default: show all that have something")
     _access_options(made, "they")
+    _sieve_options(made)
     made.add_argument("--json", action="store_true")
     made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
     made.add_argument("old", metavar="OLD")
@@ -102,6 +107,23 @@ def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
     access.add_argument("--access", type=_rules, metavar="RULES",
                         help=f"which services {who} may use from where: --access='+imap,pop:10.0.0.0/8$-ALL:*'")
     access.add_argument("--no-access-rules", dest="access", action="store_const", const="", help="have no such rules")
+
+
+def _sieve_options(parser: argparse.ArgumentParser) -> None:
+    sieve = parser.add_mutually_exclusive_group()
+    sieve.add_argument("--sieve", type=_sieve_rules, metavar="SETTINGS",
+                       help="other values of settings of [sieve], with spaces between: 'own=no redirects=0 "
+                            "vacation_least=7d'; enabled=no switches Sieve off")
+    sieve.add_argument("--no-sieve-settings", dest="sieve", action="store_const", const="", help="have none")
+
+
+def _sieve_rules(text: str) -> str:
+    try:
+        if not sieverules.parse(text):
+            raise argparse.ArgumentTypeError("there are no settings; give --no-sieve-settings to have none")
+    except BadSieveRule as error:
+        raise argparse.ArgumentTypeError(f"not settings of Sieve: {error}") from None
+    return " ".join(text.split())
 
 
 def _rules(text: str) -> str:
@@ -238,16 +260,17 @@ def set_user(invocation: Invocation) -> int:
     if arguments.password or arguments.password_file is not None or arguments.password_stdin:
         password_hash = _hashed(invocation, read_password(invocation))
     elif all(each is None for each in (arguments.status, arguments.groups, arguments.aliases, arguments.access,
-                                       arguments.host)):
+                                       arguments.host, arguments.sieve)):
         raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --access, "
-                      "--no-access-rules, --host, --no-host, --password, --password-file or --password-stdin")
+                      "--no-access-rules, --host, --no-host, --sieve, --no-sieve-settings, --password, --password-file "
+                      "or --password-stdin")
     groups = None if arguments.groups is None else _groups(arguments.groups)
     with invocation.store() as store:
         user = account(store, arguments.user)
         _require_ours(store, user.user)
         store.directory.change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
                                 status=Status(arguments.status) if arguments.status else None,
-                                access=arguments.access, host=arguments.host)
+                                access=arguments.access, host=arguments.host, sieve=arguments.sieve)
     return 0
 
 
@@ -280,23 +303,27 @@ def note_on_keys(store: Store, wanted: Iterable[str]) -> str:
 def set_domain(invocation: Invocation) -> int:
     """onecopy user domain"""
     arguments = invocation.arguments
-    if arguments.domain is None and arguments.access is not None:
+    changes = arguments.access is not None or arguments.sieve is not None
+    if arguments.domain is None and changes:
         raise Failure("which domain?")
     with invocation.store() as store:
         rules = store.directory.domains
         try:
             if arguments.access is not None:
                 rules.set_access(arguments.domain, arguments.access)
+            if arguments.sieve is not None:
+                rules.set_sieve(arguments.domain, arguments.sieve)
+            if changes:
                 return 0
             found = list(rules.all()) if arguments.domain is None else [
-                (canonical_domain(arguments.domain), rules.access(arguments.domain))]
+                (canonical_domain(arguments.domain), rules.row(arguments.domain))]
         except ValueError as error:
             raise Failure(f"{arguments.domain}: {error}") from None
-    rows = [{"domain": domain, "access": access} for domain, access in found]
+    rows = [{"domain": domain, "access": row.access, "sieve": row.sieve} for domain, row in found]
     if arguments.json:
         print_json(rows)
     else:
-        print_table(rows, ("domain", "access"))
+        print_table(rows, ("domain", "access", "sieve"))
     return 0
 
 

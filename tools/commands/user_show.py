@@ -28,7 +28,8 @@ def show_user(invocation: Invocation) -> int:
         facts: dict[str, object] = {
             "user": user.user, "status": user.status.value, **removal(store, user), "partition": user.partition,
             "groups": list(user.groups), "aliases": list(user.aliases),
-            **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
+            **({"access": user.access} if user.access else {}), **({"sieve": user.sieve} if user.sieve else {}),
+            **({"host": user.host} if user.host else {}),
             "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
         use_of_mail = lastuse.of_user(store.mailboxes, user.user)

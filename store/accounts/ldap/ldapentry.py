@@ -30,17 +30,17 @@ class Entry:
                 found.setdefault(name.partition(";")[0].lower(), []).extend(octets)
         return cls(dn, found)
 
-    def texts(self, names: Iterable[str]) -> list[tuple[str, str]]:
+    def texts(self, names: Iterable[str], longest: int = LONGEST) -> list[tuple[str, str]]:
         """The values of these attributes in order of attribute, then of octets: a directory gives values in any order.
 
-        Raises BadEntry for octets that are no text.
+        Raises BadEntry for octets that are no text, and for more than `longest` of them.
         """
         found = []
         for name in names:
             for value in sorted(set(self.values.get(name.lower(), ()))):
                 try:
-                    if len(value) > LONGEST:
-                        raise BadEntry(f"{self.dn}: a value of {name} is longer than {LONGEST} octets")
+                    if len(value) > longest:
+                        raise BadEntry(f"{self.dn}: a value of {name} is longer than {longest} octets")
                     found.append((name, value.decode()))
                 except UnicodeDecodeError:
                     raise BadEntry(f"{self.dn}: a value of {name} is not UTF-8") from None
@@ -71,7 +71,8 @@ class Found:
     """An account, and what comes with it.
 
     `logins`: the user ids under which the user can log in. `domain_quota` are the limits of the quota root
-    "@" + `domain`. `origins` says of each value where it comes from; `warnings` what was passed over.
+    "@" + `domain`. `scripts` are the Sieve scripts that the directory has for the user. `origins` says of each value
+    where it comes from; `warnings` what was passed over.
     """
 
     account: Account
@@ -79,5 +80,6 @@ class Found:
     quota: QuotaWish = QuotaWish()
     domain: str = ""
     domain_quota: QuotaWish = QuotaWish()
+    scripts: tuple[str, ...] = ()
     origins: Mapping[str, str] = {}
     warnings: tuple[str, ...] = ()

@@ -29,6 +29,8 @@ USER = {
     "message_quota": "messages that the user may keep",
     "access": "which services the user may use from where",
     "groups": "the groups that the user is in, by their distinguished names",
+    "sieve": "what holds for the user's Sieve scripts",
+    "sieve_script": "the Sieve script of a user who has none active",
 }
 #: The fields of a domain's entry.
 DOMAIN = {
@@ -42,6 +44,8 @@ DOMAIN = {
     "quota": "octets that all users of the domain may keep",
     "message_quota": "messages that they may keep",
     "access": "access rules of users who have none",
+    "sieve": "what holds for the Sieve scripts of its users, unless they have something else",
+    "sieve_script": "the Sieve script of users whose entries have none",
 }
 
 
@@ -88,13 +92,15 @@ _SUN_USER: Fields = {
     "name": ("uid",), "mail": ("mail",), "aliases": ("mailAlternateAddress", "mailEquivalentAddress"), "logins": (),
     "status": ("inetUserStatus",), "mail_status": ("mailUserStatus",), "host": ("mailHost",),
     "partition": ("mailMessageStore",), "quota": ("mailQuota",), "message_quota": ("mailMsgQuota",),
-    "access": ("mailAllowedServiceAccess",), "groups": ("isMemberOf", "memberOf"),
+    "access": ("mailAllowedServiceAccess",), "groups": ("isMemberOf", "memberOf"), "sieve": (),
+    "sieve_script": ("mailSieveRuleSource",),
 }
 _SUN_DOMAIN: Fields = {
     "name": ("associatedDomain",), "main_name": ("inetCanonicalDomainName",), "base": ("inetDomainBaseDN",),
     "status": ("inetDomainStatus",), "mail_status": ("mailDomainStatus",), "host": ("preferredMailHost",),
     "partition": ("preferredMailMessageStore",), "quota": ("mailDomainDiskQuota",),
     "message_quota": ("mailDomainMsgQuota",), "access": ("mailDomainAllowedServiceAccess",),
+    "sieve": (), "sieve_script": ("mailDomainSieveRuleSource",),
 }
 _MEMBERS = "(|(&(objectClass=groupOfNames)(member={dn}))(&(objectClass=groupOfUniqueNames)(uniqueMember={dn})))"
 
@@ -105,8 +111,10 @@ PROFILES: Mapping[str, Schema] = {
                    domain={**_SUN_DOMAIN, "name": ("sunPreferredDomain", "associatedDomain"),
                            "main_name": ("sunPreferredDomain",), "base": ()},
                    domain_class="(objectClass=sunManagedOrganization)"),
-    "openldap": Schema({**_SUN_USER, "groups": ()}, "(objectClass=mailStoreUser)", kind=Kind.ADDRESS, tree=Tree.SEARCH,
-                       domain={**_SUN_DOMAIN, "main_name": (), "base": ("mailDomainBaseDN",)},
+    "openldap": Schema({**_SUN_USER, "groups": (), "sieve": ("mailSieveSettings",)}, "(objectClass=mailStoreUser)",
+                       kind=Kind.ADDRESS, tree=Tree.SEARCH,
+                       domain={**_SUN_DOMAIN, "main_name": (), "base": ("mailDomainBaseDN",),
+                               "sieve": ("mailDomainSieveSettings",)},
                        domain_class="(objectClass=mailStoreDomain)", group_filter=_MEMBERS),
     "posix": Schema({**dict.fromkeys(USER, ()), "name": ("uid",)}, "(objectClass=posixAccount)",
                     group_filter="(&(objectClass=posixGroup)(|(memberUid={name})(gidNumber={gidNumber})))"),

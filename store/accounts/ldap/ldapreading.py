@@ -11,6 +11,7 @@ from attrs import define, field
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from mboxlist.names import NameProblem, legal_owner
+from store.accounts import sieverules
 from store.accounts.accessrules import BadRule, Rules
 from store.accounts.aliases import MOST, legal_aliases
 from store.accounts.base import Account, Status
@@ -19,7 +20,9 @@ from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Here
 from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldapprofiles import Control, Fields
 from store.accounts.ldap.ldapquota import BadQuota, QuotaWish, parse_composite
+from store.accounts.sieverules import BadSieveRule
 from store.errors import StoreError
+from store.sieve.scriptlimits import DEFAULT as LIMITS
 from store.tables.quotatable import DEFAULT
 
 ALONE = Here()              # the only back end, with its one partition
@@ -29,6 +32,8 @@ DISABLED_FLAG = 0x2         # of userAccountControl: ACCOUNTDISABLE
 
 _HOST = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._:")
 _DENIAL = "-ALL:*"          # rules that nobody passes
+_ONLY_THE_SITES = "own=no"  # of Sieve scripts
+SCRIPT = LIMITS.script      # octets of all scripts of a user: they are stored as one
 _FINAL = (Status.DELETED, Status.REMOVED, Status.DISABLED, Status.INACTIVE, Status.HOLD)
 
 
@@ -79,7 +84,7 @@ def read_account(profile: Profile, user: Entry, domain: Entry | None = None, her
     account = Account(
         name, _partition(reading, here, before if is_here else None, known=is_here), _status(reading),
         before.removed if before is not None else 0, _groups(reading, groups), _aliases(reading, name),
-        _access(reading), host)
+        _access(reading), host, sieve=_sieve(reading))
     quota = _quota(reading, user, profile.schema.user, "")
     if is_here and before is None and reading.unread:
         raise BadEntry(f"{reading.unread[0]}; and no earlier limit is known")
@@ -87,7 +92,7 @@ def read_account(profile: Profile, user: Entry, domain: Entry | None = None, her
     if domain is not None:
         domain_name = profile.domain_name(domain)
         domain_quota = _quota(reading, domain, profile.schema.domain, "domain_")
-    return Found(account, _logins(reading, name), quota, domain_name, domain_quota, reading.origins,
+    return Found(account, _logins(reading, name), quota, domain_name, domain_quota, _scripts(reading), reading.origins,
                  tuple(dict.fromkeys(reading.warnings)))
 
 
@@ -255,6 +260,43 @@ def _access(reading: _Reading) -> str:
             reading.warnings.append(f"{entry.dn}: {values[0][0]}: {error}: nobody gets in by it")
         return text
     return ""
+
+
+# Sieve
+
+def _sieve(reading: _Reading) -> str:
+    """What holds for the user's scripts: what the domain says, and behind it the user, who has the last word."""
+    reading.origins["sieve"] = "default: section [sieve]"
+    found: list[str] = []
+    for entry, fields in reversed(reading.sources("sieve")):
+        for attribute, value in reading.texts(entry, fields["sieve"]):
+            reading.note("sieve", entry, attribute, value)
+            try:
+                sieverules.parse(value)
+            except BadSieveRule as error:
+                reading.warnings.append(f"{entry.dn}: {attribute}: {error}: the user's own scripts do not run")
+                return _ONLY_THE_SITES
+            found.append(value)
+    return " ".join(found)
+
+
+def _scripts(reading: _Reading) -> tuple[str, ...]:
+    """The user's, else the domain's; several values have no order but that of their octets."""
+    reading.origins["sieve_script"] = "default: none"
+    for entry, fields in reading.sources("sieve_script"):
+        try:
+            values = entry.texts(fields["sieve_script"], SCRIPT)
+        except BadEntry as error:
+            reading.warnings.append(f"{error}: no script of the directory runs")
+            return ()
+        if sum(len(value.encode()) for _, value in values) > SCRIPT:
+            reading.warnings.append(f"{entry.dn}: the values of {values[0][0]} are longer than {SCRIPT} octets: no "
+                                    "script of the directory runs")
+            return ()
+        if values:
+            reading.origins["sieve_script"] = f"{values[0][0]} of {entry.dn}"
+            return tuple([value for _, value in values])
+    return ()
 
 
 # Groups

@@ -190,3 +190,44 @@ def test_every_cut_of_the_stream_is_one_conversation(store):
     for octet in talk:
         one.wire.send(bytes((octet,)))
     assert one.wire.received() == expected
+
+
+# Who may have scripts (settings of a user or a domain)
+
+def test_who_may_have_no_scripts_is_told_so_and_let_into_nothing(store):
+    for rules in ("enabled=no", "own=no"):
+        store.directory.change("alice", sieve=rules)
+        client = Client(store)
+        assert client.say(b'AUTHENTICATE "PLAIN" "%b"' % PLAIN) == b'NO "Sieve is switched off for this user"\r\n'
+        assert client.say(b"LISTSCRIPTS").startswith(b"NO ") and b"OWNER" not in client.say(b"CAPABILITY")
+        wrong = base64.b64encode(b"\0alice\0wrong")            # who cannot show the password learns nothing of it
+        assert b"Sieve" not in client.say(b'AUTHENTICATE "PLAIN" "%b"' % wrong)
+
+
+def test_who_may_have_none_any_more_is_told_so(client, store):
+    client.put(b"main", b"keep;")
+    store.directory.domains.set_sieve("example.org", "own=no")
+    try:
+        assert client.say(b"NOOP").startswith(b"OK")
+        assert client.say(b'GETSCRIPT "main"') == b'BYE "Sieve is switched off for this user"\r\n'
+        assert client.wire.closed
+    finally:
+        store.directory.domains.set_sieve("example.org", "")
+
+
+def test_the_capabilities_are_the_users(client, store):
+    assert b" vacation " in client.say(b"CAPABILITY")
+    store.directory.change("alice", sieve="redirects=2 vacation=no")
+    answer = client.say(b"CAPABILITY")
+    assert b'"MAXREDIRECTS" "2"\r\n' in answer and b"vacation" not in answer
+    assert b" vacation " in Client(store).greeting and b'"MAXREDIRECTS" "5"' in Client(store).greeting
+
+
+def test_limits_of_a_user(client, store):
+    store.directory.change("alice", sieve="scripts=1 script_size=10")
+    assert client.put(b"long", b"#" * 11) == b'NO (QUOTA/MAXSIZE) "The script is too large: 10 at most"\r\n'
+    assert client.say(b'HAVESPACE "long" 11').startswith(b"NO (QUOTA/MAXSIZE) ")
+    assert client.say(b'CHECKSCRIPT {11+}\r\n' + b"#" * 11).startswith(b"NO (QUOTA/MAXSIZE) ")
+    assert client.put(b"one", b"keep;").startswith(b"OK")
+    assert client.put(b"two", b"keep;").startswith(b"NO (QUOTA/MAXSCRIPTS) ")
+    assert client.say(b'HAVESPACE "two" 5').startswith(b"NO (QUOTA/MAXSCRIPTS) ")

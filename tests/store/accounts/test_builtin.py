@@ -5,6 +5,7 @@ from attrs import evolve
 
 from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
+from store.accounts.domainrows import DomainRow
 from store.accounts.mechanisms import Plain
 from store.accounts.passwordcache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, kept_keys, scram_keys, verify_password
@@ -317,7 +318,7 @@ def test_rules_of_users_and_domains(tmp_path):
     directory.domains.set_access("example.org", "+imaps:*")
     directory.domains.set_access("B\u00fccher.example", "-imap:*")
     assert (rules("alice"), rules("bob"), rules("carol@example.com")) == ("+imap:*", "+imaps:*", "-pop:*")
-    assert list(directory.domains.all()) == [
+    assert [(domain, row.access) for domain, row in directory.domains.all()] == [
         ("example.com", "-pop:*"), ("example.org", "+imaps:*"), ("xn--bcher-kva.example", "-imap:*")]
     assert [account.user for account in directory.all()] == ["alice", "bob", "carol@example.com"]
     assert directory.find("@example.com") is None and directory.user("@") is None
@@ -328,6 +329,12 @@ def test_rules_of_users_and_domains(tmp_path):
     assert store.directory.domains.access("example.com") == "-pop:*"
     store.directory.domains.set_access("example.com", "")
     assert store.directory.access_rules(store.directory.find("carol@example.com")) == ""
+    store.directory.domains.set_sieve("Example.org", "own=no")
+    assert store.directory.domains.row("example.org") == DomainRow("+imaps:*", "own=no")
+    store.directory.domains.set_access("example.org", "")
+    assert store.directory.domains.row("example.org") == DomainRow("", "own=no")
+    store.directory.domains.set_sieve("example.org", "")
+    assert "example.org" not in dict(store.directory.domains.all())
     with pytest.raises(ValueError):
         store.directory.domains.set_access("", "-pop:*")
     assert check(store) == []

@@ -16,9 +16,8 @@ from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.settings import Settings
 from store.users import lifecycle, restorable
-from store.values import Flags
+from store.values import LONGEST_TIME, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
-from tools.cli.options import LONGEST_TIME
 
 
 def rounds(task, rate=0):

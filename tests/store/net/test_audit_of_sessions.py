@@ -7,6 +7,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from imap import protocol as imap
+from imap.managesieve import protocol as managesieve
+from imap.managesieve.managesettings import Settings as ManageSieveSettings
 from imap.settings import Settings as ImapSettings
 from mboxlist.names import MailboxName
 from pop3 import protocol as pop3
@@ -123,6 +125,22 @@ def test_pop3_of_an_administrator(store):
     assert noted(store) == [
         {"kind": "act", "what": "login", "actor": "root", "user": "alice", "mechanism": "PLAIN"},
         {"kind": "delete", "what": "QUIT", "actor": "root", "user": "alice", "messages": 1}]
+
+
+def test_managesieve_of_an_administrator(store):
+    """What is read is noted as well as what is changed; what users do with their own scripts is not."""
+    for acts, expected in ((b"", []), (b"alice", [
+            ("act", "login", None), ("mailbox", "PUTSCRIPT", "main"), ("read", "GETSCRIPT", "main"),
+            ("mailbox", "DELETESCRIPT", "main")])):
+        clock = Clock()
+        wire = Wire(managesieve.factory(store, ManageSieveSettings(plaintext_login=True), clock), clock)
+        plain = b64encode(acts + (b"\0root" if acts else b"\0alice") + b"\0secret")
+        for line in (b'AUTHENTICATE "PLAIN" "%b"' % plain, b'PUTSCRIPT "main" {5+}\r\nkeep;', b"LISTSCRIPTS",
+                     b'GETSCRIPT "main"', b'GETSCRIPT "none"', b'DELETESCRIPT "main"'):
+            wire.send(line + b"\r\n")
+        assert wire.received().count(b"NO ") == 1
+        assert [(line["kind"], line["what"], line.get("script")) for line in noted(store)] == expected
+    assert {(line["actor"], line["user"]) for line in noted(store)} == {("root", "alice")}
 
 
 class Late(Threads):

@@ -216,6 +216,7 @@ def with_all(root: Path) -> Store:
     store.directory.add("carol", hash_password(Secret(b"carol's")))
     store.directory.change("carol", groups=["staff"])
     store.directory.domains.set_access("example.com", "+imap:10.0.0.0/8")
+    store.directory.domains.set_sieve("example.com", "own=no")
     writing.write_changed(store, hurry=True)
     return store
 
@@ -225,6 +226,8 @@ def change_all(store: Store) -> None:
     store.directory.add("dora", hash_password(Secret(b"dora's")))
     store.directory.domains.set_access("example.com", "+pop3:*")
     store.directory.domains.set_access("example.net", "+imap:*")
+    store.directory.domains.set_sieve("example.net", "redirects=0")
+    store.directory.domains.set_sieve("example.com", "")
     lifecycle.remove_user(store, "bob")
     restorable.forget_user(store, "bob")
 

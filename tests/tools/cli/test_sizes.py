@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.values import readable
+from store.values import readable, size
 from tests.support.processes.program import QUICK
 from tools.cli import program, registry
 from tools.cli.commandtree import tree
-from tools.cli.options import size
 
 OCTETS = 2_345_678
 MESSAGE = b"From: ada@example.org\r\nMessage-Id: <1@example.org>\r\nSubject: large\r\n\r\n"
@@ -39,7 +38,7 @@ CALLS = {
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
-    "sieve list": "alice", "sieve check": None, "sieve test": "alice",
+    "sieve list": "alice", "sieve show": "alice", "sieve check": "--all", "sieve test": "alice",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
     "quota show": "", "quota set": "bob --octets 7654321", "quota remove": None, "quota check": "",
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",

@@ -1,5 +1,7 @@
 """onecopy user: aliases, what a status does, names that are not ASCII."""
 
+from pathlib import Path
+
 import pytest
 
 from store.accounts.base import Status
@@ -162,8 +164,8 @@ def test_rules_of_access_of_a_domain(onecopy: Program) -> None:
     onecopy("user", "domain", "Bücher.Example", "--access=-pop:*")
     onecopy("user", "domain", "example.org", "--access=+imaps:* EXCEPT 192.0.2.0/24")
     assert onecopy.json("user", "domain") == [
-        {"domain": "example.org", "access": "+imaps:* EXCEPT 192.0.2.0/24"},
-        {"domain": "xn--bcher-kva.example", "access": "-pop:*"}]
+        {"domain": "example.org", "access": "+imaps:* EXCEPT 192.0.2.0/24", "sieve": ""},
+        {"domain": "xn--bcher-kva.example", "access": "-pop:*", "sieve": ""}]
     assert onecopy.json("user", "domain", "EXAMPLE.org")[0]["access"] == "+imaps:* EXCEPT 192.0.2.0/24"
     assert "-pop:*" in onecopy("user", "domain", "bücher.example")
     onecopy("user", "domain", "bücher.example", "--no-access-rules")
@@ -179,3 +181,33 @@ def test_rules_of_access_that_are_none(onecopy: Program, rules: str, said: str) 
     for words in (("set", "alice"), ("domain", "example.org")):
         assert said in onecopy.refused("user", *words, f"--access={rules}", status=2)
     assert "access" not in onecopy.json("user", "show", "alice")
+
+
+def test_what_holds_for_sieve(onecopy: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONECOPY_SIEVE_HOURLY", "50")
+    onecopy("user", "domain", "example.org", "--sieve", "redirects=1  scripts=5")
+    onecopy("user", "set", "alice", "--sieve", "redirects=0")
+    assert onecopy.json("user", "domain") == [{"domain": "example.org", "access": "", "sieve": "redirects=1 scripts=5"}]
+    assert onecopy.json("user", "show", "alice")["sieve"] == "redirects=0"
+    shown = onecopy.json("sieve", "show", "alice")
+    assert (shown["redirects"], shown["scripts"], shown["hourly"], shown["enabled"]) == (0, 5, 50, True)
+    assert {name: shown["origins"][name] for name in ("redirects", "scripts", "hourly")} == {
+        "redirects": "the user", "scripts": "its domain: onecopy user domain", "hourly": "sieve.hourly"}
+    assert "the user" in onecopy("sieve", "show", "alice")
+    onecopy("sieve", "put", "alice", "main", "--activate", octets=b"keep;")
+    assert onecopy.json("sieve", "show", "alice")["runs"] == ["the script main"]
+    onecopy("user", "set", "alice", "--sieve", "enabled=no")
+    assert onecopy.json("sieve", "show", "alice")["runs"] == []
+    onecopy("user", "set", "alice", "--no-sieve-settings")
+    onecopy("user", "domain", "example.org", "--no-sieve-settings")
+    assert onecopy.json("user", "domain") == [] and "sieve" not in onecopy.json("user", "show", "alice")
+    assert "'off' does not begin with one of" in onecopy.refused("user", "set", "alice", "--sieve", "off", status=2)
+
+
+def test_sieve_check_finds_what_cannot_run(onecopy: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONECOPY_SIEVE_FOLDER", str(tmp_path))
+    onecopy("sieve", "put", "alice", "main", octets=b"keep;")
+    assert onecopy.json("sieve", "check", "--all") == [] == onecopy.json("sieve", "check", "alice", "bob")
+    (tmp_path / "before.sieve").write_text("keep")
+    assert "before.sieve" in onecopy("sieve", "check", "--all", status=1) and not onecopy("sieve", "check", "alice")
+    assert onecopy.refused("sieve", "check", octets=b"fail;").startswith("line 1, column 1: ")

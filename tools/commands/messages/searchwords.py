@@ -17,7 +17,7 @@ from imap.wire.search import parse_search
 from mboxlist.patterns import Test, compile_patterns
 from store.search import searchkeys
 from store.search.searchkeys import Key
-from tools.cli.options import duration, size
+from store.values import duration, size
 from tools.exits import Failure, did_you_mean
 
 MAILBOX = "mailbox"

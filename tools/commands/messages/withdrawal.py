@@ -10,8 +10,8 @@ from store.mailboxes import expunge
 from store.mailboxes.deletion import undelete_messages
 from store.search.messageids import ByMessageId
 from store.store import Store
+from store.values import duration
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.cli.progressbar import changing_bar
 from tools.commands.messages.changemessages import on_record

@@ -9,9 +9,9 @@ from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
 from store.errors import Problem, StoreError
 from store.users.accesschanges import change_access
+from store.values import duration
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 

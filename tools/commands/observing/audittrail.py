@@ -10,9 +10,9 @@ from typing import Any
 
 from store.audit import auditverification, trail
 from store.audit.auditline import CHOICES, FOLDER, OWN, Head
+from store.values import duration
 from tools import commandaudit
 from tools.cli.invocation import Invocation, Parsers, number, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, printable
 from tools.exits import Failure
 

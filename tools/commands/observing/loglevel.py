@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from store.values import duration
 from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table
 from tools.commands.connections import span
 from tools.exits import Failure

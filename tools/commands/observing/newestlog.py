@@ -5,9 +5,9 @@ import logging
 import time
 from typing import Any
 
+from store.values import duration
 from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers, number, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, printable, when
 
 LEVELS = ("debug", "info", "warning", "error")

@@ -3,9 +3,9 @@
 import time
 
 from store.audit.auditsettings import Settings
+from store.values import duration
 from tools import commandaudit
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 from tools.http.apitokens import HELPDESK, ROLES, USER, Tokens

@@ -1,10 +1,10 @@
 """onecopy transcript"""
 
 from store.accounts.networks import Networks
+from store.values import duration
 from tools.cli.controlclient import ask_all, is_up, require_server
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account
-from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.commands.connections import span
 from tools.exits import Failure

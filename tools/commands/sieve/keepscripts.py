@@ -1,10 +1,11 @@
-"""onecopy sieve list, sieve get, sieve put, sieve check, sieve activate, sieve rename, sieve delete"""
+"""onecopy sieve list, sieve get, sieve put, sieve activate, sieve rename, sieve delete"""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from store.filtering import userscripts
+from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import ScriptRefused
 from store.sieve.scriptproblems import ScriptProblem
 from tools.cli.invocation import Invocation, Parsers
@@ -26,8 +27,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("user", metavar="USER")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--activate", action="store_true", help="and have it run for mail that comes from now on")
-    made = parser("sieve check", check, "say whether standard input is a script, and where it is wrong: exit status 1")
-    made.add_argument("--json", action="store_true")
     made = parser("sieve activate", activate, "have a script run for mail that comes from now on, and no other one")
     made.add_argument("user", metavar="USER")
     made.add_argument("name", metavar="NAME", nargs="?", default="", help="default: none runs")
@@ -83,24 +82,10 @@ def put(invocation: Invocation) -> int:
     arguments, text = invocation.arguments, given()
     with invocation.store() as store, refusals_shown():
         owner = account(store, arguments.user)
-        userscripts.put(store, owner, arguments.name, text)
+        userscripts.put(store, owner, arguments.name, text, invocation.config.settings("sieve", Settings))
         if arguments.activate:
             userscripts.activate(store, owner.user, arguments.name)
     return 0
-
-
-def check(invocation: Invocation) -> int:
-    """onecopy sieve check"""
-    said = ""
-    try:
-        userscripts.check(given())
-    except (ScriptProblem, ScriptRefused) as problem:
-        said = str(problem)
-    if invocation.arguments.json:
-        print_json({"is_script": not said, "problem": said})
-    elif said:
-        raise Failure(said, 1)
-    return int(bool(said))
 
 
 def activate(invocation: Invocation) -> int:

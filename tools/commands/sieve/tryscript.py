@@ -80,8 +80,8 @@ def test(invocation: Invocation) -> int:
         _, state = filters.state(message, arguments.sender, recipient, now)
         state.noted = noted
         outcome = run(trees, state)
-        disposer = Disposer(store, filters.settings, recipient.target, ReceivedMail.of(octets), state.envelope, now,
-                            state.surroundings.addresses, 1, create, keep=lambda root, octets: "")
+        disposer = Disposer(store, filters.settings_of(owner.user), recipient.target, ReceivedMail.of(octets),
+                            state.envelope, now, state.surroundings.addresses, 1, create, keep=lambda root, octets: "")
         found = _said(outcome, disposer.dispose(outcome), wanted)
     if arguments.json:
         print_json({"steps": steps, **found})

@@ -2,8 +2,8 @@
 
 import contextlib
 
+from store import values
 from store.standby import longfollowing, seeding
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import changing_bar
@@ -18,7 +18,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--from", dest="source", metavar="HOST:PORT", required=True, type=typed(read_address),
                       help="the back end that is followed, and its exchange.port; HOST=ADDRESS:PORT where the name "
                            "leads elsewhere")
-    made.add_argument("--rate", type=typed(options.size), default=0, metavar="SIZE",
+    made.add_argument("--rate", type=typed(values.size), default=0, metavar="SIZE",
                       help="octets a second that come, at most; default: as fast as they can")
     made.add_argument("--json", action="store_true")
 

@@ -3,10 +3,10 @@
 import signal
 import threading
 
+from store import values
 from store.errors import Problem, StoreError
 from store.standby import longfollowing, standbystate
 from store.standby.longfollowing import LongFollowing
-from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.commands.standby.sourceconnection import connect, log_to_standard_error, read_address
 
@@ -15,7 +15,7 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("standby follow", follow, "have a standby follow the back end that it was made from, until SIGTERM",
                   settings=True)
-    made.add_argument("--rate", type=typed(options.size), default=0, metavar="SIZE",
+    made.add_argument("--rate", type=typed(values.size), default=0, metavar="SIZE",
                       help="octets a second that come, at most; default: as fast as they can")
 
 

@@ -9,8 +9,8 @@ from mboxlist import acl
 from mboxlist.acl import identifiers
 from store.errors import StoreError
 from store.store import Store
+from store.values import size
 from tools.cli.lookup import account
-from tools.cli.options import size
 from tools.http.apitokens import ADMINISTRATOR, AUDITOR, HELPDESK
 from tools.http.webpages import Refused
 
@@ -23,9 +23,9 @@ READING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
         "hashdir", "uidl list", "partition list", "quota show", "quota check", "quota sharing", "expire rules",
-        "expire last", "sieve list", "snapshot list", "snapshot verify", "snapshot diff", "config show", "config diff",
-        "config check", "status", "stats", "explain message", "explain access", "explain quota", "explain login",
-        "token list", "access list", "audit show", "audit verify", "audit head", "outbox list"), _ALL),
+        "expire last", "sieve list", "sieve show", "snapshot list", "snapshot verify", "snapshot diff", "config show",
+        "config diff", "config check", "status", "stats", "explain message", "explain access", "explain quota",
+        "explain login", "token list", "access list", "audit show", "audit verify", "audit head", "outbox list"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}

@@ -7,6 +7,7 @@ from store.accounts.base import Account, Status
 from store.accounts.ldap.ldapentry import BadEntry, Entry
 from store.accounts.ldap.ldapmap import mirrored
 from store.accounts.ldap.ldapreading import read_account
+from store.accounts.sieverules import parse
 from tests.store.accounts.ldap.ldap_entries import BASE, TWO, domain, entry, person, profile
 
 # User ids
@@ -275,6 +276,31 @@ def test_several_values_of_access_have_no_order_so_denials_come_first():
     for values in (["+ALL:*", "-pop:*"], ["-pop:*", "+ALL:*"]):
         found = read_account(profile("openldap"), person(mailAllowedServiceAccess=values))
         assert found.account.access == "-pop:*$+ALL:*" and found.warnings
+
+
+# Sieve
+
+def test_what_holds_for_sieve_is_said_by_the_domain_and_then_by_the_user():
+    tree = domain(mailDomainSieveSettings="redirects=1 scripts=5")
+    user = person(mail="a@example.net", mailSieveSettings="redirects=0")
+    account = read_account(profile("domains"), user, tree).account
+    assert parse(account.sieve) == {"redirects": 0, "scripts": 5}
+    assert read_account(profile("domains"), person(mail="a@example.net"), domain()).account.sieve == ""
+    found = read_account(profile("domains"), person(mail="a@example.net", mailSieveSettings="redirects=few"), tree)
+    assert found.account.sieve == "own=no" and "redirects=few" in found.warnings[0]
+
+
+def test_scripts_are_the_users_else_the_domains():
+    tree = domain(mailDomainSieveRuleSource="keep;")
+    assert read_account(profile("domains"), person(mail="a@example.net"), tree).scripts == ("keep;",)
+    own = person(mail="a@example.net", mailSieveRuleSource=["stop;", "discard;"])
+    found = read_account(profile("domains"), own, tree)
+    assert found.scripts == ("discard;", "stop;") and not found.warnings
+    assert found.origins["sieve_script"].startswith("mailSieveRuleSource of uid=alice,")
+    assert read_account(profile("openldap"), person(mailSieveRuleSource="#" * 60_000)).scripts
+    for wrong in (b"\xff", "#" * 70_000, ["#" * 40_000, "# " * 20_000]):
+        found = read_account(profile("openldap"), person(mailSieveRuleSource=wrong))
+        assert found.scripts == () and len(found.warnings) == 1
 
 
 # Groups
