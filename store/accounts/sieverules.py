@@ -43,8 +43,7 @@ def _up_to(most: int, read: Callable[[str], int]) -> Callable[[str], int]:
 READERS: Mapping[str, Callable[[str], Value]] = {
     "enabled": boolean, "own": boolean, "scripts": _up_to(MOST_SCRIPTS, _count),
     "script_size": _up_to(DEFAULT.script, size), "redirects": _count, "hourly": _count, "creations": _count,
-    "vacation": boolean,
-    "vacation_least": _seconds}
+    "vacation": boolean, "vacation_least": _seconds}
 
 
 def parse(text: str) -> dict[str, Value]:
