@@ -18,7 +18,8 @@ WHERE = [LOCAL]
 #: Those that can be there side by side. (Files that are missing or cut off: test_engines, by chance.)
 TOGETHER = [
     ("nothing is known of this file", "it is damaged", "the folder is missing", "it was left over",
-     "a chunk of records is lost", "a row of the list of deleted mailboxes is lost", "a message file has a second name")]
+     "a chunk of records is lost", "a row of the list of deleted mailboxes is lost",
+     "a message file has a second name")]
 ALONE = [(what,) for what in FAULTS] if os.environ.get("PLANTINGS") == "all" else []
 
 
