@@ -23,18 +23,36 @@ from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check.wholecheck import check
+from store.filtering import userscripts
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.net import authentication
 from tests.conftest import MEMORY
 from tests.support import ROOT
 from tests.support.conversations.wire import Wire
-from tests.support.stores.stores import deliver, make_store
+from tests.support.stores.stores import HASH, deliver, make_store
 
 MESSAGES = 300
 LARGER = {1_000: "carol", 100_000: "dave"}      # whose INBOX has so many: what concerns one message costs no more there
+FILING = 50             # users whose scripts have `TEN_RULES`
 A_FEW = 6               # calls that one version of Python makes and another does not
 MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-ID: <%d@example.org>\r\n\r\n" + (
     b"The text of this message.\r\n" * 290)
+
+#: What people have in their scripts: lists, colleagues, what programs send. One of these messages goes to a mailbox.
+TEN_RULES = rb"""
+require ["fileinto", "envelope", "imap4flags"];
+if header :contains "list-id" "<dev.example.org>" { fileinto "Lists"; stop; }
+if anyof (header :contains "list-id" "announce", header :contains ["to", "cc"] "announce@") { fileinto "Lists"; stop; }
+if address :is "from" ["boss@example.org", "chief@example.org"] { addflag "\\Flagged"; }
+if allof (address :domain "from" "corp.example", not header :contains "subject" "news") { fileinto "Work"; stop; }
+if header :matches "subject" ["*[ticket #*", "*invoice*"] { fileinto "Tickets"; stop; }
+if header :contains "x-spam-flag" "yes" { fileinto "Junk"; stop; }
+if envelope :domain "from" "shop.example" { addflag "shopping"; }
+if size :over 5M { fileinto "Large"; stop; }
+if address :localpart :contains ["to", "cc"] "sales" { fileinto "Work"; stop; }
+if header :contains "subject" "7" { fileinto "Sevens"; stop; }
+"""
 
 COUNTS = {
     "NOOP": 24,
@@ -50,6 +68,8 @@ COUNTS = {
     "APPEND": 282,
     "LMTP": 181,
     "LMTP to one in IDLE": 270,
+    "LMTP to one with ten rules": 355,
+    "LMTP to fifty with ten rules": 3787,
     "RETR": 67,
 }
 MODULES = {
@@ -121,6 +141,18 @@ def sends():
             assert b"EXISTS" in idler.received()
             return answer
 
+        filing = ["finn", *(f"u{number}" for number in range(FILING - 1))]
+        for user in filing:
+            account = store.directory.add(user, HASH)
+            firstuse.inbox(store, account)
+            namespace.create_mailbox(store, MailboxName(user, "Sevens"))
+            userscripts.put(store, account, "main", TEN_RULES)
+            userscripts.activate(store, user, "main")
+
+        def deliver_by_script(n: int, users: int, series: int) -> bytes:
+            named = b"".join(b"RCPT TO:<%b>\r\n" % user.encode() for user in filing[:users])
+            return ask(relay, b"MAIL FROM:<a@example.org>\r\n%bDATA\r\n" % named, message(n, series) + b".\r\n")
+
         def begin_delivery() -> None:
             assert b"354" in ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n")
 
@@ -165,6 +197,8 @@ def sends():
                                   message(n, 2) + b".\r\n"),
             "LMTP octets": finish_delivery,
             "LMTP to one in IDLE": deliver_to_idler,
+            "LMTP to one with ten rules": lambda n: deliver_by_script(n, 1, 5),
+            "LMTP to fifty with ten rules": lambda n: deliver_by_script(n, FILING, 6),
             "RETR": lambda n: ask(maildrop, b"RETR %d\r\n" % (n % 5 + 1)),
         } | {(size, command): send for size, wire in larger.items() for command, send in {
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)", wire),

@@ -51,7 +51,7 @@ def no_answer(message: ReceivedMail, envelope: Envelope, owned: Iterable[str]) -
         return "the owner has sent it"
     if any(text.split(";")[0].strip().lower() != "no" for text in message.texts("auto-submitted")):
         return "no person has sent it (Auto-Submitted)"
-    if any(message.named(name) for name in _LISTS):
+    if any(message.values(name) for name in _LISTS):
         return "it has come by a mailing list"
     if any(text.strip().lower() in ("bulk", "list", "junk") for text in message.texts("precedence")):
         return "it is bulk mail (Precedence)"
@@ -60,8 +60,8 @@ def no_answer(message: ReceivedMail, envelope: Envelope, owned: Iterable[str]) -
         return "its sender wants no answers by programs"
     if any(text.strip().lower() in ("yes", "true") for text in message.texts("x-spam-flag")):
         return "it is spam (X-Spam-Flag)"
-    named = {_key(f"{user}@{domain}") for name in _TO for one in message.named(name)
-             for user, domain in addresses_of(one.value)}
+    named = {_key(f"{user}@{domain}") for name in _TO for value in message.values(name)
+             for user, domain in addresses_of(value)}
     return "" if named & mine else "none of the owner's addresses is in To or Cc"
 
 
@@ -110,17 +110,17 @@ def sent_on(redirected: Redirected, octets: bytes, message: ReceivedMail, envelo
     """RFC 5228 §4.2: the message as it is, with a trace of whose script has sent it on; what a script has made of it
     keeps the traces that there were. Return-Path is of what is delivered, not of what goes on (RFC 5321 §4.4)."""
     trace = f"{MARK}: {envelope.recipient}\r\n".encode("utf-8", "replace")
-    if redirected.edition.whole is not None and not ReceivedMail.of(octets).named(MARK):
-        trace += b"".join([MARK.encode() + b": " + one.value[:500] + b"\r\n" for one in message.named(MARK)])
+    if redirected.edition.whole is not None and not ReceivedMail.of(octets).values(MARK):
+        trace += b"".join([MARK.encode() + b": " + value[:500] + b"\r\n" for value in message.values(MARK)])
     end = headers.header_end(octets) or len(octets)
     return Letter(sender, redirected.address, trace + _RETURN_PATH.sub(b"", octets[:end]) + octets[end:])
 
 
 def circles(message: ReceivedMail, envelope: Envelope) -> str:
     """Why a message is not sent on; "" if it may be (RFC 5228 §10)."""
-    if len(message.named("received")) > HOPS:
+    if len(message.values("received")) > HOPS:
         return f"it has come by more than {HOPS} hosts"
-    if len(message.named(MARK)) > MARKS:
+    if len(message.values(MARK)) > MARKS:
         return f"the scripts of more than {MARKS} users have sent it on"
     mine = _key(envelope.recipient)
     if any(_key(text.strip()) == mine for text in message.texts(MARK)):

@@ -15,6 +15,7 @@ from mboxlist.names import INBOX, MailboxName, NameProblem
 from store import offload
 from store.addresses import canonical
 from store.delivery.commit import Target
+from store.delivery.durable import FEW
 from store.errors import Problem, StoreError
 from store.filtering import userscripts
 from store.filtering.allowance import Allowance, take_creation
@@ -28,6 +29,7 @@ from store.message.headers import header_end
 from store.partition.staged import Staged
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import DEFAULT, Limits
+from store.sieve.scriptoutcome import Outcome
 from store.sieve.scriptproblems import ScriptProblem
 from store.sieve.scriptrun import Run, Tree, run
 from store.sieve.surroundings import Envelope
@@ -39,7 +41,8 @@ REMEMBERED = 2000               # compiled scripts of users,
 REMEMBERED_NODES = 300_000      # and their commands and tests
 HEADER = 256 << 10              # octets at the head of a message in which its header is looked for
 QUICK = 16 << 10                # octets of a header with which scripts run at once, not in a thread
-QUICK_NODES = 400               # commands and tests of such scripts
+QUICK_NODES = 400               # commands and tests of such scripts, of all recipients,
+RECIPIENT_NODES = 5             # and what a recipient counts for
 QUICK_OCTETS = 4 << 10          # of one that is compiled at once
 QUICK_RUN = evolve(DEFAULT, steps=2000, octets=256 << 10)      # what they may do at once: some milliseconds
 _SLOW = frozenset(("body", "mime", "foreverypart", "replace", "enclose", "extracttext", "editheader", "regex",
@@ -59,6 +62,20 @@ class Recipient:
 
 
 @define(eq=False)
+class _Arrived:
+    """A message for which scripts run. `outcomes`: of those that want the same for each recipient, by the number of
+    addresses that it may be sent on to. `steps` and `octets` count what has been done at once."""
+
+    message: ReceivedMail
+    sender: str
+    now: datetime
+    limits: Limits
+    outcomes: dict[tuple[tuple[Tree, ...], int], Outcome] = field(factory=dict)
+    steps: int = 0
+    octets: int = 0
+
+
+@define(eq=False)
 class Filters:
     """Of an open store; see `of`."""
 
@@ -66,7 +83,8 @@ class Filters:
     settings: Settings = field(factory=Settings)
     site: SiteScripts = field(init=False)
     allowance: Allowance = field(factory=Allowance, init=False)
-    _trees: OrderedDict[tuple[MailboxId, int], tuple[bytes, Tree | None]] = field(factory=OrderedDict, init=False)
+    # By the text of the script, and whether it is the directory's.
+    _trees: OrderedDict[tuple[bool, bytes], Tree | None] = field(factory=OrderedDict, init=False)
     _nodes: int = field(default=0, init=False)          # of all in `_trees`
     _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
 
@@ -91,58 +109,59 @@ class Filters:
         """Those that hold for that user."""
         return settings_of(self.store, self.settings, user)
 
-    def trees(self, user: str, *, quick: bool = False) -> tuple[Tree, ...]:
-        """The scripts that run for the user, in order: the site's, the user's or the default one, the site's. `quick`:
-        raises _TooMuch when that takes long."""
-        settings = self.settings_of(user)
+    def trees(self, user: str) -> tuple[Tree, ...]:
+        """The scripts that run for the user, in order: the site's, the user's or the default one, the site's."""
+        return self._trees_for(user, self.settings_of(user), self.store.mailboxes.find(MailboxName(user, INBOX)))
+
+    def _trees_for(self, user: str, settings: Settings, inbox: MailboxEntry | None, octets: int = DEFAULT.script
+                   ) -> tuple[Tree, ...]:
+        """See `trees`. Raises _TooMuch when a script of more octets had to be compiled."""
         if not settings.enabled:
             return ()
-        domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
-        inbox = self.store.mailboxes.find(MailboxName(user, INBOX))
         stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox, own=settings.own)
-        own = self.site.default(domain) if inbox is None or stored is None else self._own(inbox, *stored, quick=quick)
         if self.settings.folder is None:
+            own = None if stored is None else self._own(user, *stored, octets)
             return () if own is None else (own,)
+        domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
+        own = self.site.default(domain) if stored is None else self._own(user, *stored, octets)
         return (*self.site.around(BEFORE, domain), *(() if own is None else (own,)), *self.site.around(AFTER, domain))
 
-    def _own(self, inbox: MailboxEntry, number: int, stored: bytes, *, quick: bool = False) -> Tree | None:
-        """The compiled script; None for one that cannot be compiled any more, which then does nothing."""
-        key = inbox.id, number
+    def _own(self, user: str, number: int, stored: bytes, octets: int = DEFAULT.script) -> Tree | None:
+        """The compiled script, one for all users with the same text; None for one that cannot be compiled any more,
+        which then does nothing."""
+        key = number == userscripts.OF_DIRECTORY, stored.partition(b"\n")[2]
         with self._lock:
-            known = self._trees.get(key)
-            if known is not None:
+            if key in self._trees:
                 self._trees.move_to_end(key)
-        if known is None or known[0] != stored:
-            if quick and len(stored) > QUICK_OCTETS:
-                raise _TooMuch
-            script = userscripts.UserScript.from_bytes(number, stored)
-            try:
-                tree: Tree | None = userscripts.compiled(script)
-            except (ScriptProblem, userscripts.ScriptRefused) as problem:
-                log.error("%s cannot be run, mail is kept: %s", script.of(inbox.name.owner), problem)
-                tree = None
-            known = stored, tree
-            with self._lock:
-                self._nodes += _weight(tree) - _weight(self._trees.pop(key, known)[1] if key in self._trees else None)
-                self._trees[key] = known
-                while len(self._trees) > REMEMBERED or self._nodes > REMEMBERED_NODES and len(self._trees) > 1:
-                    self._nodes -= _weight(self._trees.popitem(last=False)[1][1])
-        return known[1]
+                return self._trees[key]
+        if len(stored) > octets:
+            raise _TooMuch
+        script = userscripts.UserScript.from_bytes(number, stored)
+        try:
+            tree: Tree | None = userscripts.compiled(script)
+        except (ScriptProblem, userscripts.ScriptRefused) as problem:
+            log.error("%s cannot be run, mail is kept: %s", script.of(user), problem)
+            tree = None
+        with self._lock:
+            self._nodes += _weight(tree) - _weight(self._trees.pop(key, None))
+            self._trees[key] = tree
+            while len(self._trees) > REMEMBERED or self._nodes > REMEMBERED_NODES and len(self._trees) > 1:
+                self._nodes -= _weight(self._trees.popitem(last=False)[1])
+        return tree
 
     def _included(self, user: str, name: str, site: bool) -> Tree | None:
         if site:
             return self.site.included(name)
         with suppress(userscripts.ScriptRefused):
-            inbox, script = self.store.mailboxes.find(MailboxName(user, INBOX)), userscripts.find(
-                self.store.mailboxes, user, name)
-            return None if inbox is None else self._own(inbox, script.number, script.to_bytes())
+            script = userscripts.find(self.store.mailboxes, user, name)
+            return self._own(user, script.number, script.to_bytes())
         return None
 
     async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient]
                      ) -> dict[MailboxId, Disposition]:
         """What becomes of a message, whole but not delivered yet, for each of the recipients who have a script, by the
         mailbox of its target. Raises StoreError."""
-        if not (staged.written or staged.size > QUICK or len(recipients) > 1):
+        if not staged.written and len(recipients) <= FEW:
             with suppress(_TooMuch):
                 return self._decide(staged, sender, recipients, QUICK_RUN)
         return await offload.run(self.store, "files", self._decide, staged, sender, recipients, DEFAULT)
@@ -150,67 +169,103 @@ class Filters:
     def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], limits: Limits
                 ) -> dict[MailboxId, Disposition]:
         quick = limits is QUICK_RUN
-        trees = [self.trees(each.target.entry.name.owner, quick=quick) if each.target.entry.name.owner else ()
-                 for each in recipients]
+        octets = DEFAULT.script if not quick else QUICK_OCTETS if len(recipients) == 1 else 0
+        trees, settings = [], []
+        for each in recipients:
+            user, entry = each.target.entry.name.owner, each.target.entry
+            settings.append(self.settings_of(user) if user else self.settings)
+            inbox = entry if entry.name.path == INBOX else self.store.mailboxes.find(MailboxName(user, INBOX))
+            trees.append(self._trees_for(user, settings[-1], inbox, octets) if user else ())
         if not any(trees):
             return {}
-        if quick and any(map(_is_slow, trees)):
-            raise _TooMuch
-        head = staged.peek(0, HEADER)
+        head = staged.peek(0, QUICK if quick else HEADER)
         end = header_end(head)
-        head = head[:end if end is not None else len(head)]
-        found, now = {}, datetime.now(UTC).astimezone()
-        for group, (recipient, own) in enumerate(zip(recipients, trees, strict=True), 1):
-            if own:
-                message = ReceivedMail(head, staged.size, staged.peek)
-                found[recipient.target.entry.id] = self._disposed(message, sender, recipient, own, group, now, limits)
-        return found
+        if quick and (end is None and staged.size > QUICK or not _are_quick(trees)):
+            raise _TooMuch
+        message = ReceivedMail(head if end is None else head[:end], staged.size, staged.peek)
+        arrived = _Arrived(message, sender, datetime.now(UTC).astimezone(), limits)
+        # All of them before anything is done: what takes too long begins again.
+        wanted = [self._wanted(arrived, recipient, own, holds) if own else None
+                  for recipient, own, holds in zip(recipients, trees, settings, strict=True)]
+        return {recipient.target.entry.id: self._disposed(arrived, recipient, outcome, holds, group)
+                for group, (recipient, outcome, holds) in enumerate(zip(recipients, wanted, settings, strict=True), 1)
+                if outcome is not None}
 
-    def _disposed(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
-                  now: datetime, limits: Limits) -> Disposition:
-        """`dispose`; an error of ours in one script keeps the message, and is no matter of the other recipients."""
+    def _wanted(self, arrived: "_Arrived", recipient: Recipient, trees: tuple[Tree, ...], settings: Settings
+                ) -> Outcome | Exception:
+        """What these scripts want, which may be known from another recipient. An error of ours in one script is no
+        matter of the other recipients."""
+        same = trees, settings.redirects
+        if same in arrived.outcomes:
+            return arrived.outcomes[same]
         try:
-            return self.dispose(message, sender, recipient, trees, group, now, limits)
+            envelope = self.envelope(arrived.sender, recipient)
+            state = self.state(arrived.message, envelope, recipient.target.entry, arrived.now, settings, arrived.limits)
+            quick = arrived.limits is QUICK_RUN
+            if quick:                               # all that is done at once counts together
+                state.steps, state.octets = arrived.steps, arrived.octets
+            outcome = run(trees, state)
+            if quick and state.exhausted:
+                raise _TooMuch
         except (StoreError, _TooMuch):
             raise
         except Exception as error:
-            log.exception("a script of %s could not be run, the message is kept", recipient.target.entry.name.owner)
-            return Disposition((recipient.target,), failure=f"an error of this server: {type(error).__name__}")
+            return self._failed(recipient, error)
+        arrived.steps, arrived.octets = state.steps, state.octets
+        if all([tree.alike for tree in trees]):
+            arrived.outcomes[same] = outcome
+        return outcome
 
-    def dispose(self, message: ReceivedMail, sender: str, recipient: Recipient, trees: Sequence[Tree], group: int,
-                now: datetime, limits: Limits = DEFAULT) -> Disposition:
-        """What these scripts do with the message for that recipient."""
-        user, state = self.state(message, sender, recipient, now, limits)
-        original = ReceivedMail(message.header, message.size, message.read)
-        outcome = run(trees, state)
-        if state.exhausted and limits is QUICK_RUN:
-            raise _TooMuch
-        settings = self.settings_of(user)
-        disposer = Disposer(self.store, settings, recipient.target, original, state.envelope, now,
-                            state.surroundings.addresses, group, partial(self._create, recipient.target.entry),
-                            lambda letters: self.allowance.take(user, letters, settings.hourly))
-        disposition = disposer.dispose(outcome)
+    def _failed(self, recipient: Recipient, error: Exception) -> Exception:
+        user = recipient.target.entry.name.owner
+        log.error("a script of %s could not be run, the message is kept", user, exc_info=error)
+        return error
+
+    def _disposed(self, arrived: "_Arrived", recipient: Recipient, outcome: Outcome | Exception, settings: Settings,
+                  group: int) -> Disposition:
+        """What that outcome means for the recipient: after an error of ours the message is kept."""
+        user = recipient.target.entry.name.owner
+        if not isinstance(outcome, Exception):
+            envelope = self.envelope(arrived.sender, recipient)
+            disposer = self.disposer(arrived.message, envelope, recipient.target, arrived.now, settings, group)
+            try:
+                disposition = disposer.dispose(outcome)
+            except StoreError:
+                raise
+            except Exception as error:
+                outcome = self._failed(recipient, error)
+        if isinstance(outcome, Exception):
+            return Disposition((recipient.target,), failure=f"an error of this server: {type(outcome).__name__}")
         if disposition.failure:
             log.warning("a script of %s failed, the message is kept: %s", user, disposition.failure)
         for note in disposition.notes:
             log.info("script of %s: %s", user, note)
         return disposition
 
-    def state(self, message: ReceivedMail, sender: str, recipient: Recipient, now: datetime,
-              limits: Limits = DEFAULT) -> tuple[str, Run]:
-        """The user whose scripts run, and a run that is about to begin."""
-        entry = recipient.target.entry
+    def disposer(self, message: ReceivedMail, envelope: Envelope, base: Target, now: datetime, settings: Settings,
+                 group: int) -> Disposer:
+        """What carries out the outcome of the scripts of one recipient."""
+        user = base.entry.name.owner
+        return Disposer(self.store, settings, base, message, envelope, now, group,
+                        addresses=partial(self._addresses, user), create=partial(self._create, base.entry),
+                        may_send=lambda letters: self.allowance.take(user, letters, settings.hourly))
+
+    def envelope(self, sender: str, recipient: Recipient) -> Envelope:
+        """That of the message for that recipient."""
+        return Envelope(sender, self._whole(recipient.address))
+
+    def state(self, message: ReceivedMail, envelope: Envelope, entry: MailboxEntry, now: datetime, settings: Settings,
+              limits: Limits = DEFAULT) -> Run:
+        """A run, which is about to begin, of the scripts of the owner of that mailbox."""
         user, partition = entry.name.owner, self.store.partition(entry.partition)
         surroundings = StoreSurroundings(
-            now, self._environment(user), self._addresses(user), store=self.store, user=user, settings=self.settings,
+            now, self._environment(), store=self.store, user=user, settings=self.settings,
             duplicates=partition.duplicates, key=owned_key(self.store, entry))
-        redirects = self.settings_of(user).redirects
-        if redirects > limits.redirects:
-            limits = evolve(limits, redirects=redirects)
-        return user, Run(message, Envelope(sender, self._whole(recipient.address)), surroundings, limits,
-                         compiled=partial(self._included, user))
+        if settings.redirects > limits.redirects:
+            limits = evolve(limits, redirects=settings.redirects)
+        return Run(message, envelope, surroundings, limits, compiled=partial(self._included, user))
 
-    def _environment(self, user: str) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         """RFC 5183 §4.1."""
         host = self.store.settings.host or self.store.recorder.server
         return {"domain": host.partition(".")[2], "host": host, "location": "MS", "name": "onecopy", "phase": "post",
@@ -235,7 +290,7 @@ class Filters:
             if not authorization.may_create(self.store, user, named):
                 raise StoreError(Problem.NO_PERMISSION)
             if not take_creation(self.store.partition_of(entry), owned_key(self.store, entry),
-                                 self.settings_of(entry.name.owner).creations):
+                                 self.settings_of(user).creations):
                 raise StoreError(Problem.LIMIT, "Scripts have made enough mailboxes for this day (sieve.creations)")
             made = namespace.create_mailbox(self.store, named, special_use=use or None)
             return made if authorization.may(self.store, user, made, "i") else None
@@ -248,5 +303,19 @@ def _weight(tree: Tree | None) -> int:
     return tree.count if tree is not None else 0
 
 
-def _is_slow(trees: Sequence[Tree]) -> bool:
-    return any(not tree.needs.isdisjoint(_SLOW) or tree.count > QUICK_NODES for tree in trees)
+def _are_quick(scripts: Sequence[tuple[Tree, ...]]) -> bool:
+    """Whether the scripts of all recipients together take some milliseconds at most."""
+    nodes, known = 0, set()
+    for trees in scripts:
+        nodes += RECIPIENT_NODES
+        if trees in known:
+            continue
+        alike = True
+        for tree in trees:
+            if not tree.needs.isdisjoint(_SLOW):
+                return False
+            nodes += tree.count
+            alike = alike and tree.alike
+        if alike:
+            known.add(trees)
+    return nodes <= QUICK_NODES

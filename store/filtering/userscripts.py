@@ -117,7 +117,7 @@ def compiled(script: UserScript) -> Tree:
         return check(script.text)
     trees = [check(text) for text in script.text.split(_BETWEEN.encode())]
     needs = frozenset().union(*(tree.needs for tree in trees))
-    return Tree(tuple([node for tree in trees for node in tree.nodes]), needs)
+    return Tree(tuple([node for tree in trees for node in tree.nodes]), needs, all([tree.alike for tree in trees]))
 
 
 def of_user(mailboxes: MailboxNames, user: str) -> list[UserScript]:

@@ -66,6 +66,18 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
     return found
 
 
+def all_fields(header: bytes) -> dict[bytes, list[bytes]]:
+    """The unfolded values of all fields, by their names in lower case; of a name in order."""
+    found: dict[bytes, list[bytes]] = {}
+    unfolded = unfold(header)
+    for name, value in _ANY_FIELD.findall(unfolded) if len(unfolded) <= LOOKED_AT else _found(_ANY_FIELD, unfolded):
+        found.setdefault(name.lower(), []).append(value.strip())
+    return found
+
+
+_ANY_FIELD = re.compile(rb"^([!-9;-~]++)[ \t]*+:([^\n]*+)", re.MULTILINE)
+
+
 def _found(fields: re.Pattern[bytes], header: bytes) -> Iterator[tuple[bytes, bytes]]:
     """All that it finds. Of a long header a piece at a time: meanwhile no other thread can do anything."""
     at = 0

@@ -9,7 +9,18 @@ from typing import Any
 
 from attrs import field, frozen
 
-from store.sieve.keymatching import ASCII_CASEMAP, COMPARATORS, NUMERIC, RELATIONS, TYPES, Matching, regular
+from store.sieve.keymatching import (
+    ASCII_CASEMAP,
+    COMPARATORS,
+    NUMERIC,
+    PATTERN,
+    RELATIONS,
+    TYPES,
+    UNICODE,
+    Matching,
+    folded,
+    regular,
+)
 from store.sieve.scriptrun import Function, Node, Value
 
 
@@ -80,8 +91,9 @@ def constants(value: Value) -> tuple[str, ...]:
     return tuple([one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str)])
 
 
-def matching(node: Node) -> Matching:
-    """The match type and comparator that a test names. Raises ValueError."""
+def matching(node: Node, about: tuple[Any, ...] | None = None) -> Matching:
+    """The match type and comparator that a test names, and its last argument, the keys. `about`: see Matching. Raises
+    ValueError."""
     kind = next((name for name in TYPES if name in node.tags), "is")
     comparator = constant(node.tags.get("comparator", NUMERIC if kind == "count" else ASCII_CASEMAP))
     if comparator not in COMPARATORS:
@@ -96,4 +108,14 @@ def matching(node: Node) -> Matching:
     if kind == "regex":
         for key in constants(node.values[-1]):
             regular(key, comparator != "i;octet")
-    return Matching(kind, comparator, relation)
+    return Matching(kind, comparator, relation, _keys(node.values[-1], kind, comparator), about)
+
+
+def _keys(value: Value, kind: str, comparator: str) -> tuple[str, ...] | None:
+    """See Matching."""
+    keys = constants(value)
+    if not isinstance(value, tuple) or len(keys) != len(value) or comparator == NUMERIC:
+        return None
+    if kind == "matches" and (comparator == UNICODE or any("?" in key or len(key) > PATTERN for key in keys)):
+        return None
+    return tuple([folded(key, comparator) for key in keys]) if kind in ("is", "contains", "matches") else None

@@ -4,7 +4,7 @@ Every problem is found before a script is kept (RFC 5804 §2.6): names, argument
 regular expressions. Only what a variable makes at run time is seen later.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -20,18 +20,20 @@ _CONDITIONAL = ("if", "elsif", "else")
 
 @frozen
 class Language:
-    """The commands, tests and capabilities that there are; `language.SIEVE` has all."""
+    """The commands, tests and capabilities that there are; `language.SIEVE` has all. `alike`: whether a command or test
+    does and says the same for all recipients of a message."""
 
     commands: Mapping[str, Form]
     tests: Mapping[str, Form]
     capabilities: frozenset[str]
+    alike: Callable[[Node], bool] = lambda node: False
 
 
 def compile_script(script: str, language: Language, limits: Limits = DEFAULT) -> Tree:
     """The tree of a script. Raises ScriptProblem."""
     compiler = _Compiler(language)
     nodes = compiler.script(parse(script, limits))
-    return Tree(nodes, frozenset(compiler.needs))
+    return Tree(nodes, frozenset(compiler.needs), compiler.alike)
 
 
 def _missing(text: str) -> Node:
@@ -51,6 +53,7 @@ class _Compiler:
     def __init__(self, language: Language) -> None:
         self.language = language
         self.needs: set[str] = set()
+        self.alike = True
 
     def script(self, commands: Sequence[Parsed]) -> tuple[Node, ...]:
         first = 0
@@ -113,6 +116,7 @@ class _Compiler:
         self._check_shape(parsed, form)
         tests = tuple([self._node(test, self.language.tests, "test") for test in parsed.tests])
         node = Node(parsed.name, parsed.place, form.function, tags or NO_TAGS, values, tests)
+        self.alike = self.alike and self.language.alike(node)
         if form.prepare is not None:
             try:
                 node = evolve(node, ready=form.prepare(node))

@@ -7,9 +7,10 @@ so that each asterisk stands for as little as it can (RFC 5229 §3.2); `:regex` 
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import re2
-from attrs import frozen
+from attrs import field, frozen
 
 from store.message.collation import casemap
 from store.sieve.scriptproblems import RunProblem
@@ -153,13 +154,73 @@ def regular(key: str, ignore_case: bool) -> "re2._Regexp[str]":
         raise ValueError(f"no regular expression: {str(error)[:200]}") from None
 
 
+class Values:
+    """What tests compare: `texts`, and `folded`, which is these as i;ascii-casemap has them. To find it counts for so
+    many `steps` and characters (`cost`), and comparing each with one key for `length` characters."""
+
+    __slots__ = ("texts", "steps", "cost", "folded", "length")
+
+    def __init__(self, texts: Sequence[str], steps: int = 0, cost: int = 0) -> None:
+        self.texts = texts
+        self.steps = steps
+        self.cost = cost
+        self.folded: list[str] = []
+        self.length = COMPARISON * len(texts)
+        for text in texts:
+            self.folded.append(text.lower() if text.isascii() else ascii_lower(text))
+            self.length += len(text)
+
+
 @frozen
 class Matching:
-    """The match type and comparator of one test. `relation`: of `:count` and `:value`."""
+    """The match type and comparator of one test. `relation`: of `:count` and `:value`.
+
+    `keys`: of `:is`, `:contains` and `:matches` without question marks, folded, where no variable is among them; else
+    None. `about`: what the test looks at, where that is of the message alone, for `ReceivedMail.remembered`.
+    """
 
     type: str = "is"
     comparator: str = ASCII_CASEMAP
     relation: str = ""
+    keys: tuple[str, ...] | None = None
+    about: tuple[Any, ...] | None = None
+    _set: frozenset[str] = field(init=False)
+    _pieces: tuple[tuple[str, ...], ...] = field(init=False)        # that must be in what matches each key
+
+    @_set.default
+    def _all(self) -> frozenset[str]:
+        return frozenset(self.keys or ())
+
+    @_pieces.default
+    def _between_wildcards(self) -> tuple[tuple[str, ...], ...]:
+        return tuple([tuple([text for text, _, _ in _segments(key) if text]) if self.type == "matches" else (key,)
+                      for key in self.keys or ()])
+
+    def among(self, run: Run, node: Node, values: Values) -> bool:
+        """`any` with the last argument of the test as keys, and values that other tests may look at, too."""
+        keys = self.keys
+        if keys is None:
+            run.count(node, values.cost, values.steps)
+            return self.any(run, node, values.texts, run.list(node.values[-1]))
+        texts = values.texts
+        run.steps += values.steps + len(texts)
+        run.octets += values.cost + values.length * len(keys)
+        if run.steps > run.limits.steps or run.octets > run.limits.octets:
+            run.count(node)
+        found: Sequence[str] = values.folded
+        if self.comparator != ASCII_CASEMAP:
+            found = texts if self.comparator == OCTET else [casemap(text) for text in texts]
+        if self.type == "is":
+            return not self._set.isdisjoint(found)
+        for at, text in enumerate(found):
+            for number, pieces in enumerate(self._pieces):
+                for piece in pieces:
+                    if piece not in text:
+                        break
+                else:
+                    if self.type == "contains" or self._matches(run, node, texts[at], keys[number]):
+                        return True
+        return False
 
     def any(self, run: Run, node: Node, values: Sequence[str], keys: Sequence[str]) -> bool:
         """Whether a value matches a key; what wildcards stand for is set (RFC 5229 §3.2). Raises RunProblem."""

@@ -28,8 +28,24 @@ def _all_there(node: Node) -> bool:
     return isinstance(node.values[0], tuple) and len(names) == len(node.values[0]) and CAPABILITIES.keys() >= set(names)
 
 
+# What looks at nothing but the message, its sender and the time.
+_ALIKE = frozenset((
+    "if", "elsif", "else", "stop", "error", "set", "keep", "fileinto", "discard", "setflag", "addflag", "removeflag",
+    "redirect", "reject", "ereject", "vacation", "notify", "addheader", "deleteheader", "foreverypart", "break",
+    "replace", "extracttext", "allof", "anyof", "not", "true", "false", "ihave", "header", "address", "exists", "size",
+    "body", "date", "currentdate", "string", "hasflag", "spamtest", "virustest", "valid_notify_method",
+    "notify_method_capability"))
+
+
+def _alike(node: Node) -> bool:
+    if node.name == "envelope":
+        names = constants(node.values[0])
+        return names == node.values[0] and "to" not in [name.lower() for name in names] and "list" not in node.tags
+    return node.name in _ALIKE and "list" not in node.tags
+
+
 SIEVE = Language(
     {**control.COMMANDS, **filing.COMMANDS, **leaving.COMMANDS, **editing.COMMANDS, **mimeparts.COMMANDS},
     {**logic.TESTS, **fieldtests.TESTS, **datetests.TESTS, **bodytests.TESTS, **flagtests.TESTS, **sitetests.TESTS,
      "ihave": evolve(logic.TESTS["ihave"], prepare=_all_there)},
-    frozenset(CAPABILITIES))
+    frozenset(CAPABILITIES), _alike)

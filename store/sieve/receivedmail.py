@@ -1,16 +1,18 @@
 """A message as a script sees it: its header fields, which `editheader` may change, and its parts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from attrs import frozen
 
 from store.message import mime
-from store.message.headers import unfold
+from store.message.headers import all_fields, unfold
 from store.message.text import decode_words, leaf_octets, octets_text
 
 _FIELD = re.compile(rb"([!-9;-~]++)[ \t]*+:([^\n]*+(?:\n[ \t][^\n]*+)*)\n?+|[^\n]*+\n?+")
 SCANNED = 16 << 20                      # octets at the head of a message whose parts are found
+REMEMBERED = 1 << 20                    # octets of what tests have made of a message
 
 
 @frozen
@@ -43,9 +45,11 @@ def fields_of(header: bytes) -> list[HeaderField]:
 
 
 class ReceivedMail:
-    """One message, and what a script has made of it. `read(offset, count)` gives octets of all `size`, header first.
+    """One message, for the scripts of all its recipients. `read(offset, count)` gives octets of all `size`, header
+    first.
 
-    `edition` counts the changes; an action takes the message as it is at that moment.
+    `edition` counts the changes that a script has made (`changed`); an action takes the message as it is at that
+    moment. `remembered` has what tests have made of it: see `remember`.
     """
 
     def __init__(self, header: bytes, size: int, read: Callable[[int, int], bytes]) -> None:
@@ -53,8 +57,10 @@ class ReceivedMail:
         self.size = size
         self.read = read
         self.edition = 0
+        self.remembered: dict[Hashable, Any] = {}
+        self._room = REMEMBERED
         self._fields: list[HeaderField] | None = None
-        self._named: dict[bytes, list[HeaderField]] | None = None
+        self._values: dict[bytes, list[bytes]] | None = None
         self._texts: dict[str, list[str]] = {}
         self._parts: mime.Part | None = None
 
@@ -73,24 +79,38 @@ class ReceivedMail:
 
     def named(self, name: str) -> list[HeaderField]:
         """The fields of that name in any case, from the top."""
-        if self._named is None:
-            self._named = {}
-            for one in self.fields:
-                self._named.setdefault(one.name.lower(), []).append(one)
-        return self._named.get(name.lower().encode("utf-8", "replace"), [])
+        wanted = name.lower().encode("utf-8", "replace")
+        return [one for one in self.fields if one.name.lower() == wanted] if self.values(name) else []
+
+    def values(self, name: str) -> list[bytes]:
+        """The values of the fields of that name, unfolded, without the blanks around them."""
+        found = self._values
+        if found is None:
+            found = self._values = all_fields(self.header if self._fields is None else b"".join(
+                [one.octets if one.octets.endswith(b"\n") else one.octets + b"\n" for one in self._fields]))
+        return found.get(name.lower().encode("utf-8", "replace"), [])
 
     def texts(self, name: str) -> list[str]:
-        """The decoded values of the fields of that name."""
+        """These values with their encoded words decoded (RFC 5228 §2.4.2.2)."""
         name = name.lower()
-        if name not in self._texts:
-            self._texts[name] = [one.text for one in self.named(name)]
-        return self._texts[name]
+        found = self._texts.get(name)
+        if found is None:
+            found = self._texts[name] = []
+            for value in self.values(name):
+                found.append(value.decode() if value.isascii() and b"=?" not in value else decode_words(value))
+        return found
 
-    def changed(self, fields: list[HeaderField]) -> None:
-        """The header has these fields from now on."""
-        self._fields, self._named = fields, None
-        self._texts.clear()
-        self.edition += 1
+    def remember(self, about: Hashable, found: Any, octets: int) -> None:
+        """Other tests, and scripts of other recipients, find this in `remembered`, unless there is too much of it."""
+        if octets <= self._room:
+            self._room -= octets
+            self.remembered[about] = found
+
+    def changed(self, fields: list[HeaderField]) -> "ReceivedMail":
+        """The message with these fields as its header."""
+        made = ReceivedMail(self.header, self.size, self.read)
+        made._fields, made._parts, made.edition = fields, self._parts, self.edition + 1
+        return made
 
     @property
     def structure(self) -> mime.Part:

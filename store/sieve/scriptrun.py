@@ -36,10 +36,12 @@ class Node:
 
 @frozen(eq=False)
 class Tree:
-    """A whole script; `needs` is what it requires, `count` its commands and tests."""
+    """A whole script; `needs` is what it requires, `count` its commands and tests. `alike`: its outcome is the same for
+    all recipients of a message."""
 
     nodes: tuple[Node, ...]
     needs: frozenset[str] = frozenset()
+    alike: bool = False
     count: int = field(init=False)
 
     @count.default
@@ -86,33 +88,37 @@ class Run:
     replaced: dict[tuple[int, int], bytes] = field(factory=dict)    # octets from and to, and what stands there now
     rewritten: int = 0                              # octets of all editions that were written again
     exhausted: bool = False                         # the run took too many steps, or looked at too much
-    _steps: int = 0
-    _octets: int = 0
+    steps: int = 0                                  # that it has taken,
+    octets: int = 0                                 # and characters that it has looked at, for `limits`
 
     def execute(self, nodes: Sequence[Node]) -> None:
         """These commands, one after the other."""
         for node in nodes:
-            self.count(node)
+            self.steps += 1
+            if self.steps > self.limits.steps:
+                self.count(node)
             said = node.function(self, node)
             if self.noted is not None:
                 self.noted(node, said)
 
     def test(self, node: Node) -> bool:
         """What a test says."""
-        self.count(node)
+        self.steps += 1
+        if self.steps > self.limits.steps:
+            self.count(node)
         said = bool(node.function(self, node))
         if self.noted is not None:
             self.noted(node, said)
         return said
 
-    def count(self, node: Node, octets: int = 0) -> None:
-        """One step, which looks at so many characters. Raises RunProblem past the limit."""
-        self._steps += 1
-        self._octets += octets
-        if self._steps > self.limits.steps:
+    def count(self, node: Node, octets: int = 0, steps: int = 1) -> None:
+        """So many steps, which look at so many characters. Raises RunProblem past the limit."""
+        self.steps += steps
+        self.octets += octets
+        if self.steps > self.limits.steps:
             self.exhausted = True
             raise RunProblem(f"the script takes more than {self.limits.steps} steps", node.place)
-        if self._octets > self.limits.octets:
+        if self.octets > self.limits.octets:
             self.exhausted = True
             raise RunProblem(f"the tests look at more than {self.limits.octets} characters", node.place)
 
@@ -120,8 +126,8 @@ class Run:
         """A string of the script with the values of its variables."""
         if isinstance(value, Template):
             expanded = value.expanded(self.variable, self.limits.string)
-            self._octets += len(expanded)
-            if self._octets > self.limits.octets:
+            self.octets += len(expanded)
+            if self.octets > self.limits.octets:
                 self.exhausted = True
                 raise RunProblem(f"the script makes more than {self.limits.octets} characters")
             return expanded

@@ -26,7 +26,6 @@ class Surroundings:
 
     now: datetime = Factory(lambda: datetime.now(UTC).astimezone())
     environment: Mapping[str, str] = Factory(dict)      # RFC 5183 §4.1: domain, host, location, name, phase, ...
-    addresses: frozenset[str] = frozenset()             # of the owner, in the form of `addresses.canonical`
     separator: str = "+"                                # between user and detail of a local part (RFC 5233)
 
     def has_mailbox(self, name: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from mboxlist.names import INBOX, MailboxName
 from store.events import outgoingfiles, receivers
 from store.events.outgoingmail import message_of, named_files
-from store.filtering import userscripts
+from store.filtering import filters, userscripts
 from store.filtering.allowance import HOUR
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
@@ -68,6 +68,47 @@ def test_mail_is_filed_once_for_many_whose_scripts_differ(mail):
     assert [mail.count(box) for box in ("alice/INBOX", "alice/Lists", "bob/INBOX", "bob/Lists", "carol/INBOX")] == [
         0, 1, 1, 1, 1]
     assert len(message_files(mail.store.partitions["primary"].files) - before) == 1
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """For whom scripts run."""
+    found, true = [], filters.run
+
+    def noted(trees, state):
+        found.append(state.envelope.recipient)
+        return true(trees, state)
+
+    monkeypatch.setattr(filters, "run", noted)
+    return found
+
+
+def test_a_script_of_several_recipients_runs_once(mail, runs):
+    """What it says is the same for all of them; where it goes is each one's own mailbox."""
+    for user in ("alice", "bob"):
+        mail.script(user, 'require "fileinto"; if header :contains "subject" "plans" { fileinto "Lists"; }')
+    deliver(mail.place, ["alice", "bob", "carol"], message("once"))
+    assert len(runs) == 1
+    assert [mail.count(box) for box in ("alice/Lists", "bob/Lists", "carol/INBOX")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("test", [
+    'envelope :is "to" "bob@example.org"', 'not mailboxexists "Junk"', 'envelope :matches ["from", "TO"] "bob@*"'])
+def test_a_script_that_asks_who_it_runs_for_runs_for_each(mail, runs, test):
+    for user in ("alice", "bob"):
+        mail.script(user, f'require ["fileinto", "envelope", "mailbox"]; if {test} {{ fileinto "Lists"; }}')
+    deliver(mail.place, ["alice", "bob"], message(f"each {test[:5]}{len(test)}"))
+    assert len(runs) == 2
+    assert [mail.count(box) for box in ("alice/Lists", "bob/Lists")] == [0, 1]
+
+
+def test_what_one_script_changes_the_next_recipients_script_does_not_see(mail):
+    mail.script("alice", 'require "editheader"; deleteheader "subject"; addheader "X-Mine" "yes";')
+    mail.script("bob", """require "fileinto";
+        if allof (not exists "x-mine", header "subject" "plans") { fileinto "Lists"; }""")
+    deliver(mail.place, ["alice", "bob"], message("changed"))
+    assert (mail.count("alice/INBOX"), mail.count("bob/Lists")) == (1, 1)
+    assert b"Subject" not in mail.place.messages("alice/INBOX")[0]
 
 
 def test_discard_says_yes_and_keeps_nothing(mail):

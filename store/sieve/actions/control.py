@@ -11,8 +11,16 @@ from store.sieve.templates import IDENTIFIER
 
 
 def choose(run: Run, node: Node) -> None:
-    """`if`, `elsif` (RFC 5228 §3.1)."""
-    run.execute(node.block if run.test(node.tests[0]) else node.otherwise)
+    """`if`, `elsif` (RFC 5228 §3.1): a chain of any length, one after the other."""
+    while not run.test(node.tests[0]):
+        following = node.otherwise
+        if not following:
+            return
+        if len(following) != 1 or following[0].function is not choose:
+            run.execute(following)
+            return
+        node = following[0]
+    run.execute(node.block)
 
 
 def otherwise(run: Run, node: Node) -> None:

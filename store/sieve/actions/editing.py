@@ -48,7 +48,7 @@ def add(run: Run, node: Node) -> None:
     if run.message.edition >= MOST:
         raise RunProblem(f"the script changes the header more than {MOST} times", node.place)
     fields = run.message.fields
-    run.message.changed([*fields, added] if "last" in node.tags else [added, *fields])
+    run.message = run.message.changed([*fields, added] if "last" in node.tags else [added, *fields])
     if "last" in node.tags or run.edition.whole is not None:
         rewritten(run, node)
     else:
@@ -69,7 +69,7 @@ def delete(run: Run, node: Node) -> None:
     if run.message.edition >= MOST:
         raise RunProblem(f"the script changes the header more than {MOST} times", node.place)
     gone = set(map(id, found))
-    run.message.changed([one for one in run.message.fields if id(one) not in gone])
+    run.message = run.message.changed([one for one in run.message.fields if id(one) not in gone])
     rewritten(run, node)
 
 

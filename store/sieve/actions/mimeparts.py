@@ -72,7 +72,7 @@ def replace(run: Run, node: Node) -> None:
         if tag in node.tags:
             kept = [one for one in kept if one.name.lower() != name.lower().encode()]
             kept.append(_field(name, run.text(node.tags[tag]), node))
-    run.message.changed([*kept, HeaderField(b"MIME-Version", b"MIME-Version: 1.0\r\n"), *head])
+    run.message = run.message.changed([*kept, HeaderField(b"MIME-Version", b"MIME-Version: 1.0\r\n"), *head])
     run.replaced = {(len(run.message.header), run.message.size): body}
     rewritten(run, node)
 
@@ -116,8 +116,8 @@ def enclose(run: Run, node: Node) -> None:
         b"--%b" % boundary.encode(), _text_part(run.text(node.values[0]), entity=False),
         b"--%b" % boundary.encode(), b"Content-Type: message/rfc822\r\n", inner, b"--%b--\r\n" % boundary.encode()))
     kind = f'Content-Type: multipart/mixed; boundary="{boundary}"\r\n'.encode()
-    run.message.changed([*_without_mime(copied), HeaderField(b"MIME-Version", b"MIME-Version: 1.0\r\n"),
-                         HeaderField(b"Content-Type", kind)])
+    run.message = run.message.changed([*_without_mime(copied), HeaderField(
+        b"MIME-Version", b"MIME-Version: 1.0\r\n"), HeaderField(b"Content-Type", kind)])
     run.replaced = {(len(run.message.header), run.message.size): body}
     rewritten(run, node)
 

@@ -1,13 +1,13 @@
 """Tests of header fields, addresses, the envelope and the size: RFC 5228 §5.1, §5.4 to §5.9; RFC 5233; RFC 5260 §6;
 RFC 5703 §4."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from store.message import headers, mime
 from store.message.text import decode_text, decode_words
 from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
-from store.sieve.keymatching import COMPARISON
-from store.sieve.receivedmail import HeaderField
+from store.sieve.keymatching import COMPARISON, Values
+from store.sieve.receivedmail import HeaderField, ReceivedMail
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
 
@@ -19,9 +19,11 @@ ADDRESSES = frozenset((
     "mail-followup-to", "mail-reply-to", "disposition-notification-to", "return-receipt-to", "approved-by",
     "apparently-to", "list-post"))
 _READING = 8                            # characters that a character counts for which is read as an address or a date
+_MEMORY = 8                             # octets that a character of `Values.length` takes at most
 INDEX = {"index": Tag("index", Kind.NUMBER), "last": Tag("index")}
 PART = {"all": Tag(group="part"), "localpart": Tag(group="part"), "domain": Tag(group="part"),
         "user": Tag("subaddress", group="part"), "detail": Tag("subaddress", group="part")}
+_ALONE = frozenset(("index", "mime", "user", "detail"))      # with these nothing is remembered of what a test looks at
 CHILDREN = {"mime": Tag("mime"), "anychild": Tag("mime")}
 OPTIONS = {"type": Tag("mime", group="option"), "subtype": Tag("mime", group="option"),
            "contenttype": Tag("mime", group="option"), "param": Tag("mime", Kind.STRINGS, "option")}
@@ -70,6 +72,9 @@ def descendants(run: Run, node: Node, part: mime.Part) -> list[mime.Part]:
 def fields_for(run: Run, node: Node, name: str) -> list[HeaderField]:
     """The fields of that name that a test looks at: of the message, or with `:mime` of a part (RFC 5703 §4)."""
     if "mime" not in node.tags:
+        if not run.message.values(name):
+            run.count(node)
+            return []
         found = chosen(node, run.message.named(name))
         run.count(node, _READING * sum([len(one.octets) for one in found]))
         return found
@@ -86,17 +91,28 @@ def fields_for(run: Run, node: Node, name: str) -> list[HeaderField]:
 
 def header(run: Run, node: Node) -> bool:
     """RFC 5228 §5.7."""
-    values: list[str] = []
+    about = node.ready.about
+    if about is not None:
+        found = run.message.remembered.get(about) or _texts(run.message, about)
+        return bool(node.ready.among(run, node, found))
+    names = run.list(node.values[0])
     if node.tags.keys().isdisjoint(("index", "mime")):
-        for name in run.list(node.values[0]):
-            texts = run.message.texts(name)
-            run.count(node, COMPARISON * len(texts))
-            values += texts
-    else:
-        for name in run.list(node.values[0]):
-            for one in fields_for(run, node, name):
-                values += _option(run, node, one)
+        return bool(node.ready.among(run, node, _texts(run.message, names)))
+    values: list[str] = []
+    for name in names:
+        for one in fields_for(run, node, name):
+            values += _option(run, node, one)
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
+
+
+def _texts(message: ReceivedMail, names: Sequence[str]) -> Values:
+    """The values of the fields of these names."""
+    texts: list[str] = []
+    for name in names:
+        texts += message.texts(name)
+    found = Values(texts, len(names), COMPARISON * len(texts))
+    message.remember(tuple(names), found, _MEMORY * found.length)
+    return found
 
 
 def _option(run: Run, node: Node, found: HeaderField) -> list[str]:
@@ -121,46 +137,81 @@ def _option(run: Run, node: Node, found: HeaderField) -> list[str]:
 
 def address(run: Run, node: Node) -> bool:
     """RFC 5228 §5.1."""
+    about = node.ready.about
+    if about is not None:
+        found = run.message.remembered.get(about) or _addresses(run.message, *about)
+        return bool(node.ready.among(run, node, found))
     values = [value for name in run.list(node.values[0]) for one in fields_for(run, node, name)
               for value in _parts(run, node, addresses_of(one.value))]
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
 
 
+def _addresses(message: ReceivedMail, part: str, names: Sequence[str]) -> Values:
+    """That part of all addresses in the fields of these names."""
+    parts: list[str] = []
+    cost = 0
+    for name in names:
+        for value in message.values(name):
+            cost += _READING * len(value)
+            pairs = message.remembered.get((value,))
+            if pairs is None:
+                pairs = addresses_of(value)
+                message.remember((value,), pairs, 2 * len(value) + 200 * len(pairs))
+            parts += _PARTS[part](pairs)
+    found = Values(parts, len(names), cost)
+    message.remember((part, tuple(names)), found, _MEMORY * found.length)
+    return found
+
+
+_PARTS: dict[str, Callable[[Sequence[tuple[str, str]]], list[str]]] = {
+    "all": lambda pairs: [f"{local}@{domain}" if domain else local for local, domain in pairs],
+    "localpart": lambda pairs: [local for local, _ in pairs],
+    "domain": lambda pairs: [domain for _, domain in pairs]}
+
+
 def addresses_of(value: bytes) -> list[tuple[str, str]]:
     """Local part and domain of each address of a field."""
-    return [(decode_words(one.mailbox), decode_words(one.host)) for one in headers.addresses(value)
-            if one.mailbox is not None and one.host is not None]
+    found, plain = [], value.isascii() and b"=?" not in value
+    for one in headers.addresses(value):
+        if one.mailbox is not None and one.host is not None:
+            found.append((one.mailbox.decode(), one.host.decode()) if plain else (
+                decode_words(one.mailbox), decode_words(one.host)))
+    return found
 
 
 def _parts(run: Run, node: Node, found: Sequence[tuple[str, str]]) -> list[str]:
     """Of each address the part that the test asks for; `:detail` of one without a detail is nothing (RFC 5233 §4)."""
     tags = node.tags
-    if "domain" in tags:
-        return [domain for _, domain in found]
-    if "localpart" in tags:
-        return [local for local, _ in found]
     separator = run.surroundings.separator
     if "user" in tags:
         return [local.partition(separator)[0] if separator else local for local, _ in found]
     if "detail" in tags:
         return [local.partition(separator)[2] for local, _ in found if separator and separator in local]
-    return [f"{local}@{domain}" if domain else local for local, domain in found]
+    return _PARTS[_part(node)](found)
+
+
+def _part(node: Node) -> str:
+    return next((part for part in _PARTS if part in node.tags), "all")
 
 
 def envelope(run: Run, node: Node) -> bool:
     """RFC 5228 §5.4; the null path is an empty string for each part of an address."""
     values: list[str] = []
     for name in run.list(node.values[0]):
-        value = {"from": run.envelope.sender, "to": run.envelope.recipient}.get(name.lower())
-        if value is not None:
+        name = name.lower()
+        if name in ("from", "to"):
+            value = run.envelope.sender if name == "from" else run.envelope.recipient
             local, _, domain = value.rpartition("@") if "@" in value else (value, "", "")
             values += _parts(run, node, [(local, domain)])
-    return bool(node.ready.any(run, node, values, run.list(node.values[1])))
+    return bool(node.ready.among(run, node, Values(values)))
 
 
 def exists(run: Run, node: Node) -> bool:
     """RFC 5228 §5.5: whether there is a field of each of these names."""
-    return all(fields_for(run, node, name) for name in run.list(node.values[0]))
+    for name in run.list(node.values[0]):
+        if not fields_for(run, node, name):
+            return False
+    return True
 
 
 def size(run: Run, node: Node) -> bool:
@@ -171,17 +222,19 @@ def size(run: Run, node: Node) -> bool:
 
 
 def _prepare_header(node: Node) -> object:
-    check_names(constants(node.values[0]))
+    names = constants(node.values[0])
+    check_names(names)
     check_index(node)
-    return matching(node)
+    return matching(node, names if names == node.values[0] and _ALONE.isdisjoint(node.tags) else None)
 
 
 def _prepare_address(node: Node) -> object:
-    for name in constants(node.values[0]):
+    names = constants(node.values[0])
+    for name in names:
         if name.lower() not in ADDRESSES:
             raise ValueError(f"{name} is no field of addresses")
     check_index(node)
-    return matching(node)
+    return matching(node, (_part(node), names) if names == node.values[0] and _ALONE.isdisjoint(node.tags) else None)
 
 
 def _prepare_envelope(node: Node) -> object:

@@ -5,7 +5,7 @@ from typing import Any
 
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target
-from store.filtering.disposition import Disposer, Disposition
+from store.filtering.disposition import Disposition
 from store.filtering.filters import Filters, Recipient
 from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import find
@@ -65,23 +65,25 @@ def test(invocation: Invocation) -> int:
 
     with invocation.store() as store, refusals_shown():
         octets, owner = _message(store, arguments), account(store, arguments.user)
+        inbox = firstuse.inbox(store, owner)
         filters = Filters.of(store, invocation.config.settings("sieve", Settings))
         if arguments.script is None:
             trees = filters.trees(owner.user)
         else:
             trees = (compile_script(find(store.mailboxes, owner.user, arguments.script).text.decode(), SIEVE),)
-        recipient = Recipient(Target(firstuse.inbox(store, owner)), arguments.to or owner.user)
+        recipient = Recipient(Target(inbox), arguments.to or owner.user)
         message, now, wanted = ReceivedMail.of(octets), datetime.now(UTC).astimezone(), list[str]()
 
         def create(name: str, use: str) -> MailboxEntry | None:
             wanted.append(name)
             return None
 
-        _, state = filters.state(message, arguments.sender, recipient, now)
+        settings = filters.settings_of(owner.user)
+        state = filters.state(message, filters.envelope(arguments.sender, recipient), inbox, now, settings)
         state.noted = noted
         outcome = run(trees, state)
-        disposer = Disposer(store, filters.settings_of(owner.user), recipient.target, ReceivedMail.of(octets),
-                            state.envelope, now, state.surroundings.addresses, 1, create, keep=lambda root, octets: "")
+        disposer = filters.disposer(message, state.envelope, recipient.target, now, settings, 1)
+        disposer.create, disposer.may_send, disposer.keep = create, lambda letters: True, lambda root, octets: ""
         found = _said(outcome, disposer.dispose(outcome), wanted)
     if arguments.json:
         print_json({"steps": steps, **found})
