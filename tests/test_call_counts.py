@@ -68,8 +68,8 @@ COUNTS = {
     "APPEND": 282,
     "LMTP": 181,
     "LMTP to one in IDLE": 270,
-    "LMTP to one with ten rules": 355,
-    "LMTP to fifty with ten rules": 3787,
+    "LMTP to one with ten rules": 368,
+    "LMTP to fifty with ten rules": 4440,
     "RETR": 67,
 }
 MODULES = {
