@@ -19,6 +19,7 @@ from store.accounts.rejectedlogins import NO_LOGIN
 from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
 from store.filtering import userscripts
+from store.filtering.externallists import SCHEMES
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings as SieveSettings
 from store.filtering.userscripts import ScriptRefused
@@ -253,6 +254,7 @@ class Session:
         lines = [("IMPLEMENTATION", "onecopy"), ("SIEVE", " ".join(names)), ("NOTIFY", "mailto"),
                  ("SASL", " ".join(Authenticator.of(self._store).mechanisms(self._caller)) if not self._user else ""),
                  ("MAXREDIRECTS", str(settings.redirects)), ("VERSION", "1.0")]
+        lines.append(("EXTLISTS", " ".join(SCHEMES if self._store.directory.remote else SCHEMES[:2])))   # RFC 6134 §2.7
         if self._user:
             lines.append(("OWNER", self._user))
         bare = [b'"UNAUTHENTICATE"\r\n']          # before login, too: clients need not ask again (RFC 5804 §2.1)

@@ -155,6 +155,19 @@ class BuiltinDirectory:
         """What `look_up` says, asked for if need be: for a thread. Raises StoreError UNAVAILABLE."""
         return self.look_up(address)
 
+    def group_of_dn(self, dn: str) -> str:
+        """What the group of a distinguished name is called in access control lists; "" for none."""
+        return ""
+
+    def group_at_once(self, address: str) -> str | None:
+        """What the group with an address is called in access control lists, "" for none; None: `fetch_group` must ask.
+        """
+        return ""
+
+    def fetch_group(self, address: str) -> str:
+        """What `group_at_once` says, asked for if need be: for a thread. Raises StoreError UNAVAILABLE."""
+        return self.group_at_once(address) or ""
+
     def refresh(self, user: str) -> Account | None:
         """What is said of a user now, whatever was said before. For a thread. Raises StoreError UNAVAILABLE."""
         return self.find(user)

@@ -20,6 +20,7 @@ from store.errors import Problem, StoreError
 from store.filtering import userscripts
 from store.filtering.allowance import Allowance, take_creation
 from store.filtering.disposition import Disposer, Disposition
+from store.filtering.externallists import DirectoryNeeded, ExternalLists
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
 from store.filtering.storesurroundings import StoreSurroundings, name_of, owned_key
@@ -49,6 +50,17 @@ _SLOW = frozenset(("body", "mime", "foreverypart", "replace", "enclose", "extrac
                    "mailbox", "special-use", "include"))
 
 
+@frozen
+class Pace:
+    """How long runs may take; `may_wait`: whether the directory may be asked about lists."""
+
+    limits: Limits
+    may_wait: bool = False
+
+
+AT_ONCE, IN_A_THREAD, WAITING = Pace(QUICK_RUN), Pace(DEFAULT), Pace(DEFAULT, may_wait=True)
+
+
 class _TooMuch(Exception):  # noqa: N818 - not an error
     """It takes longer than the event loop has time: once more, in a thread."""
 
@@ -69,7 +81,7 @@ class _Arrived:
     message: ReceivedMail
     sender: str
     now: datetime
-    limits: Limits
+    pace: Pace
     outcomes: dict[tuple[tuple[Tree, ...], int], Outcome] = field(factory=dict)
     steps: int = 0
     octets: int = 0
@@ -161,14 +173,17 @@ class Filters:
                      ) -> dict[MailboxId, Disposition]:
         """What becomes of a message, whole but not delivered yet, for each of the recipients who have a script, by the
         mailbox of its target. Raises StoreError."""
-        if not staged.written and len(recipients) <= FEW:
-            with suppress(_TooMuch):
-                return self._decide(staged, sender, recipients, QUICK_RUN)
-        return await offload.run(self.store, "files", self._decide, staged, sender, recipients, DEFAULT)
+        try:
+            if not staged.written and len(recipients) <= FEW:
+                with suppress(_TooMuch):
+                    return self._decide(staged, sender, recipients, AT_ONCE)
+            return await offload.run(self.store, "files", self._decide, staged, sender, recipients, IN_A_THREAD)
+        except DirectoryNeeded:
+            return await offload.run(self.store, "remote", self._decide, staged, sender, recipients, WAITING)
 
-    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], limits: Limits
+    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], pace: Pace
                 ) -> dict[MailboxId, Disposition]:
-        quick = limits is QUICK_RUN
+        quick = pace is AT_ONCE
         octets = DEFAULT.script if not quick else QUICK_OCTETS if len(recipients) == 1 else 0
         trees, settings = [], []
         for each in recipients:
@@ -183,7 +198,7 @@ class Filters:
         if quick and (end is None and staged.size > QUICK or not _are_quick(trees)):
             raise _TooMuch
         message = ReceivedMail(head if end is None else head[:end], staged.size, staged.peek)
-        arrived = _Arrived(message, sender, datetime.now(UTC).astimezone(), limits)
+        arrived = _Arrived(message, sender, datetime.now(UTC).astimezone(), pace)
         # All of them before anything is done: what takes too long begins again.
         wanted = [self._wanted(arrived, recipient, own, holds) if own else None
                   for recipient, own, holds in zip(recipients, trees, settings, strict=True)]
@@ -200,14 +215,14 @@ class Filters:
             return arrived.outcomes[same]
         try:
             envelope = self.envelope(arrived.sender, recipient)
-            state = self.state(arrived.message, envelope, recipient.target.entry, arrived.now, settings, arrived.limits)
-            quick = arrived.limits is QUICK_RUN
+            state = self.state(arrived.message, envelope, recipient.target.entry, arrived.now, settings, arrived.pace)
+            quick = arrived.pace is AT_ONCE
             if quick:                               # all that is done at once counts together
                 state.steps, state.octets = arrived.steps, arrived.octets
             outcome = run(trees, state)
             if quick and state.exhausted:
                 raise _TooMuch
-        except (StoreError, _TooMuch):
+        except (StoreError, _TooMuch, DirectoryNeeded):
             raise
         except Exception as error:
             return self._failed(recipient, error)
@@ -255,12 +270,14 @@ class Filters:
         return Envelope(sender, self._whole(recipient.address))
 
     def state(self, message: ReceivedMail, envelope: Envelope, entry: MailboxEntry, now: datetime, settings: Settings,
-              limits: Limits = DEFAULT) -> Run:
+              pace: Pace) -> Run:
         """A run, which is about to begin, of the scripts of the owner of that mailbox."""
         user, partition = entry.name.owner, self.store.partition(entry.partition)
         surroundings = StoreSurroundings(
             now, self._environment(), store=self.store, user=user, settings=self.settings,
-            duplicates=partition.duplicates, key=owned_key(self.store, entry))
+            duplicates=partition.duplicates, key=owned_key(self.store, entry),
+            lists=ExternalLists(self.store, settings, user, pace.may_wait))
+        limits = pace.limits
         if settings.redirects > limits.redirects:
             limits = evolve(limits, redirects=settings.redirects)
         return Run(message, envelope, surroundings, limits, compiled=partial(self._included, user))

@@ -42,6 +42,8 @@ class Settings:
                              "to more of them goes to the INBOX; 0: none", validator=ge(0))
     redirect_sender: str = setting("sender", "envelope sender of what is sent on: sender (of the message), recipient "
                                    "(the user's address), null", validator=in_(SENDERS))
+    lists: tuple[str, ...] = setting((), "groups that all scripts may ask about (:list), beside those that the user is "
+                                     "in, as access control lists name them")
     vacation: bool = setting(True, "whether vacation answers")
     vacation_least: int = setting(86_400, "time within which a sender gets one answer at most, whatever a script says",
                                   type="duration")

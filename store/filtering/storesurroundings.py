@@ -10,6 +10,7 @@ from attrs import field, frozen
 from mboxlist.annotations import PRIVATE, is_hidden
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
+from store.filtering.externallists import ExternalLists
 from store.filtering.sievesettings import Settings
 from store.mailboxes import authorization
 from store.sieve.receivedmail import ReceivedMail
@@ -55,6 +56,7 @@ class StoreSurroundings(Surroundings):
     user: str = field(kw_only=True)
     settings: Settings = field(kw_only=True)
     duplicates: Duplicates = field(kw_only=True)
+    lists: ExternalLists = field(kw_only=True)
     key: bytes = field(kw_only=True)                # what keys of `duplicate` begin with
 
     def has_mailbox(self, name: str) -> bool:
@@ -85,6 +87,14 @@ class StoreSurroundings(Surroundings):
     def seen(self, key: str) -> bool:
         """See Surroundings."""
         return self.duplicates.is_noted(seen_key(self.key, key))
+
+    def has_list(self, name: str) -> bool:
+        """See Surroundings, and `ExternalLists` for what more it raises."""
+        return self.lists.has(name)
+
+    def in_list(self, name: str, address: str) -> bool:
+        """See Surroundings, and `ExternalLists` for what more it raises."""
+        return self.lists.holds(name, address)
 
     def spam(self, message: ReceivedMail) -> float | None:
         """See Surroundings."""

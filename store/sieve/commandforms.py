@@ -77,6 +77,8 @@ MATCH: Mapping[str, Tag] = {
     "is": Tag(group="match type"), "contains": Tag(group="match type"), "matches": Tag(group="match type"),
     "count": Tag("relational", Kind.STRING, "match type"), "value": Tag("relational", Kind.STRING, "match type"),
     "regex": Tag("regex", group="match type")}
+#: Of tests of what may be addresses, which lists have (RFC 6134 §2.2).
+MATCH_OR_LIST: Mapping[str, Tag] = {**MATCH, "list": Tag("extlists", group="match type")}
 
 
 def constant(value: Value) -> str:

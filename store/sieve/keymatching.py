@@ -12,6 +12,7 @@ from typing import Any
 import re2
 from attrs import field, frozen
 
+from store.message import headers
 from store.message.collation import casemap
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
@@ -28,6 +29,7 @@ REGEX_MEMORY = 1 << 20                  # octets that RE2 may take for one expre
 INFINITY = -1                           # what is no number, for i;ascii-numeric
 
 COMPARISON = 16                         # characters that a comparison counts for, beside those that it looks at
+LISTED = 8                              # and a character in which addresses are looked for
 COMPILATION = 64                        # and a character of an expression that may have to be compiled
 
 _DIGITS = re.compile(r"[0-9]++", re.ASCII)
@@ -227,6 +229,8 @@ class Matching:
         if self.type == "count":
             run.count(node, COMPARISON * len(keys))
             return any(RELATIONS[self.relation](order(str(len(values)), key, self.comparator)) for key in keys)
+        if self.type == "list":
+            return _listed(run, node, values, keys)
         for value in values:
             run.count(node, (len(value) + COMPARISON) * len(keys))
             for key in keys:
@@ -273,6 +277,23 @@ class Matching:
             return False
         run.matched = tuple([group or "" for group in (found.group(), *found.groups())])
         return True
+
+
+def _listed(run: Run, node: Node, values: Sequence[str], keys: Sequence[str]) -> bool:
+    """Whether an address in one of the values is a member of one of these lists; the comparator has no say (RFC 6134
+    §2.2). The value is what `${0}` stands for then."""
+    for value in values:
+        run.count(node, LISTED * len(value) + COMPARISON)
+        for one in headers.addresses(value.encode("utf-8", "replace")):
+            if not one.mailbox or not one.host:
+                continue
+            address = f"{one.mailbox.decode('utf-8', 'replace')}@{one.host.decode('utf-8', 'replace')}"
+            for key in keys:
+                run.look_up(node)
+                if run.surroundings.in_list(key, address):
+                    run.matched = (value,)
+                    return True
+    return False
 
 
 def _aligned(value: str, comparator: str) -> tuple[str, list[int] | None]:

@@ -21,6 +21,7 @@ class Limits:
     notices: int = 4                    # notifications of a run
     body: int = 1 << 20                 # octets of a message whose text `body` and `extracttext` look at
     rewritten: int = 32 << 20           # octets of a message of which a script changes more than fields on top
+    lookups: int = 50                   # members and lists that a run asks the directory about (RFC 6134)
     parts: int = 500                    # MIME parts that a run looks at
 
 

@@ -90,6 +90,7 @@ class Run:
     exhausted: bool = False                         # the run took too many steps, or looked at too much
     steps: int = 0                                  # that it has taken,
     octets: int = 0                                 # and characters that it has looked at, for `limits`
+    lookups: int = 0                                # what the directory was asked about
 
     def execute(self, nodes: Sequence[Node]) -> None:
         """These commands, one after the other."""
@@ -121,6 +122,12 @@ class Run:
         if self.octets > self.limits.octets:
             self.exhausted = True
             raise RunProblem(f"the tests look at more than {self.limits.octets} characters", node.place)
+
+    def look_up(self, node: Node) -> None:
+        """The directory is to be asked about one thing more. Raises RunProblem past the limit."""
+        self.lookups += 1
+        if self.lookups > self.limits.lookups:
+            raise RunProblem(f"the script asks the directory more than {self.limits.lookups} times", node.place)
 
     def text(self, value: Value) -> str:
         """A string of the script with the values of its variables."""

@@ -56,6 +56,15 @@ class Surroundings:
         """Whether the owner's scripts have filed a message with that key before (RFC 7352)."""
         return False
 
+    def has_list(self, name: str) -> bool:
+        """Whether there is that list, and the owner may ask about it (RFC 6134 §2.4). Raises RunProblem."""
+        return False
+
+    def in_list(self, name: str, address: str) -> bool:
+        """Whether the address, local@domain, is a member of that list (RFC 6134 §2.2); not for one that the owner may
+        not ask about. Raises RunProblem."""
+        return False
+
     def script(self, name: str, site: bool) -> str | None:
         """Another script of the owner, or of the site, to be included (RFC 6609 §3.2)."""
         return None

@@ -19,6 +19,7 @@ from attrs import evolve, frozen
 from mboxlist.table import MailboxList
 from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.ldap.freshness import Ages
+from store.accounts.ldap.groupnames import GroupNames
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Search
 from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
@@ -76,6 +77,7 @@ class LdapDirectory(Mirror):
         self._nobody: Ages[_Answer] = Ages(settings.cache_size, settings.cache_negative_time, clock)
         self._domains: Ages[Entry] = Ages(settings.cache_size, min(settings.cache_time, settings.session_time or
                                                                    settings.cache_time), clock)
+        self._groups_named = GroupNames(self.servers, self.profile, settings.cache_time, clock)
         self._sane_until = float("-inf")
         self._epoch = self.domains.epoch()
 
@@ -113,12 +115,25 @@ class LdapDirectory(Mirror):
         """Believe nothing that was said before."""
         for ages in (self._known, self._elsewhere, self._nobody, self._domains):
             ages.clear()
+        self._groups_named.clear()
         self._verified.clear()
         self._sane_until = float("-inf")
 
     def flush(self) -> None:
         """Have all processes believe nothing that was said before."""
         self.domains.next_epoch()
+
+    def group_of_dn(self, dn: str) -> str:
+        """See BuiltinDirectory."""
+        return self._groups_named.of_dn(dn)
+
+    def group_at_once(self, address: str) -> str | None:
+        """See BuiltinDirectory."""
+        return self._groups_named.of_mail_at_once(address)
+
+    def fetch_group(self, address: str) -> str:
+        """See BuiltinDirectory."""
+        return self._groups_named.of_mail(address)
 
     @property
     def has_keys(self) -> bool:

@@ -84,6 +84,7 @@ class Schema:
     domain_class: str = ""
     group_filter: str = ""          # "": groups are those of the user's entry
     group_name: tuple[str, ...] = ("cn",)
+    group_mail_filter: str = ""     # for the group with the address {mail}; "": groups have none
     control: Control = Control.WORDS
     statuses: Mapping[str, Status] = field(factory=lambda: {status.value: status for status in Status})
 
@@ -102,26 +103,29 @@ _SUN_DOMAIN: Fields = {
     "message_quota": ("mailDomainMsgQuota",), "access": ("mailDomainAllowedServiceAccess",),
     "sieve": (), "sieve_script": ("mailDomainSieveRuleSource",),
 }
+_MAIL = "(&(|(objectClass=groupOfNames)(objectClass=groupOfUniqueNames)(objectClass=inetMailGroup))(mail={mail}))"
 _MEMBERS = "(|(&(objectClass=groupOfNames)(member={dn}))(&(objectClass=groupOfUniqueNames)(uniqueMember={dn})))"
 
 PROFILES: Mapping[str, Schema] = {
     "sun1": Schema(_SUN_USER, "(objectClass=inetMailUser)", tree=Tree.LABELS, domain=_SUN_DOMAIN,
-                   domain_class="(objectClass=inetDomain)"),
+                   domain_class="(objectClass=inetDomain)", group_mail_filter=_MAIL),
     "sun2": Schema(_SUN_USER, "(objectClass=inetMailUser)", tree=Tree.BELOW,
                    domain={**_SUN_DOMAIN, "name": ("sunPreferredDomain", "associatedDomain"),
                            "main_name": ("sunPreferredDomain",), "base": ()},
-                   domain_class="(objectClass=sunManagedOrganization)"),
+                   domain_class="(objectClass=sunManagedOrganization)", group_mail_filter=_MAIL),
     "openldap": Schema({**_SUN_USER, "groups": (), "sieve": ("mailSieveSettings",)}, "(objectClass=mailStoreUser)",
                        kind=Kind.ADDRESS, tree=Tree.SEARCH,
                        domain={**_SUN_DOMAIN, "main_name": (), "base": ("mailDomainBaseDN",),
                                "sieve": ("mailDomainSieveSettings",)},
-                       domain_class="(objectClass=mailStoreDomain)", group_filter=_MEMBERS),
+                       domain_class="(objectClass=mailStoreDomain)", group_filter=_MEMBERS,
+                       group_mail_filter=_MAIL),
     "posix": Schema({**dict.fromkeys(USER, ()), "name": ("uid",)}, "(objectClass=posixAccount)",
                     group_filter="(&(objectClass=posixGroup)(|(memberUid={name})(gidNumber={gidNumber})))"),
     "ad": Schema({**dict.fromkeys(USER, ()), "name": ("sAMAccountName",), "mail": ("mail",),
                   "aliases": ("proxyAddresses", "userPrincipalName"), "logins": ("userPrincipalName",),
                   "status": ("userAccountControl",), "groups": ("memberOf",)},
-                 "(&(objectCategory=person)(objectClass=user))", control=Control.FLAGS),
+                 "(&(objectCategory=person)(objectClass=user))", control=Control.FLAGS,
+                 group_mail_filter="(&(objectClass=group)(mail={mail}))"),
 }
 
 

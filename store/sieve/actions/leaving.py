@@ -116,6 +116,8 @@ def notify(run: Run, node: Node) -> None:
 
 
 def _check_redirect(node: Node) -> None:
+    if "list" in node.tags:
+        raise ValueError("mail to all members of a list is sent by the relay, not by a script (:list)")
     for text in constants(node.values[0]):
         address_in(text)
 
@@ -141,7 +143,8 @@ def _check_notify(node: Node) -> None:
 
 _COPY = {"fcc": Tag("fcc", Kind.STRING), "flags": FLAGS, **PLACES}
 COMMANDS = {
-    "redirect": Form(redirect, tags={"copy": Tag("copy")}, values=(Kind.STRING,), prepare=_check_redirect),
+    "redirect": Form(redirect, tags={"copy": Tag("copy"), "list": Tag("extlists")}, values=(Kind.STRING,),
+                     prepare=_check_redirect),
     "reject": Form(refuse, ("reject",), values=(Kind.STRING,)),
     "ereject": Form(refuse, ("ereject",), values=(Kind.STRING,)),
     "vacation": Form(vacation, ("vacation",), {

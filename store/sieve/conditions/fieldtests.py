@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from store.message import headers, mime
 from store.message.text import decode_text, decode_words
-from store.sieve.commandforms import MATCH, Form, Kind, Tag, constants, matching
+from store.sieve.commandforms import MATCH_OR_LIST, Form, Kind, Tag, constants, matching
 from store.sieve.keymatching import COMPARISON, Values
 from store.sieve.receivedmail import HeaderField, ReceivedMail
 from store.sieve.scriptproblems import RunProblem
@@ -251,9 +251,11 @@ def _prepare_exists(node: Node) -> None:
 
 _TWO = (Kind.STRINGS, Kind.STRINGS)
 TESTS = {
-    "header": Form(header, tags={**MATCH, **INDEX, **CHILDREN, **OPTIONS}, values=_TWO, prepare=_prepare_header),
-    "address": Form(address, tags={**MATCH, **INDEX, **CHILDREN, **PART}, values=_TWO, prepare=_prepare_address),
-    "envelope": Form(envelope, ("envelope",), {**MATCH, **PART}, values=_TWO, prepare=_prepare_envelope),
+    "header": Form(header, tags={**MATCH_OR_LIST, **INDEX, **CHILDREN, **OPTIONS}, values=_TWO,
+                   prepare=_prepare_header),
+    "address": Form(address, tags={**MATCH_OR_LIST, **INDEX, **CHILDREN, **PART}, values=_TWO,
+                    prepare=_prepare_address),
+    "envelope": Form(envelope, ("envelope",), {**MATCH_OR_LIST, **PART}, values=_TWO, prepare=_prepare_envelope),
     "exists": Form(exists, tags=CHILDREN, values=(Kind.STRINGS,), prepare=_prepare_exists),
     "size": Form(size, tags={"over": Tag(value=Kind.NUMBER, group=":over or :under"),
                              "under": Tag(value=Kind.NUMBER, group=":over or :under")}, required=(":over or :under",)),

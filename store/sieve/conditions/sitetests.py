@@ -4,7 +4,7 @@
 import re
 from urllib.parse import urlsplit
 
-from store.sieve.commandforms import MATCH, Form, Kind, Tag, matching
+from store.sieve.commandforms import MATCH, MATCH_OR_LIST, Form, Kind, Tag, matching
 from store.sieve.scriptoutcome import Seen
 from store.sieve.scriptrun import Node, Run
 
@@ -64,6 +64,14 @@ def server_metadata(run: Run, node: Node) -> bool:
 def server_metadata_exists(run: Run, node: Node) -> bool:
     """RFC 5490 §4.4."""
     return all(run.surroundings.metadata(None, name) is not None for name in run.list(node.values[0]))
+
+
+def valid_list(run: Run, node: Node) -> bool:
+    """`valid_ext_list` (RFC 6134 §2.4): whether all of these can be asked about."""
+    names = run.list(node.values[0])
+    for _ in names:
+        run.look_up(node)
+    return all(map(run.surroundings.has_list, names))
 
 
 def duplicate(run: Run, node: Node) -> bool:
@@ -130,7 +138,7 @@ def _prepare_duplicate(node: Node) -> None:
 
 _ONE, _TWO = (Kind.STRINGS,), (Kind.STRING, Kind.STRINGS)
 TESTS = {
-    "string": Form(string, ("variables",), MATCH, values=(Kind.STRINGS, Kind.STRINGS), prepare=matching),
+    "string": Form(string, ("variables",), MATCH_OR_LIST, values=(Kind.STRINGS, Kind.STRINGS), prepare=matching),
     "environment": Form(environment, ("environment",), MATCH, values=_TWO, prepare=matching),
     "mailboxexists": Form(mailbox_exists, ("mailbox",), values=_ONE),
     "mailboxidexists": Form(mailbox_id_exists, ("mailboxid",), values=_ONE),
@@ -146,6 +154,7 @@ TESTS = {
     "spamtest": Form(spam, ("spamtest", "spamtestplus"), {**MATCH, "percent": Tag("spamtestplus")},
                      values=(Kind.STRING,), prepare=matching),
     "virustest": Form(virus, ("virustest",), MATCH, values=(Kind.STRING,), prepare=matching),
+    "valid_ext_list": Form(valid_list, ("extlists",), values=_ONE),
     "valid_notify_method": Form(valid_notify, ("enotify",), values=_ONE),
     "notify_method_capability": Form(notify_capability, ("enotify",), MATCH,
                                      values=(Kind.STRING, Kind.STRING, Kind.STRINGS), prepare=matching),

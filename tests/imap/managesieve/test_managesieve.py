@@ -70,7 +70,8 @@ def test_the_greeting_is_the_capabilities(store):
     assert lines[-2].startswith(b"OK ")
     names = {line.split(b'"')[1] for line in lines[:-2]}
     assert names == {b"IMPLEMENTATION", b"SIEVE", b"NOTIFY", b"SASL", b"MAXREDIRECTS", b"VERSION", b"STARTTLS",
-                     b"UNAUTHENTICATE"}
+                     b"UNAUTHENTICATE", b"EXTLISTS"}
+    assert b'"EXTLISTS" "tag group"' in lines               # RFC 6134: without the built-in directory more
     assert b'"VERSION" "1.0"' in lines
     assert b'"SASL" "PLAIN' in b"\n".join(lines)
 

@@ -265,6 +265,48 @@ def test_vacation_and_notify():
     assert (notice.method, notice.importance, notice.message) == ("mailto:x@example.org", 1, "hi")
 
 
+class Lists(Surroundings):
+    """coyote is in one list; of the other nothing is known."""
+
+    def has_list(self, name):
+        return name == "tag:example.com,2026:desert"
+
+    def in_list(self, name, address):
+        return self.has_list(name) and address == "coyote@desert.example.org"
+
+
+@pytest.mark.parametrize("test, expected", [
+    ('header :list "from" "tag:example.com,2026:desert"', True),
+    ('header :list ["x-none", "from"] ["tag:example.com,2026:none", "tag:example.com,2026:desert"]', True),
+    ('header :list "to" "tag:example.com,2026:desert"', False),
+    ('header :list "subject" "tag:example.com,2026:desert"', False),
+    ('header :list :comparator "i;octet" "from" "tag:example.com,2026:desert"', True),
+    ('address :list "from" "tag:example.com,2026:desert"', True),
+    ('address :list :domain "from" "tag:example.com,2026:desert"', False),
+    ('envelope :list "from" "tag:example.com,2026:desert"', True),
+    ('envelope :list "to" "tag:example.com,2026:desert"', False),
+    ('string :list "Wile E. <coyote@desert.example.org>, x@y.example" "tag:example.com,2026:desert"', True),
+    ('string :list "coyote" "tag:example.com,2026:desert"', False),
+    ('valid_ext_list "tag:example.com,2026:desert"', True),
+    ('valid_ext_list ["tag:example.com,2026:desert", "tag:example.com,2026:none"]', False),
+])
+def test_lists(test, expected):
+    """RFC 6134 §2.2, §2.4: a value is a member of one of the lists; all of them are there."""
+    assert says(test, surroundings=Lists()) is expected
+    assert not says(test)                               # a site that has none
+
+
+def test_what_a_list_matched_can_be_used():
+    assert boxes('if header :list "from" "tag:example.com,2026:desert" { fileinto "${0}"; }', surroundings=Lists()) == [
+        "coyote@desert.example.org"]
+
+
+def test_the_directory_is_asked_so_often_and_not_more():
+    keys = ",".join(['"tag:example.com,2026:none"'] * 60)
+    costly(f'if header :list "from" [{keys}] {{ }}', A)
+    costly(f"if valid_ext_list [{keys}] {{ }}", A)
+
+
 def test_duplicate():
     """RFC 7352 §3: what was seen before; it is remembered when the script has run."""
     class Around(Surroundings):
@@ -292,6 +334,10 @@ BAD = [
     'require "vacation"; vacation :days 1 :days 2 "x";', 'require "envelope"; if envelope "helo" "x" { }',
     'require ["fileinto", "mailboxid", "special-use"]; fileinto :mailboxid "M1-1" :specialuse "\\\\Junk" "x";',
     'require "vacation"; vacation :mailboxid "M1-1" "x";',
+    'if header :list "from" "x" { }', 'if valid_ext_list "x" { }', 'redirect :list "x@example.org";',
+    'require "extlists"; redirect :list "tag:example.com,2026:all";', 'require "extlists"; if exists :list "from" { }',
+    'require ["extlists", "date"]; if date :list "date" "year" "x" { }',
+    'require "extlists"; if header :list :is "a" "b" { }',
     'require "comparator-i;ascii-numeric"; if header :contains :comparator "i;ascii-numeric" "a" "b" { }',
 ]
 

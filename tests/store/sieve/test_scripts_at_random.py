@@ -118,6 +118,6 @@ def test_runs_at_random(share: int) -> None:
         state = Run(ReceivedMail.of(octets), Envelope("ann@example.net", "bob+box@example.org"), limits=TIGHT)
         found = run([tree], state)
         failed += bool(found.failure)
-        assert state._steps <= TIGHT.steps + 1 and found.actions <= TIGHT.actions + 2
+        assert state.steps <= TIGHT.steps + 1 and found.actions <= TIGHT.actions + 2
         assert not found.failure or [one.mailbox for one in found.files] == [KEPT]
     assert 0 < failed < done

@@ -6,7 +6,7 @@ from typing import Any
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target
 from store.filtering.disposition import Disposition
-from store.filtering.filters import Filters, Recipient
+from store.filtering.filters import WAITING, Filters, Recipient
 from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import find
 from store.mailboxes import firstuse
@@ -79,7 +79,7 @@ def test(invocation: Invocation) -> int:
             return None
 
         settings = filters.settings_of(owner.user)
-        state = filters.state(message, filters.envelope(arguments.sender, recipient), inbox, now, settings)
+        state = filters.state(message, filters.envelope(arguments.sender, recipient), inbox, now, settings, WAITING)
         state.noted = noted
         outcome = run(trees, state)
         disposer = filters.disposer(message, state.envelope, recipient.target, now, settings, 1)
