@@ -89,6 +89,7 @@ class MailboxList(MailboxNames):
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
+        self.name_of = self._names.get                  # by the id in four octets; each event of a message asks for it
         self.granted = Granted(self.env.table("rights.db", page=4096))
         pending = self.env.table("pending.db", page=4096)
         self.pending, self.renames = Pending(pending), Renames(pending)
@@ -122,10 +123,6 @@ class MailboxList(MailboxNames):
                 return entry
             before, name = name, self._names.get(key, txn)
         return None
-
-    def name_of(self, mailbox: MailboxId) -> bytes | None:
-        """The canonical name of the mailbox of that id."""
-        return self._names.get(mailbox.to_bytes(4, "big"))
 
     def listed(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of `owner`, in order of name, as they were at one moment."""

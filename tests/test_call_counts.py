@@ -23,6 +23,7 @@ from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.check.wholecheck import check
+from store.events.receivers import Receiver, Receivers
 from store.filtering import userscripts
 from store.mailboxes import firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
@@ -65,12 +66,14 @@ COUNTS = {
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
-    "APPEND": 282,
+    "APPEND": 265,
     "LMTP": 181,
     "LMTP to one in IDLE": 270,
     "LMTP to one with ten rules": 368,
     "LMTP to fifty with ten rules": 4440,
-    "RETR": 67,
+    "RETR": 64,
+    "UID STORE, a receiver hears it": 132,
+    "LMTP, a receiver hears it": 190,
 }
 MODULES = {
     "UID FETCH BODY.PEEK[]": 15,
@@ -81,7 +84,7 @@ WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 47,
     "SELECT": 88,
-    "APPEND": 287,
+    "APPEND": 268,
 }
 
 
@@ -180,6 +183,22 @@ def sends():
         def message(n: int, series: int) -> bytes:
             return MESSAGE % (n, series * 1_000_000 + n)
 
+        hears_all, nobody = Receivers.of([Receiver("all")]), Receivers()
+
+        def heard(send):
+            """All that happens meanwhile is an event."""
+            def heard_send(n: int) -> bytes:
+                store.recorder.receivers = hears_all
+                try:
+                    return send(n)
+                finally:
+                    store.recorder.receivers = nobody
+            return heard_send
+
+        def delivering(series: int):
+            return lambda n: ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n",
+                                 message(n, series) + b".\r\n")
+
         yield {
             "NOOP": imap_command(b"NOOP"),
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)"),
@@ -193,13 +212,14 @@ def sends():
             "SELECT": imap_command(b"SELECT INBOX"),
             "STATUS": imap_command(b"STATUS INBOX (MESSAGES UNSEEN UIDNEXT)"),
             "APPEND": appending(client, 1),
-            "LMTP": lambda n: ask(relay, b"MAIL FROM:<a@example.org>\r\nRCPT TO:<bob>\r\nDATA\r\n",
-                                  message(n, 2) + b".\r\n"),
+            "LMTP": delivering(2),
             "LMTP octets": finish_delivery,
             "LMTP to one in IDLE": deliver_to_idler,
             "LMTP to one with ten rules": lambda n: deliver_by_script(n, 1, 5),
             "LMTP to fifty with ten rules": lambda n: deliver_by_script(n, FILING, 6),
             "RETR": lambda n: ask(maildrop, b"RETR %d\r\n" % (n % 5 + 1)),
+            "UID STORE, a receiver hears it": heard(imap_command(b"UID STORE %d +FLAGS (\\Flagged)")),
+            "LMTP, a receiver hears it": heard(delivering(7)),
         } | {(size, command): send for size, wire in larger.items() for command, send in {
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)", wire),
             "UID FETCH BODY.PEEK[]": imap_command(b"UID FETCH %d BODY.PEEK[]", wire),
@@ -208,6 +228,7 @@ def sends():
         }.items()}
         for wire in (client, relay, idler, maildrop, *larger.values()):
             wire.hang_up()
+        store.recorder.receivers = hears_all            # else what waits is for nobody
         assert check(store) == []
         store.close()
 

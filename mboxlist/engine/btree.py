@@ -88,6 +88,13 @@ class Table:
             return False
         return True
 
+    def delete_each(self, keys: Iterable[bytes], txn: Txn) -> None:
+        """`delete`, for many."""
+        delete = self._db.delete
+        for key in keys:
+            with suppress(db.DBNotFoundError):
+                delete(key, txn)
+
     def scan(self, start: bytes = b"", end: bytes | None = None, txn: Txn = None, *, hold: bool = False
              ) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values from `start` up to, not including, `end`, in order of key.

@@ -1,5 +1,6 @@
 """Events: names as RFC 5423 §4 has them, parameters as its §5. None has text of a message in it."""
 
+import json
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -29,6 +30,9 @@ OF_RECORDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)
 OF_QUOTA = (QUOTA_EXCEED, QUOTA_WITHIN, QUOTA_CHANGE)
 OF_THE_LIST = (CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE)
 TYPES = (*OF_RECORDS, *OF_QUOTA, *OF_THE_LIST)
+
+to_json = json.JSONEncoder(separators=(",", ":")).encode
+"""A value as JSON, in as few octets as can be."""
 
 SYSTEM_FLAGS = tuple((int(flag), "\\" + str(flag.name).capitalize()) for flag in Flag)
 

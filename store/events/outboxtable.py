@@ -28,23 +28,17 @@ from attrs import define, evolve, field
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
-from store.events.eventvalues import EVENT, GAP
-from store.events.packedevents import FORM, MOST, alone, events_in, pack_row, unpack
+from store.events.eventvalues import EVENT, GAP, to_json
+from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_row, shifted, unpack
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
-_PLACE = struct.Struct(">Q4sI")         # when, which process, which row of it
 WAITING, DEAD, LATER = b"w", b"d", b"l"
 STATES = (WAITING, LATER, DEAD)
 READ = 200                  # rows that are in memory when all are read
 _ROWS = 1 << 32
 _ROW_KEY = attrgetter("row")
-NAMES = 350                 # octets that a packed event has more when it is sent, about
 TAKEN = 1000                # rows that one transaction takes from another outbox
-
-
-to_json = json.JSONEncoder(separators=(",", ":")).encode
-"""A value as JSON, in as few octets as can be."""
 
 
 @define
@@ -60,25 +54,41 @@ class Parcel:
     mailbox: int
     tries: int
     said: str
-    body: Mapping[str, Any]
-    octets: int = 0             # that are sent, about
+    _body: Mapping[str, Any] | None
     readable: bool = True       # else it says in its place that an event is missing
     row: bytes = field()
     together: int = 1
+    _document: str = ""         # the body of a packed event is in it
 
     @row.default
     def _row_of_its_own(self) -> bytes:
         return self.key
 
     @property
+    def body(self) -> Mapping[str, Any]:
+        """What is sent, but for the id."""
+        if self._body is None:
+            document = json.loads(self._document)
+            del document["id"]
+            self._body = document
+        return self._body
+
+    @property
+    def document(self) -> str:
+        """What is sent, in JSON: by its `id` a receiver can tell that it has it."""
+        if not self._document:
+            self._document = to_json({"id": self.id, **self.body})
+        return self._document
+
+    @property
     def id(self) -> str:
         """What a receiver can know it by when it comes again; of one event to several receivers it is the same."""
-        return self.key[-_PLACE.size:].hex()
+        return self.key[-PLACE.size:].hex()
 
     @property
     def order(self) -> int:
         """When, by the clock of its environment: nanoseconds."""
-        return int(_PLACE.unpack(self.key[-_PLACE.size:])[0])
+        return int(PLACE.unpack(self.key[-PLACE.size:])[0])
 
     def to_bytes(self) -> bytes:
         """The stored form."""
@@ -94,6 +104,7 @@ class OutboxTable:
     fresh: bool = field(default=False, init=False)  # whether it was new, or lost, when `set_clock` came
     ahead: int = field(default=0, init=False)       # nanoseconds that the outbox's clock is before the machine's
     _process: bytes = field(factory=lambda: os.urandom(4), init=False)
+    _pid: int = field(factory=os.getpid, init=False)
     _rows: int = field(default=0, init=False)       # so many of this process have a place
     _turns: Lock = field(factory=Lock, init=False)
 
@@ -118,7 +129,7 @@ class OutboxTable:
             if row is None:
                 return
             yield row[0]
-            end = row[0][:-_PLACE.size]
+            end = row[0][:-PLACE.size]
 
     @property
     def now(self) -> int:
@@ -130,7 +141,7 @@ class OutboxTable:
         with self._turns:
             row = self._rows if self._rows + most <= _ROWS else 0
             self._rows = row + most
-        return _PLACE.pack(self.now, self._process, row)
+        return PLACE.pack(self.ahead + time.monotonic_ns(), self._process, row)
 
     def add(self, receivers: Iterable[str], kind: str, body: Mapping[str, Any], mailbox: int, txn: Txn) -> list[bytes]:
         """Have it sent to each of these; the keys of its rows."""
@@ -143,22 +154,24 @@ class OutboxTable:
     def add_events(self, rows: Mapping[tuple[str, int], Sequence[bytes]], places: int, server: bytes, txn: Txn) -> None:
         """Have these sent, packed: by receiver, and by how many thousands (`packedevents.MOST`) of the transaction's
         events come before. It has so many `places`."""
-        first, at, process = self.new_place(places), time.time(), os.getpid()
+        first, at = self.new_place(places), time.time()
         for (name, thousands), events in rows.items():
-            key = b"%b%b\0%b" % (WAITING, name.encode(), first)
-            self.table.put(_shifted(key, thousands * MOST) if thousands else key,
-                           pack_row(events, at, process, server), txn)
+            place = shifted(first, thousands * MOST) if thousands else first
+            self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self._pid, server), txn)
 
-    def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"") -> list[Parcel]:
-        """The first of a receiver in that state, behind that row: so many or some more, since none is without those of
-        its row. Nothing stays locked."""
-        return [parcel for key, row in self._rows_of(name, most, state, after) for parcel in _parcels(key, row)]
+    def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"", until: int = 0) -> list[Parcel]:
+        """The first of a receiver in that state, behind that row, and with `until` written until then by its clock: so
+        many or some more, since none is without those of its row. Nothing stays locked."""
+        dead = state == DEAD
+        return [parcel for key, row in self._rows_of(name, most, state, after, until)
+                for parcel in _parcels(key, row, name, dead=dead)]
 
-    def _rows_of(self, name: str, most: int, state: bytes, after: bytes) -> list[tuple[bytes, bytes]]:
+    def _rows_of(self, name: str, most: int, state: bytes, after: bytes, until: int) -> list[tuple[bytes, bytes]]:
         """Their rows; a page of them stays locked only for as long as it takes to read it."""
         prefix, count = _prefix(state, name), 0
         found: list[tuple[bytes, bytes]] = []
-        scan = self.table.scan(after + b"\0" if after else prefix, prefix[:-1] + b"\1")
+        end = prefix + PLACE.pack(until + 1, bytes(4), 0) if until else prefix[:-1] + b"\1"
+        scan = self.table.scan(after + b"\0" if after else prefix, end)
         with closing(cast("Any", scan)) as rows:
             for row in rows:
                 found.append(row)
@@ -183,23 +196,23 @@ class OutboxTable:
         if parcel.row != parcel.key or parcel.together > 1:
             self.part(parcel.row, txn)
         data = self.table.get_to_change(parcel.key, txn)
-        return None if data is None else _parcels(parcel.key, data)[0]
+        return None if data is None else _parcels(parcel.key, data, parcel.receiver, dead=parcel.dead)[0]
 
     def part(self, row: bytes, txn: Txn) -> None:
         """Have each event of that row in a row of its own."""
         data = self.table.get_to_change(row, txn)
         if data is None or data[:1] != FORM:
             return
-        events = unpack(data)[1]
+        place = row[-PLACE.size:]
+        events = unpack(place, data)[1]
         if len(events) > 1 or events[0].place:
             self.table.delete(row, txn)
             for event in events:
-                self.table.put(_shifted(row, event.place), alone(event, data), txn)
+                self.table.put(row[:-PLACE.size] + shifted(place, event.place), alone(event, data), txn)
 
     def take_away(self, rows: Iterable[bytes], txn: Txn) -> None:
         """These have left with all that was in them."""
-        for row in rows:
-            self.table.delete(row, txn)
+        self.table.delete_each(rows, txn)
 
     def remove(self, parcels: Iterable[Parcel], txn: Txn) -> int:
         """They have left, or nobody wants them; how many were there."""
@@ -236,7 +249,7 @@ class OutboxTable:
         self.table.delete(parcel.key, txn)
         key = _prefix(WAITING, now.receiver) + self.new_place()
         body = {**now.body, "vnd.onecopy.again": now.id} if now.kind == EVENT else now.body
-        self.table.put(key, evolve(now, at=time.time(), tries=0, said="", body=body).to_bytes(), txn)
+        self.table.put(key, evolve(now, at=time.time(), tries=0, said="", body=body, document="").to_bytes(), txn)
         return True
 
     def put_off(self, parcel: Parcel, until: float, said: str, txn: Txn) -> None:
@@ -244,7 +257,7 @@ class OutboxTable:
         now = self.find(parcel, txn)
         if now is not None and not now.dead:
             self.table.delete(parcel.key, txn)
-            key = _prefix(LATER, now.receiver) + _PLACE.pack(int(until * 1e9), *_PLACE.unpack(self.new_place())[1:])
+            key = _prefix(LATER, now.receiver) + PLACE.pack(int(until * 1e9), *PLACE.unpack(self.new_place())[1:])
             self.table.put(key, evolve(now, tries=now.tries + 1, said=said).to_bytes(), txn)
 
     def due(self, name: str, most: int) -> list[Parcel]:
@@ -283,7 +296,7 @@ class OutboxTable:
 
 def parcel_order(key: bytes) -> int:
     """The time in the key of a row."""
-    return int(_PLACE.unpack(key[-_PLACE.size:])[0])
+    return int(PLACE.unpack(key[-PLACE.size:])[0])
 
 
 def _prefix(state: bytes, name: str) -> bytes:
@@ -291,29 +304,22 @@ def _prefix(state: bytes, name: str) -> bytes:
 
 
 def _name(key: bytes) -> str:
-    return key[1:-_PLACE.size - 1].decode()
+    return key[1:-PLACE.size - 1].decode()
 
 
-def _shifted(key: bytes, by: int) -> bytes:
-    """The key of the row so many rows further on."""
-    if not by:
-        return key
-    when, process, row = _PLACE.unpack(key[-_PLACE.size:])
-    return key[:-_PLACE.size] + _PLACE.pack(when, process, row + by)
-
-
-def _parcels(key: bytes, row: bytes) -> list[Parcel]:
+def _parcels(key: bytes, row: bytes, name: str, *, dead: bool) -> list[Parcel]:
     """What is in the row; one that cannot be read says in its place that an event is missing, and so it leaves as
     others do."""
-    name, dead = _name(key), key[:1] == DEAD
     try:
         if row[:1] == FORM:
-            at, events = unpack(row)
-            return [Parcel(_shifted(key, place) if place else key, name, dead, EVENT, at, mailbox, 0, "", body,
-                           NAMES + len(octets), True, key, len(events)) for place, mailbox, octets, body in events]
+            place = key[-PLACE.size:]
+            at, events = unpack(place, row)
+            count, prefix = len(events), key[:-PLACE.size]
+            return [Parcel(prefix + shifted(place, number) if number else key, name, dead, EVENT, at, mailbox, 0, "",
+                           None, True, key, count, text) for number, mailbox, _, text in events]
         said = json.loads(row)
         return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
-                       str(said["said"]), {**said["body"]}, len(row))]
+                       str(said["said"]), {**said["body"]})]
     except (ValueError, KeyError, TypeError, IndexError, struct.error):
         return [Parcel(key, name, dead, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
-            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, len(row), readable=False)]
+            "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, readable=False)]

@@ -1,16 +1,16 @@
 """Events of records in a row of the outbox: the octets that a transaction writes, and what a receiver is sent.
 
-A delivery or a change of a flag writes such a row, so it is made of what is at hand, in one `pack`; the body, with its
-names and URLs, is made by whoever sends it. A row has all events that one transaction has for a receiver: FORM, how
-many there are, when, which process, and the server's name; then each event. An event is its place among those of the
-transaction, its type, the mailbox and its figures (`state.SHOWN`), and text: name of the mailbox, set of UIDs, reader
-whose own flags they are, keywords.
+A delivery or a change of a flag writes such a row, so it is made of what is at hand, in one `pack`. Whoever sends it
+makes the JSON, with its names and URLs, and nothing else. A row has all events that one transaction has for a receiver:
+FORM, how many there are, when, which process, and the server's name; then each event. An event is its place among those
+of the transaction, its type, the mailbox and its figures (`state.SHOWN`), and text: name of the mailbox, set of UIDs,
+reader whose own flags they are, keywords.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mboxlist.names import MailboxName
 from store.events.eventvalues import (
@@ -25,6 +25,7 @@ from store.events.eventvalues import (
     mailbox_url,
     moment,
     named_flags,
+    to_json,
 )
 from store.tables.state import MESSAGES, MODSEQ_END, SHOWN
 
@@ -33,18 +34,20 @@ KINDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)        # by the 
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _ROW = struct.Struct("<cHdIH")              # FORM, events, Unix time, process, octets of the server's name
 _EVENT = struct.Struct("<HIBIQH")           # place, octets of text, type, mailbox id, size, system flags
-_PLACE = struct.Struct("<H")
+_AMONG = struct.Struct("<H")                # place of an event among those of its transaction
+PLACE = struct.Struct(">Q4sI")              # that of a row in the outbox: when, which process, which row of it
 MOST = 1000                 # events of a row
-URLS = 10_000               # of mailboxes that are remembered
+URLS = 10_000               # of mailboxes that are remembered,
+FLAG_SETS = 1000            # and flags that come together
 
 
 class Packed(NamedTuple):
-    """An event of a row: its `place` among those of the transaction, its octets, and what it says."""
+    """An event of a row: its `place` among those of the transaction, its octets, and the JSON that is sent."""
 
     place: int
     mailbox: int
     octets: bytes
-    body: dict[str, Any]
+    text: str
 
 
 def pack_event(place: int, kind: str, mailbox: int, figures: bytes, size: int, flags: int, said: bytes) -> bytes:
@@ -68,15 +71,15 @@ def events_in(row: bytes) -> int:
     return _ROW.unpack_from(row)[1] if row[:1] == FORM and len(row) >= _ROW.size else 1
 
 
-def unpack(row: bytes) -> tuple[float, list[Packed]]:
-    """When, and the events. Raises ValueError, struct.error, IndexError."""
+def unpack(place: bytes, row: bytes) -> tuple[float, list[Packed]]:
+    """When, and the events of the row, which has that `place`. Raises ValueError, struct.error, IndexError."""
     _, count, at, process, length = _ROW.unpack_from(row)
     begin = _ROW.size + length
-    server = row[_ROW.size:begin].decode()
-    of_all = {"event": "", "timestamp": moment(at), "process": "onecopy", "pid": process, "serverFQDN": server}
+    server = row[_ROW.size:begin]
+    of_all = f'"timestamp":"{moment(at)}","process":"onecopy","pid":{process},"serverFQDN":{_text(server)}'
     found: list[Packed] = []
     while begin < len(row):
-        event = _unpacked(row, begin, of_all)
+        event = _unpacked(place, row, begin, server, of_all)
         begin += len(event.octets)
         found.append(event)
     if len(found) != count or not found:
@@ -84,42 +87,58 @@ def unpack(row: bytes) -> tuple[float, list[Packed]]:
     return at, found
 
 
-def _unpacked(row: bytes, begin: int, of_all: dict[str, Any]) -> Packed:
-    place, length, kind, mailbox, size, flags = _EVENT.unpack_from(row, begin)
+def _unpacked(place: bytes, row: bytes, begin: int, server: bytes, of_all: str) -> Packed:
+    number, length, kind, mailbox, size, flags = _EVENT.unpack_from(row, begin)
     validity, uidnext, modseq, messages = SHOWN.unpack_from(row, begin + _EVENT.size)
-    text = begin + _EVENT.size + SHOWN.size
-    end = text + length
+    said = begin + _EVENT.size + SHOWN.size
+    end = said + length
     if end > len(row):
         raise ValueError("an event of the outbox is cut off")
-    name, uids, reader, *keywords = row[text:end].decode().split("\n")
-    owner, url = _address(of_all["serverFQDN"], name, validity)
-    body = of_all.copy()
-    body["event"] = KINDS[kind]
-    if reader or owner:
-        body["user"] = reader or owner
-    body["mailboxID"] = url
-    body["uidset"] = uids
-    body["uidnext"] = uidnext
-    body["modseq"] = modseq
-    body["messages"] = messages
-    body["vnd.onecopy.mailbox"] = mailbox
+    name, uids, more = row[said:end].split(b"\n", 2)
+    reader, _, keywords = more.partition(b"\n")
+    who, url = _address(server, name, validity, reader)
+    single = uids.isdigit()
+    text = (f'{{"id":"{(shifted(place, number) if number else place).hex()}","event":"{KINDS[kind]}",{of_all}{who}'
+            f',"uidset":{_text(uids)},"uidnext":{uidnext},"modseq":{modseq}'
+            f',"messages":{messages},"vnd.onecopy.mailbox":{mailbox}')
     if kind <= _NUMBERS[APPEND]:
-        body["messageSize"] = size
+        text += f',"messageSize":{size}'
     if flags or keywords:
-        body["flagNames"] = named_flags(flags, keywords)
-    if kind <= _NUMBERS[APPEND] and uids.isdigit():
-        body["uri"] = f"{url}/;UID={uids}"
-    return Packed(place, mailbox, row[begin:end], body)
+        text += _flag_names(flags, keywords)
+    if single and kind <= _NUMBERS[APPEND]:
+        text += f',"uri":"{url}/;UID={uids.decode()}"'
+    return Packed(number, mailbox, row[begin:end], text + "}")
 
 
 def alone(event: Packed, row: bytes) -> bytes:
     """A row of the same time with that event of it, which has no place among others any more."""
     _, _, at, process, length = _ROW.unpack_from(row)
-    return pack_row([_PLACE.pack(0) + event.octets[_PLACE.size:]], at, process, row[_ROW.size:_ROW.size + length])
+    return pack_row([_AMONG.pack(0) + event.octets[_AMONG.size:]], at, process, row[_ROW.size:_ROW.size + length])
+
+
+def shifted(place: bytes, by: int) -> bytes:
+    """The place so many rows further on."""
+    when, process, row = PLACE.unpack(place)
+    return PLACE.pack(when, process, row + by)
 
 
 @lru_cache(maxsize=URLS)
-def _address(server: str, name: str, validity: int) -> tuple[str, str]:
-    """Whose mailbox it is, and its URL."""
-    parsed = MailboxName.parse(name)
-    return parsed.owner, mailbox_url(server, parsed, validity)
+def _address(server: bytes, name: bytes, validity: int, reader: bytes) -> tuple[str, str]:
+    """Whose mailbox it is, or who has read, and its URL, as members of an object; and the URL alone."""
+    parsed = MailboxName.parse(name.decode())
+    url = to_json(mailbox_url(server.decode(), parsed, validity))
+    user = reader.decode() or parsed.owner
+    return (f',"user":{to_json(user)},' if user else ",") + f'"mailboxID":{url}', url[1:-1]
+
+
+@lru_cache(maxsize=FLAG_SETS)
+def _flag_names(flags: int, keywords: bytes) -> str:
+    """As a member of an object."""
+    names = named_flags(flags, keywords.decode().split("\n") if keywords else ())
+    return f',"flagNames":{to_json(names)}'
+
+
+@lru_cache(maxsize=URLS)
+def _text(octets: bytes) -> str:
+    """A string in JSON."""
+    return to_json(octets.decode())

@@ -8,7 +8,7 @@ is on its way to another partition, was deleted, or is being made nothing is tol
 
 import logging
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,14 +49,15 @@ REMEMBERED = 50_000         # names of mailboxes, and events of each, of which i
 
 @define(eq=False)
 class Recorder:
-    """Of an open store: who wants what, and what events say of the store. `name_of` finds a mailbox in the list."""
+    """Of an open store: who wants what, and what events say of the store. `name_of` finds a mailbox in the list
+    by its id, four octets; `known` is who wants events of records of a mailbox of that name, as `wanting` has found."""
 
     root: Path
     server: str = ""
-    name_of: Callable[[MailboxId], bytes | None] = lambda mailbox: None
+    name_of: Callable[[bytes], bytes | None] = lambda mailbox: None
     receivers: Receivers = field(factory=Receivers)
     octets: bytes = field(init=False)               # the server's name, as rows have it
-    _wanting: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
+    known: dict[tuple[bytes, str], tuple[Receiver, ...]] = field(factory=dict, init=False)
     lost: dict[str, int] = field(factory=dict)      # of receivers that are full, what this process did not write
     _seen: tuple[int, ...] | None = None
     _said: str = ""         # why the file could not be read
@@ -72,7 +73,7 @@ class Recorder:
             seen = receivers.seen(self.root)
             if seen == self._seen:
                 return False
-            self.receivers, self._wanting = receivers.read(self.root), {}
+            self.receivers, self.known = receivers.read(self.root), {}
         except OSError as error:
             if str(error) != self._said:
                 log.error("who wants which events cannot be read: %s; what was wanted before holds", error)
@@ -89,14 +90,14 @@ class Recorder:
 
     def wanting(self, name: bytes, kind: str) -> tuple[Receiver, ...]:
         """Those who want such events of records of that mailbox."""
-        found = self._wanting.get((name, kind))
+        found = self.known.get((name, kind))
         if found is None:
-            if len(self._wanting) >= REMEMBERED:
-                self._wanting.clear()
+            if len(self.known) >= REMEMBERED:
+                self.known.clear()
             text = name.decode()
             owner = MailboxName.parse(text).owner
-            found = self._wanting[name, kind] = tuple(each for each in self.receivers.of_records
-                                                      if kind in each.wanted and each.concerns(owner, text))
+            found = self.known[name, kind] = tuple(each for each in self.receivers.of_records
+                                                   if kind in each.wanted and each.concerns(owner, text))
         return found
 
     def is_full(self, receiver: Receiver) -> bool:
@@ -177,32 +178,34 @@ class Recording:
         """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
         transaction does."""
         for mailbox, kind, first, last, size, flags, figures in self._steps:
-            if name := self.recorder.name_of(mailbox):
-                self.add(name, kind, mailbox, figures, b"%d" % first if first == last else b"%d:%d" % (first, last),
-                         size, flags)
+            if name := self.recorder.name_of(mailbox.to_bytes(4, "big")):
+                said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
+                self.add(name, kind, mailbox, figures, said, size, flags)
         if self._before or self._own:
             self._compare(tables, txn)
         if self._rows:
             tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
 
-    def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, uids: bytes, size: int = 0,
-            flags: int = 0, reader: str = "", keywords: Sequence[str] = ()) -> None:
-        """An event of a mailbox of that name and those figures."""
-        wanting = self.recorder.wanting(name, kind)
+    def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int = 0,
+            flags: int = 0) -> None:
+        """An event of a mailbox of that name and those figures. `said`: see `packedevents.words`."""
+        recorder, place = self.recorder, self._places
+        wanting = recorder.known.get((name, kind))
+        if wanting is None:
+            wanting = recorder.wanting(name, kind)
         if wanting:
-            thousands, place = divmod(self._places, MOST)
-            octets = pack_event(place, kind, mailbox, figures, size, flags, words(name, uids, reader, keywords))
-            self._places += 1
+            octets = pack_event(place % MOST, kind, mailbox, figures, size, flags, said)
+            self._places = place + 1
             for each in wanting:
-                if not each.full or not self.recorder.is_full(each):
-                    self._rows.setdefault((each.name, thousands), []).append(octets)
+                if not each.full or not recorder.is_full(each):
+                    self._rows.setdefault((each.name, place // MOST), []).append(octets)
 
     def _compare(self, tables: Tables, txn: Txn) -> None:
         chunks: dict[MailboxId, list[int]] = {}
         for mailbox, number in self._before:
             chunks.setdefault(mailbox, []).append(number)
         for mailbox in sorted({*chunks, *(mailbox for mailbox, _, _ in self._own)}):
-            name = self.recorder.name_of(mailbox)
+            name = self.recorder.name_of(mailbox.to_bytes(4, "big"))
             if not name or not any(self.recorder.wanting(name, kind) for kind in OF_RECORDS):
                 continue
             data = tables.states.get_to_change(state_key(mailbox), txn)
@@ -293,8 +296,9 @@ class _OfMailbox:
     def _add(self, kind: str, uids: NDArray[np.uint32], size: int = 0, flags: int = 0, keywords: int = 0,
              reader: str = "") -> None:
         names = keywords_of(self.figures) if keywords else ()
-        self.recording.add(self.name, kind, self.mailbox, self.figures, uid_set(uids).encode(), size, flags, reader,
-                           [name for at, name in enumerate(names) if keywords >> at & 1])
+        said = words(self.name, uid_set(uids).encode(), reader,
+                     [name for at, name in enumerate(names) if keywords >> at & 1])
+        self.recording.add(self.name, kind, self.mailbox, self.figures, said, size, flags)
 
 
 def differing(old: bytes, new: bytes) -> tuple[bytes, bytes]:

@@ -1,9 +1,9 @@
 """What sends a batch, and what may come of it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-from store.events.outboxtable import Parcel, to_json
+from store.events.outboxtable import Parcel
 
 
 class Down(Exception):
@@ -33,11 +33,6 @@ class Destination(Protocol):
         """No more is sent."""
 
 
-def document(parcel: Parcel) -> Mapping[str, Any]:
-    """As a receiver gets it; by its `id` it can tell that it has it."""
-    return {"id": parcel.id, **parcel.body}
-
-
 def line(parcel: Parcel) -> bytes:
     """A document as one line."""
-    return to_json(document(parcel)).encode() + b"\n"
+    return parcel.document.encode() + b"\n"

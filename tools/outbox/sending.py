@@ -216,11 +216,10 @@ class Sending:
         self._places.clear()
         outboxes = [(env, outbox, outbox.now) for env, outbox in self.outboxes().values()]
         for env, outbox, now in outboxes:
-            some = [parcel for parcel in outbox.some(self.name, most) if parcel.order <= now]
-            if some:
+            if some := outbox.some(self.name, most, until=now):
                 env.flush()
-                self._places |= {parcel.row: (env, outbox) for parcel in some}
-            found += some
+                self._places |= dict.fromkeys(map(_BY_ROW, some), (env, outbox))
+                found += some
         began = time.monotonic()
         if began >= self._next_count:
             self.waiting = sum(outbox.counted(self.name, self.settings.backlog + 1, state) for _, outbox, _ in outboxes
@@ -268,7 +267,7 @@ def _fitting(parcels: list[Parcel], most: int) -> list[Parcel]:
     for at, parcel in enumerate(parcels):
         if at and parcel.row != parcels[at - 1].row:
             fitting = at
-        octets += parcel.octets
+        octets += len(parcel.document)
         if at >= most or octets > BATCH_OCTETS and fitting:
             return parcels[:fitting]
     return parcels

@@ -77,13 +77,16 @@ def test_what_is_packed_is_what_is_read(kind, mailbox, validity, uidnext, modseq
     event = pack_event(7, kind, mailbox, state.to_bytes(), size, int(Flag.FLAGGED),
                        words(str(INBOX).encode(), b"3:4", "bob", keywords))
     row = pack_row([event, event], at, 311, server.encode())
-    (when, (first, second)), count = unpack(row), events_in(row)
+    place = bytes(range(12)) + b"\0\0\1\0"
+    (when, (first, second)), count = unpack(place, row), events_in(row)
     assert (when, count, first, first.place, first.mailbox) == (at, 2, second, 7, mailbox)
-    assert {key: first.body[key] for key in ("event", "user", "uidset", "uidnext", "modseq", "messages", "pid",
-                                             "flagNames", "vnd.onecopy.mailbox")} == {
+    body = json.loads(first.text)
+    assert {key: body[key] for key in ("id", "event", "user", "uidset", "uidnext", "modseq", "messages", "pid",
+                                       "flagNames", "vnd.onecopy.mailbox")} == {
+        "id": "000102030405060708090a0b00000107",
         "event": kind, "user": "bob", "uidset": "3:4", "uidnext": uidnext, "modseq": modseq, "messages": messages,
         "pid": 311, "flagNames": ["\\Flagged", *keywords], "vnd.onecopy.mailbox": mailbox}
-    assert first.body.get("messageSize", size) == size and first.body["mailboxID"].endswith(f";UIDVALIDITY={validity}")
+    assert body.get("messageSize", size) == size and body["mailboxID"].endswith(f";UIDVALIDITY={validity}")
 
 
 def test_every_event_of_records_has_a_number_and_keeps_it():
@@ -97,11 +100,13 @@ def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store):
     row, = rows(store)
     key = outbox(store).some("all", 1)[0].row
     for damaged in (*(row[:end] for end in range(1, len(row))), row + b"x", row[:40] + b"\xff" + row[41:],
+                    row.replace(b"\n1\n", b'\n"\n'),
                     row[:1] + b"\0\0" + row[3:]):
         act(store, lambda txn, damaged=damaged: outbox(store).table.put(key, damaged, txn))
         some = outbox(store).some("all", 10)
         assert all(each.body["event"] in ("MessageNew", "vnd.onecopy.EventsLost") for each in some) and some
         assert len(some) == 3 or [(each.readable, each.together) for each in some] == [(False, 1)]
+        assert [json.loads(each.document) for each in some] == [{"id": each.id, **each.body} for each in some]
     act(store, lambda txn: outbox(store).remove(outbox(store).some("all", 10), txn))
     assert rows(store) == []
 
