@@ -4,6 +4,12 @@ from collections.abc import Callable
 
 from attrs import define
 
+Tell = Callable[[str, int, int], None]      # what is worked on, how many of these are done, and of how many; 0: unknown
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """The `Tell` of those who need not know."""
+
 
 class Abandoned(Exception):
     """Nobody waits for the result any more: the work has been left off."""

@@ -9,6 +9,11 @@ NO_ROOM = 75            # of a command that the server does again: it is to be t
 SHOWN = 3               # words that are proposed
 
 
+# What to do about a refusal of the store that names something which is not there.
+_ADVICE = {Problem.NO_USER: "onecopy user list shows who there is",
+           Problem.NO_MAILBOX: "onecopy mailbox list shows what there is"}
+
+
 class Failure(Exception):
     """Ends the program with one line and an exit status: 1 for something wrong that was found, 2 for wrong use."""
 
@@ -25,6 +30,31 @@ def no_server(root: object) -> Failure:
 def status(error: StoreError) -> int:
     """The exit status for a refusal of the store."""
     return 2 if error.problem in (Problem.NO_STORE, Problem.STORE_IN_USE) else 1
+
+
+def add_advice(error: StoreError) -> None:
+    """Have it say what to do, where it only says that something is not there."""
+    bare = error.public == error.problem.value or error.public.startswith("There is no ")
+    if error.problem in _ADVICE and bare and not any(getattr(error, "__notes__", ())):
+        error.add_note(_ADVICE[error.problem])
+
+
+def in_full(error: StoreError) -> str:
+    """What is refused, and what to do."""
+    add_advice(error)
+    notes = " ".join(note for note in getattr(error, "__notes__", ()) if note)
+    return error.public + (f" ({notes})" if notes else "")
+
+
+def advised(error: StoreError, advice: str) -> StoreError:
+    """With what to do about it, in the place of what is said of all problems of that kind."""
+    error.add_note(advice)
+    return error
+
+
+def no_partition(name: str, known: Iterable[str]) -> Failure:
+    """Of a command that is for one partition."""
+    return Failure(f"there is no partition {name}: there are {', '.join(sorted(known))}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

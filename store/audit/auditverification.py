@@ -1,6 +1,6 @@
 """Reading the audit trail, and whether it is what was written: see the room's text."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,10 @@ def read(root: Path) -> Iterator[Line]:
                 yield Line(f"{path.name}, line {at}", octets, parsed(octets), line.endswith(b"\n"))
 
 
-def verify(root: Path, known: Head | None = None) -> Verified:
-    """Whether the trail is what was written. `known`: a head that was kept elsewhere. Raises OSError."""
+def verify(root: Path, known: Head | None = None, *, watched: Callable[[Iterator[Line]], Iterator[Line]] = iter
+           ) -> Verified:
+    """Whether the trail is what was written. `known`: a head that was kept elsewhere; the lines are read through
+    `watched`, which may count them. Raises OSError."""
     found = Verified()
     head = head_of(root / FOLDER)       # first: what others write meanwhile is behind it
     awaited = [(each, name) for each, name in ((head, "the head"), (known, "the head that is known"))
@@ -68,7 +70,7 @@ def verify(root: Path, known: Head | None = None) -> Verified:
     removals: set[tuple[object, object]] = set()
     first: Line | None = None
     before: Line | None = None
-    for line in read(root):
+    for line in watched(read(root)):
         if before is None:
             first = line
             found.head = Head((line.number or 1) - 1)

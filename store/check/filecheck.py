@@ -17,10 +17,13 @@ from store.partition.filecontent import trace_of
 from store.partition.marks import is_incomplete
 from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
+from store.progress import Tell, silent
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
 from store.values import RECONSTRUCT, RESTORE, SWEEP, Command, Finding, Repair
+
+TOLD = 1000                 # message files after which is told how far it is
 
 
 @define(eq=False)
@@ -89,15 +92,17 @@ class Messages:
         return [int(row["uid"]) for row in rows[~fits] if bytes(row["digest"]) in self.records]
 
 
-def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
-         ) -> Iterator[Finding]:
+def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None,
+         tell: Tell = silent) -> Iterator[Finding]:
     """What is wrong, when all records have been counted; with `suspects`, files are looked at there alone."""
     waiting = set(partition.refs.waiting(FOREVER, txn=txn))
     for digest, references in sorted(messages.unknown.items()):
         yield Finding(f"{references} records refer to it, and nothing is known of it", f"message {digest.hex()}")
-    for digest, record, references, held, check in zip(
+    for done, (digest, record, references, held, check) in enumerate(zip(
             messages.records, messages.records.values(), messages.references.tolist(), messages.held.tolist(),
-            messages.checks.tolist(), strict=True):
+            messages.checks.tolist(), strict=True)):
+        if not done % TOLD:
+            tell(f"{partition.name}: message files", done, len(messages.records))
         where = f"message {digest.hex()}"
         if record.references != references and (messages.sure or record.references < references):
             yield Finding(f"{references} records refer to it, counted are {record.references}", where)

@@ -12,6 +12,7 @@ from mboxlist.usermoves import Phase
 from store.check.filecheck import Messages
 from store.errors import StoreError
 from store.partition.partition import Partition
+from store.progress import Tell, silent
 from store.store import Store
 from store.tables.counters import counters_of
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
@@ -23,14 +24,15 @@ from store.values import Finding, Flag
 _FLAGS = sum(flag.value for flag in Flag)
 
 
-def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> Iterator[Finding]:
+def look(store: Store, partition: Partition, messages: Messages, txn: Txn, tell: Tell = silent) -> Iterator[Finding]:
     """What is wrong; with `txn`, while nothing changes. The references of all records are counted in `messages`."""
     removed, unreadable = _removed(partition, messages, txn)
     yield from unreadable
     uses: dict[str, list[int]] = {}
     states = dict(partition.all_states(txn))
     coming = store.mailboxes.moves.mailboxes(Phase.COMING)
-    for mailbox, state in states.items():
+    for done, (mailbox, state) in enumerate(states.items()):
+        tell(f"{partition.name}: mailboxes", done, len(states))
         where = _where(store, mailbox)
         rows, broken = _rows(partition, mailbox, where, txn)
         yield from broken

@@ -12,22 +12,26 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from store.check import accesscheck, accountcheck, filecheck, idxcheck, layout, listcheck, mailboxcheck, outboxcheck
 from store.partition.partition import Partition
+from store.progress import Tell, silent
 from store.store import Store
 from store.values import Finding
 
 _OUTSIDE = (listcheck.look, idxcheck.look, outboxcheck.look)        # of what no transaction of a partition covers
 
 
-def check(store: Store, *, with_layout: bool = True) -> list[Finding]:
+def check(store: Store, *, with_layout: bool = True, tell: Tell = silent) -> list[Finding]:
     """All findings; none in a store that is whole. Without `with_layout` it is the caller who tells which paths are not
-    as they should be; what follows from these is never told. Who can reach files is for `layout` to tell alone."""
+    as they should be; what follows from these is never told. Who can reach files is for `layout` to tell alone.
+    `tell` hears what is looked at, how many of them are done, and of how many."""
+    tell("mailboxes, and store.idx", 0, 0)
     first = {finding for look in _OUTSIDE for finding in look(store)}
     findings = look_at_layout(store.root, access=False) if with_layout else []
     for partition in store.partitions.values():
-        suspects = {finding.where for finding in _look(store, partition, None, None)}
+        suspects = {finding.where for finding in _look(store, partition, None, None, tell)}
         if suspects:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
-                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects], reads=True)
+                finding for finding in _look(store, partition, txn, suspects, tell) if finding.where in suspects],
+                reads=True)
     if first:
         findings += [finding for look in _OUTSIDE for finding in look(store) if finding in first]
     return findings
@@ -39,13 +43,13 @@ def look_at_layout(root: Path, *, access: bool = True) -> list[Finding]:
     return layout.look(root, (status.st_uid, status.st_gid), access=access)
 
 
-def check_all(store: Store, *, with_layout: bool = True) -> list[Finding]:
+def check_all(store: Store, *, with_layout: bool = True, tell: Tell = silent) -> list[Finding]:
     """All findings, and what keeps somebody out: lost accounts, and damaged app passwords. With those the store is
     whole, and yet somebody's mail waits."""
-    return [*accountcheck.look(store), *accesscheck.look(store), *check(store, with_layout=with_layout)]
+    return [*accountcheck.look(store), *accesscheck.look(store), *check(store, with_layout=with_layout, tell=tell)]
 
 
-def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:
+def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None, tell: Tell) -> Iterator[Finding]:
     known = filecheck.Messages.of(partition, txn)
-    yield from mailboxcheck.look(store, partition, known, txn)
-    yield from filecheck.look(store, partition, known, txn, suspects)
+    yield from mailboxcheck.look(store, partition, known, txn, tell)
+    yield from filecheck.look(store, partition, known, txn, suspects, tell)

@@ -159,7 +159,7 @@ def _known(store: Store, identifier: str, *, taking: bool) -> str:
         return identifier
     account = store.directory.look_up(name)
     if account is None and not taking:
-        raise StoreError(Problem.NO_USER)
+        raise StoreError(Problem.NO_USER, f"There is no user {name}")
     return identifier if account is None else identifier[:len(identifier) - len(name)] + account.user
 
 

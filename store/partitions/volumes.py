@@ -197,7 +197,10 @@ def named(store: Store, name: str) -> Partition:
     try:
         return store.partition(name)
     except StoreError as error:
-        raise StoreError(error.problem, f"There is no partition {name}", error.detail) from None
+        if name in (listed(store.root) or ()):
+            raise                       # it is there, and cannot be used
+        raise StoreError(error.problem, f"There is no partition {name}: there are {', '.join(sorted(store.partitions))}"
+                         ) from None
 
 
 def figures(partition: Partition) -> Figures:

@@ -11,7 +11,7 @@ or copied meanwhile may be counted at either place, or at both. The sum of fair 
 files that were seen.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,15 @@ class Sharing:
         return sum(self.partitions.values(), Share())
 
 
-def sharing(store: Store) -> Sharing:
+def sharing(store: Store, tell: Callable[[int], None] = lambda records: None) -> Sharing:
     """The accounts as they are now. Reads every index record, and takes 200 octets of memory for each while it works on
-    a partition; a mailbox is read some megabytes at a time."""
+    a partition; a mailbox is read some megabytes at a time. `tell` hears how many records of a partition are read."""
     default = store.settings.default_domain
     accounts = Sharing({}, {}, {}, {}, {})
     for partition in store.partitions.values():
         entries = sorted((entry for entry in store.mailboxes.all() if entry.partition == partition.name),
                          key=lambda entry: (*_order(entry.name.owner, default), entry.name.path))
-        uses, left = _uses(partition, [entry.id for entry in entries])
+        uses, left = _uses(partition, [entry.id for entry in entries], tell)
         shares = _fair_shares(uses, _numbered(map(_user, entries))[1])
         for figures, name in ((accounts.mailboxes, _name), (accounts.users, _user),
                               (accounts.domains, lambda entry: _order(entry.name.owner, default)[0]),
@@ -170,14 +170,18 @@ class _Uses:
     file: Integers
 
 
-def _uses(partition: Partition, mailboxes: Sequence[int]) -> tuple[_Uses, dict[int, int]]:
+def _uses(partition: Partition, mailboxes: Sequence[int], tell: Callable[[int], None] = lambda records: None
+          ) -> tuple[_Uses, dict[int, int]]:
     """Of all records in these mailboxes; and the files that the other mailboxes, which were deleted, refer to: octets
     by serial."""
     place_of = np.full(max(mailboxes, default=0) + 1, -1, np.int64)
     place_of[np.array(mailboxes, np.int64)] = np.arange(len(mailboxes))
     pieces: list[tuple[NDArray[Any], ...]] = [(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(3)))]
     left: dict[int, int] = {}
+    read = 0
     for owners, rows in every_record(partition):
+        read += len(rows)
+        tell(read)
         places = place_of[np.minimum(owners, len(place_of) - 1)]
         listed = (places >= 0) & (owners < len(place_of))
         octets = _octets(partition, rows)

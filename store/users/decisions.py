@@ -1,7 +1,7 @@
 """What the delivery log has about messages and logins: which were refused, and why."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from store import deliverylog
@@ -10,14 +10,17 @@ from store.store import Store
 
 MOST = 100              # of a list of decisions
 
+Notes = Iterator[dict[str, Any]]
+
 
 def of_messages(store: Store, message_id: str | None, recipient: str | None, sender: str | None, since: float, *,
-                refused: bool) -> list[dict[str, Any]]:
-    """The latest decisions about such messages since that Unix time, the oldest first."""
+                refused: bool, watched: Callable[[Notes], Notes] = iter) -> list[dict[str, Any]]:
+    """The latest decisions about such messages since that Unix time, the oldest first. The notes are read through
+    `watched`, which may count them."""
     names = _names(store, recipient) if recipient else frozenset()
     marks = (json.dumps(message_id.strip("<>"), ensure_ascii=False)[1:-1],) if message_id else ()
     found = []
-    for each in deliverylog.read(store.root, since, marks):
+    for each in watched(deliverylog.read(store.root, since, marks)):
         to = each.get("to", [])
         if message_id and message_id not in (
                 each.get("id"), each.get("message_id"), str(each.get("message_id", "")).strip("<>")):
@@ -50,10 +53,12 @@ def _owner(one: dict[str, Any]) -> str:
     return str(rest.partition("/")[0]) if first == "user" else ""
 
 
-def of_logins(store: Store, users: Collection[str], peer: str, since: float) -> list[dict[str, Any]]:
+def of_logins(store: Store, users: Collection[str], peer: str, since: float,
+              watched: Callable[[Notes], Notes] = iter) -> list[dict[str, Any]]:
     """The latest refused logins of these users since that Unix time, the oldest first. With `peer` only those from
     there, also of clients that did not say who they are."""
-    found = [each for each in deliverylog.read(store.root, since, (f'"kind": "{rejectedlogins.KIND}"',))
+    notes = deliverylog.read(store.root, since, (f'"kind": "{rejectedlogins.KIND}"',))
+    found = [each for each in watched(notes)
              if each.get("kind") == rejectedlogins.KIND and peer in ("", each.get("peer")) and (
                  each.get("user") in users or peer and not each.get("user"))]
     found.sort(key=lambda each: each["time"])

@@ -4,7 +4,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from store.settings import Settings
 from tools import storeowner
 from tools.cli.later import Later
 from tools.cli.options import Config
-from tools.exits import NO_ROOM, Failure
+from tools.exits import NO_ROOM, Failure, in_full
 
 if TYPE_CHECKING:           # what opens no store loads none
     from store.operations.operationrecord import Begun
@@ -123,7 +123,7 @@ class Parsers(Protocol):
         """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
 
 
-def each(items: Sequence[str], work: Callable[[str], None], operation: "Begun | None" = None) -> int:
+def each(items: Iterable[str], work: Callable[[str], None], operation: "Begun | None" = None) -> int:
     """Do `work` for each item; the refusals are printed, and the status is 1 if there were any. `operation`, of which
     the items are parts, learns of them, and it is said what becomes of a part that was refused for now."""
     status, left = 0, ""
@@ -131,7 +131,7 @@ def each(items: Sequence[str], work: Callable[[str], None], operation: "Begun | 
         try:
             work(item)
         except StoreError as error:
-            print(f"onecopy: {item}: {error.public}", file=sys.stderr)
+            print(f"onecopy: {item}: {in_full(error)}", file=sys.stderr)
             status, left = 1, operation.refused(error) if operation is not None else left
     if left:
         print(f"onecopy: {left}", file=sys.stderr)

@@ -25,7 +25,7 @@ from tools.cli import output, registry
 from tools.cli.invocation import AGAIN, Command, Invocation
 from tools.cli.later import Later
 from tools.cli.output import only_printable
-from tools.exits import Failure, did_you_mean, status
+from tools.exits import Failure, add_advice, did_you_mean, status
 
 _elsewhere = Later("tools.cli.elsewhere.remote:run")
 _find_copy = Later("store.readonly.readingcopy:find")    # next to never is there one
@@ -38,10 +38,6 @@ _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when 
 YOUNG = 100_000             # objects after which cycles are looked for: twice what a command loads at its start
 
 WIDTH = 80                  # columns, where nothing is shown
-
-# What to do about a refusal of the store that names something which is not there.
-_ADVICE = {Problem.NO_USER: "onecopy user list shows who there is",
-           Problem.NO_MAILBOX: "onecopy mailbox list shows what there is"}
 
 _HELP_WORDS = frozenset({"-h", "--help", "--help-all"})
 
@@ -295,8 +291,7 @@ def _guarded(work: Callable[[], int]) -> int:
     except StoreError as error:
         if error.problem is Problem.DISK_FULL and not any(getattr(error, "__notes__", ())):
             error.add_note("make room, then run the command again")
-        if error.problem in _ADVICE:
-            error.add_note(_ADVICE[error.problem])
+        add_advice(error)
         return _complain(str(error), status(error), error)
     except BrokenPipeError:
         os.dup2(privatefiles.nothing(), 1)      # nobody reads the rest, and nobody minds

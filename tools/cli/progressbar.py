@@ -4,9 +4,9 @@ to one elsewhere (`PROGRESS` in the environment): the character RS, how many are
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol, TypeVar
 
 from tools.cli.later import Later
 
@@ -17,8 +17,12 @@ _changing_bar = Later("tools.cli.richtable:changing_bar")
 
 PROGRESS = "_ONECOPY_PROGRESS"
 RS = "\x1e"                 # begins a line
-PACE = 0.5                  # seconds between two lines
+PACE = 0.5                  # seconds between two lines; and so long nothing is shown of work that is soon done
+TICK = 0.1                  # seconds after which a bar of `counted` moves
 LONGEST = 100               # characters of what it is
+
+
+T = TypeVar("T")
 
 
 class Tell(Protocol):
@@ -55,6 +59,26 @@ def changing_bar(*, octets: bool = False) -> Iterator[Callable[[str, int, int], 
         yield tell
 
 
+def counted(items: Iterable[T], what: str, total: int | None = None, *, printing: bool = False) -> Iterator[T]:
+    """The items one after the other, with a bar that says how many have been taken, of how many if that is known, once
+    it lasts for a while.
+
+    `printing`: what is made of each is printed at once, so that a bar would stand between the lines on a terminal.
+    """
+    if printing and sys.stdout.isatty():
+        yield from items
+        return
+    with ExitStack() as shown:
+        tell: Tell | None = None
+        due = time.monotonic() + PACE
+        for done, item in enumerate(items, 1):
+            yield item
+            if (now := time.monotonic()) >= due:
+                tell = tell or shown.enter_context(bar(what, None if total is None else lambda: total))
+                tell(done)
+                due = now + TICK
+
+
 def _lines() -> Callable[[str, int, int], None]:
     due = [0.0]
 
@@ -63,6 +87,7 @@ def _lines() -> Callable[[str, int, int], None]:
         if now >= due[0]:
             due[0] = now + PACE
             shown = what[:LONGEST].encode("unicode_escape").decode()[:LONGEST]
-            print(f"{RS}{done} {total} {shown}", file=sys.stderr, flush=True)
+            bare = getattr(sys.stderr, "stream", sys.stderr)       # `output.Printable` would print RS as an escape
+            print(f"{RS}{done} {total} {shown}", file=bare, flush=True)
 
     return tell

@@ -23,7 +23,7 @@ from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.progressbar import bar
 from tools.cli.storeaccess import init, is_store
-from tools.exits import Failure
+from tools.exits import Failure, no_partition
 
 ACTIONS = ("create", "verify", "list")
 STANDARD = "-"
@@ -130,7 +130,7 @@ def _scope(store: Store, arguments: Any) -> Scope:
             raise Failure(f"nobody is in the group {arguments.group}", 1)
         return Scope(users, group=arguments.group)
     if arguments.partition and arguments.partition not in store.partitions:
-        raise Failure(f"there is no partition {arguments.partition}")
+        raise no_partition(arguments.partition, store.partitions)
     return Scope(partition=arguments.partition or "")
 
 

@@ -22,10 +22,10 @@ from store.store import Store
 from store.values import Finding
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, size
-from tools.cli.progressbar import bar
+from tools.cli.progressbar import bar, changing_bar
 from tools.commands import check_spark
 from tools.commands.user import note_on_keys
-from tools.exits import Failure
+from tools.exits import Failure, no_partition
 from tools.serversettings import Workers
 from tools.storeowner import Owner
 
@@ -56,8 +56,8 @@ def check_store(invocation: Invocation) -> int:
     if check_spark.is_asked(invocation):
         return int(check_spark.verify_store(invocation))
     try:
-        with invocation.store() as store:
-            findings += causes_among(store, check_all(store, with_layout=False))
+        with invocation.store() as store, changing_bar() as tell:
+            findings += causes_among(store, check_all(store, with_layout=False, tell=tell))
             lastcheck.write(store.root, began, findings)
             said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
@@ -140,7 +140,7 @@ def _partitions(store: Store, name: str | None, place: tuple[str, int] | None) -
     """Those that are asked for, in order; from that of the place on. Raises Failure."""
     for wanted in (name, place and place[0]):
         if wanted is not None and wanted not in store.partitions:
-            raise Failure(f"there is no partition {wanted}")
+            raise no_partition(wanted, store.partitions)
     names: Sequence[str] = sorted(store.partitions) if name is None else [name]
     if place is not None:
         if place[0] not in names:

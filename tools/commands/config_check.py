@@ -4,6 +4,7 @@ from store.values import few
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import Config
 from tools.cli.output import print_json
+from tools.cli.progressbar import bar
 from tools.server.configcheck import Finding, examine
 
 
@@ -19,7 +20,8 @@ def add(parser: Parsers) -> None:
 
 def check(invocation: Invocation) -> int:
     """onecopy config check"""
-    found = examine(invocation.config, online=invocation.arguments.online)
+    with bar("looking"):
+        found = examine(invocation.config, online=invocation.arguments.online)
     if invocation.arguments.json:
         print_json([{"option": each.option, "serious": each.serious, "text": each.text} for each in found])
     else:

@@ -23,7 +23,7 @@ from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, flags_of, mailbox, moment
 from tools.cli.output import print_json
-from tools.exits import Failure
+from tools.exits import Failure, in_full
 from tools.transfer.sourcevalues import crlf
 
 READ_OCTETS = 128 * 1024
@@ -51,6 +51,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     made = parser("hashdir", hashdir, "print a user's folder in the user area of its partition")
     made.add_argument("user", metavar="USER")
+    made.add_argument("--json", action="store_true")
 
 
 def deliver(invocation: Invocation) -> int:
@@ -70,7 +71,7 @@ def deliver(invocation: Invocation) -> int:
                 addresses.setdefault(entry.id, user)
             except StoreError as error:
                 noting.refused(opened.delivery_log, envelope, (user,), refusal(error), noting.why(error))
-                print(f"onecopy: {user}: {error.public}", file=sys.stderr)
+                print(f"onecopy: {user}: {in_full(error)}", file=sys.stderr)
                 status = 1
         if not targets:
             return status
@@ -178,7 +179,11 @@ def hashdir(invocation: Invocation) -> int:
     """onecopy hashdir"""
     with invocation.store() as opened:
         user = account(opened, invocation.arguments.user)
-        print(opened.partitions[user.partition].user_folder(user.user))
+        found = opened.partitions[user.partition].user_folder(user.user)
+    if invocation.arguments.json:
+        print_json({"user": user.user, "partition": user.partition, "path": str(found)})
+    else:
+        print(found)
     return 0
 
 

@@ -5,6 +5,7 @@ from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 
@@ -34,7 +35,7 @@ def status(invocation: Invocation) -> int:
         raise Failure(f"directory: {error}") from None
     rows: list[dict[str, object]] = [
         {"server": uri, "answers": not wrong, "milliseconds": round(seconds * 1000), "problem": wrong}
-        for uri, seconds, wrong in servers.try_each(base)]
+        for uri, seconds, wrong in counted(servers.try_each(base), "servers")]
     if invocation.arguments.json:
         print_json(rows)
     else:

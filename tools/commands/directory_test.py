@@ -7,6 +7,7 @@ from store.accounts.loginsettings import Settings as LoginSettings
 from store.users.directorytrial import Report, examine
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
+from tools.cli.progressbar import bar
 from tools.commands.user import read_password
 
 
@@ -28,7 +29,7 @@ def test(invocation: Invocation) -> int:
     arguments = invocation.arguments
     password = read_password(invocation) if arguments.password_file or arguments.password_stdin else None
     login = invocation.config.settings("login", LoginSettings)
-    with invocation.store() as store:
+    with invocation.store() as store, bar("asking the directory"):
         report = examine(store, arguments.user, login, arguments.peer, password)
     if arguments.json:
         print_json(_json(report))

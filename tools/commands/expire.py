@@ -23,7 +23,7 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_facts, print_json, print_table, size, when
 from tools.cli.progressbar import bar
-from tools.exits import Failure
+from tools.exits import Failure, no_partition
 
 MANY = 20_000               # messages of one mailbox that go by one look at it
 
@@ -97,7 +97,7 @@ def run(invocation: Invocation) -> int:
 def _entries(store: Store, arguments: Any) -> Iterator[MailboxEntry]:
     """Raises Failure, StoreError."""
     if arguments.partition is not None and arguments.partition not in store.partitions:
-        raise Failure(f"there is no partition {arguments.partition}")
+        raise no_partition(arguments.partition, store.partitions)
     named = [entry for text in arguments.where for entry in _named(store, text)]
     if arguments.where:
         return iter({entry.id: entry for entry in named}.values())
@@ -228,7 +228,7 @@ def _set(store: Store, arguments: Any, text: str | None) -> None:
         return
     if arguments.partition is not None:
         if arguments.partition not in store.partitions:
-            raise Failure(f"there is no partition {arguments.partition}")
+            raise no_partition(arguments.partition, store.partitions)
         path = partition_file(store.partitions[arguments.partition])
     else:
         try:

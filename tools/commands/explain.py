@@ -1,6 +1,7 @@
 """onecopy explain message|access|quota|login"""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ from tools.cli.controlclient import ask_one, is_up
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
 from tools.cli.output import print_facts, print_json, print_table, size, when
+from tools.cli.progressbar import counted
 from tools.commands.connections import address_or_local, span
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
@@ -60,6 +62,10 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
 
 
+def _noted(notes: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    return counted(notes, "notes of the delivery log")
+
+
 # Messages
 
 def message(invocation: Invocation) -> int:
@@ -70,7 +76,8 @@ def message(invocation: Invocation) -> int:
     with invocation.store() as store:
         since = time.time() - arguments.since if arguments.since is not None else 0.0
         found = [_with_fates(store, each) for each in decisions.of_messages(
-            store, arguments.message_id, arguments.recipient, arguments.sender, since, refused=arguments.refused)]
+            store, arguments.message_id, arguments.recipient, arguments.sender, since, refused=arguments.refused,
+            watched=_noted)]
     if arguments.json:
         print_json(found)
     else:
@@ -221,7 +228,7 @@ def login(invocation: Invocation) -> int:
                 problem = f"the directory cannot be asked: {error.public}"
         since = time.time() - arguments.since if arguments.since is not None else 0.0
         noted = [{**each, "time": when(each["time"])} for each in decisions.of_logins(
-            store, {user, store.directory.user_id(arguments.user)}, arguments.peer, since)]
+            store, {user, store.directory.user_id(arguments.user)}, arguments.peer, since, _noted)]
     asked = ask_one(invocation.config.root, "keeper", "slow", user=user, peer=arguments.peer) if is_up(
         invocation.config.root) else None
     delay = asked["delay"] if asked else 0.0

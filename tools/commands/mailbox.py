@@ -4,13 +4,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC, SEPARATOR
+from mboxlist.names import PUBLIC, SEPARATOR, MailboxName
+from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.store import Store
 from store.tables.state import MailboxState, state_key
 from tools.cli.invocation import Invocation, Parsers, each, number, typed
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 OWNER_HELP = "public/ for public mailboxes"
@@ -53,12 +55,19 @@ def create(invocation: Invocation) -> int:
     use = "\\" + arguments.special_use.capitalize() if arguments.special_use else None
     with invocation.store() as store:
         user = owner(store, arguments.user)
-        names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
+        names = {text: _new_name(user, text) for text in arguments.mailboxes}
 
         def make(text: str) -> None:
             namespace.create_mailbox(store, names[text], special_use=use)
 
         return each(arguments.mailboxes, make)
+
+
+def _new_name(user: str, text: str) -> MailboxName:
+    """Of a mailbox that is to be made. Raises Failure."""
+    if text.startswith("#"):            # RFC 3501 §5.1.2
+        raise Failure(f"{text}: with # begin the names of name spaces, such as #snapshots/; choose another")
+    return mailbox_name(user, text)
 
 
 def list_mailboxes(invocation: Invocation) -> int:
@@ -74,7 +83,8 @@ def list_mailboxes(invocation: Invocation) -> int:
         else:
             users = [*(user.user for user in store.directory.all()), ""]
         entries = (entry for user in users for entry in store.names(user))
-        rows = [facts(store, entry) for entry in islice(_behind(entries, arguments.after), arguments.most)]
+        wanted = counted(islice(_behind(entries, arguments.after), arguments.most), "mailboxes")
+        rows = [facts(store, entry) for entry in wanted]
     if arguments.json:
         print_json(rows)
     else:
@@ -93,7 +103,7 @@ def _list_deleted(invocation: Invocation) -> int:
         only = invocation.arguments.user
         user = None if only is None else "" if only == PUBLIC else store.directory.user_id(only)
         rows: list[dict[str, object]] = []
-        for deleted, entry in store.mailboxes.deleted.all():
+        for deleted, entry in counted(store.mailboxes.deleted.all(), "mailboxes"):
             if user in (None, entry.name.owner):
                 states = store.partition_of(entry).states.get(state_key(entry.id))
                 state = MailboxState.from_bytes(states, 0) if states is not None else None
@@ -134,8 +144,10 @@ def rename(invocation: Invocation) -> int:
     arguments = invocation.arguments
     with invocation.store() as store:
         user = owner(store, arguments.user)
-        old, new = mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name)
+        old, new = mailbox_name(user, arguments.mailbox), _new_name(user, arguments.name)
         invocation.finish_first(store, "mailbox rename", [str(old), str(new)])
+        if store.mailboxes.find(old) is None and not any(store.mailboxes.below(old.owner, old.path)):
+            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {arguments.mailbox} of {user or PUBLIC}")
         uidnext = namespace.uidnext(store, old)
         with store.begun("mailbox rename", {"old": str(old), "new": str(new), "uidnext": uidnext},
                          holds=[str(old), str(new)]):
@@ -148,7 +160,7 @@ def delete(invocation: Invocation) -> int:
     arguments = invocation.arguments
     with invocation.store() as store:
         user = owner(store, arguments.user)
-        names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
+        names = {text: _new_name(user, text) for text in arguments.mailboxes}
         question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
         invocation.confirm(question, final=False)
         full = [str(name) for name in names.values()]

@@ -1,7 +1,6 @@
 """onecopy partition add|list|drain|remove"""
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, printable, size
-from tools.cli.richtable import console
+from tools.cli.progressbar import bar
 from tools.exits import Failure
 
 COLUMNS = ("partition", "path", "mailboxes", "messages", "octets", "free", "used_percent", "threshold", "full")
@@ -33,6 +32,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("name", metavar="NAME")
     made.add_argument("--to", metavar="OTHER", help="to this one; default: whichever has the most free space")
     made.add_argument("--bytes", action="store_true")
+    made.add_argument("--json", action="store_true")
     made = parser("partition remove", remove, "remove a partition without mailboxes, while no server runs")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--yes", action="store_true", help="do not ask")
@@ -78,37 +78,39 @@ def remove(invocation: Invocation) -> int:
     """onecopy partition remove"""
     with invocation.store() as store:
         invocation.confirm(f"Remove partition {invocation.arguments.name} and all files that are on it?")
-        volumes.remove(store, invocation.arguments.name)
+        with bar("removing files"):
+            volumes.remove(store, invocation.arguments.name)
     return 0
 
 
 def move_owners(invocation: Invocation, store: Store, owners: Sequence[str], to: str | None, without: str = "") -> int:
     """Move them to the partition, or each to the one with most room that is not `without`; the refusals are printed,
     and the status is 1 if there were any."""
-    shown = {owner or PUBLIC: owner for owner in owners}
+    shown, rows = {owner or PUBLIC: owner for owner in owners}, list[dict[str, object]]()
     with progress(len(shown)) as tell, invocation.begun(store, "partition move", {
             "owners": list(owners), "to": to, "without": without}, holds=owners, stops=True, waits=True) as operation:
         def work(name: str) -> None:
             place = volumes.named(store, to or placement.roomiest(store, without).name).name
             done = move_owner(store, shown[name], place, side_by_side=in_threads,
                               progress=lambda so_far: tell(name, so_far))
-            print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
-                  f"({size(done.octets)})", flush=True)
+            rows.append({"user": name, "to": place, **attrs.asdict(done)})
+            if not invocation.arguments.json:
+                print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
+                      f"({size(done.octets)})", flush=True)
 
-        return each(list(shown), work, operation)
+        status = each(list(shown), work, operation)
+    if invocation.arguments.json:
+        print_json(rows)
+    return status
 
 
 @contextlib.contextmanager
 def progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
-    """A line on standard error while a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda name, so_far: None
-        return
+    """A bar while a person watches: how many users are done, and how much of the one who is being moved."""
     seen: dict[str, None] = {}
-    with console(sys.stderr).status("") as status:
+    with bar("users", lambda: users) as show:
         def tell(name: str, so_far: Moved) -> None:
             seen[name] = None
-            status.update(f"{len(seen)} of {users}: {printable(name)}: {so_far.messages} messages, "
-                          f"{size(so_far.octets)} copied")
+            show(len(seen) - 1, f"{printable(name)}: {so_far.messages} messages, {size(so_far.octets)} copied")
 
         yield tell

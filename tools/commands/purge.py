@@ -12,7 +12,7 @@ from store.mailboxes.duepurge import count_due, purge_partition
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
-from tools.exits import Failure
+from tools.exits import no_partition
 
 
 def add(parser: Parsers) -> None:
@@ -35,7 +35,7 @@ def purge(invocation: Invocation) -> int:
     rows, failed, problems = list[dict[str, object]](), dict[str, str](), list[str]()
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
-            raise Failure(f"there is no partition {arguments.partition}")
+            raise no_partition(arguments.partition, store.partitions)
         delay = store.settings.purge_delay
         older = delay if arguments.older_than is None else int(arguments.older_than)
         now = time.time() + delay - older               # at which the rest would be due by the setting

@@ -15,6 +15,7 @@ from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # who only asks opens no store
@@ -99,7 +100,7 @@ def show_quota(invocation: Invocation) -> int:
         named = invocation.arguments.root
         roots = (quotaroots.every_root(store) if named is None else
                  quotaroots.with_below(store, root_named(store, named)))
-        rows = (facts(root, quotaroots.quota(store, root), store.settings) for root in roots)
+        rows = (facts(root, quotaroots.quota(store, root), store.settings) for root in counted(roots, "quota roots"))
         most = invocation.arguments.most
         found = list(rows) if most is None else nlargest(most, rows, key=_fullness)
     _print(invocation, found)
@@ -159,7 +160,7 @@ def remove_quota(invocation: Invocation) -> int:
 def check_quota(invocation: Invocation) -> int:
     """onecopy quota check"""
     with invocation.overview() as store:
-        rows = [facts(root, use, store.settings) for root in quotaroots.all_roots(store)
+        rows = [facts(root, use, store.settings) for root in counted(quotaroots.all_roots(store), "quota roots")
                 if (use := quotaroots.quota(store, root)).deserves_warning(store.settings)]
     if rows or invocation.arguments.json:
         _print(invocation, rows)

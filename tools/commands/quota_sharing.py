@@ -9,6 +9,7 @@ from store.quota.accounting import Share, Sharing, sharing
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import bar
 from tools.exits import Failure
 
 LEVELS = {"user": "users", "mailbox": "mailboxes", "domain": "domains", "partition": "partitions"}
@@ -30,9 +31,9 @@ def show_sharing(invocation: Invocation) -> int:
     level, address = invocation.arguments.by, invocation.arguments.user
     if address is not None and level not in ("user", "mailbox"):
         raise Failure(f"one user is not a {level}: leave out USER, or give --by user or --by mailbox")
-    with invocation.store() as store:
+    with invocation.store() as store, bar("records") as tell:
         user = account(store, address).user if address is not None else None
-        accounts = sharing(store)
+        accounts = sharing(store, tell)
     rows = _rows(accounts, level, user)
     if invocation.arguments.most is not None:
         rows = nlargest(invocation.arguments.most, rows, key=lambda row: int(str(row["octets"])))

@@ -4,6 +4,7 @@ from store.errors import StoreError
 from store.housekeeping import notices
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 
@@ -29,7 +30,7 @@ def warn(invocation: Invocation) -> int:
             notices.template(store.settings)
         except StoreError as error:
             raise Failure(error.public, 1) from None
-        status = each(list(due), send)
+        status = each(counted(list(due), "notices"), send)
     if arguments.json:
         print_json([{"root": root} for root in sent])
     else:

@@ -12,7 +12,7 @@ from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, size
 from tools.cli.progressbar import bar
-from tools.exits import Failure
+from tools.exits import no_partition
 
 
 def add(parser: Parsers) -> None:
@@ -34,7 +34,7 @@ def relink_store(invocation: Invocation) -> int:
     arguments, found = invocation.arguments, dict[str, Relinked]()
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
-            raise Failure(f"there is no partition {arguments.partition}")
+            raise no_partition(arguments.partition, store.partitions)
         before = {name: figures(partition) for name, partition in store.partitions.items()}
         with nullcontext() if arguments.check else invocation.repeatable("relink"):
             for double, done in relink(store, change=not arguments.check):

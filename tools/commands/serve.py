@@ -3,11 +3,13 @@
 import os
 import select
 import signal
+import time
 
 from store.partition import processes
 from tools import storeowner
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.later import Later
+from tools.cli.progressbar import bar
 from tools.cli.storeaccess import init
 from tools.exits import Failure, no_server
 from tools.serversettings import Workers
@@ -55,8 +57,8 @@ def drain(invocation: Invocation) -> int:
             return 0
         workers = config.settings("workers", Workers)
         limit = workers.drain_time + workers.stop_time + LONGER
-        if not select.select([handle], [], [], limit)[0]:
-            raise Failure(f"the server, pid {pid}, has not stopped", 1)
+        if not _ended(handle, limit):
+            raise Failure(f"the server, pid {pid}, has not stopped; its clients: onecopy connections", 1)
     except PermissionError:
         raise Failure(f"the server, pid {pid}, is not yours to drain", 1) from None
     except ProcessLookupError:
@@ -64,3 +66,14 @@ def drain(invocation: Invocation) -> int:
     finally:
         os.close(handle)
     return 0
+
+
+def _ended(handle: int, limit: float) -> bool:
+    """Wait for the end of a process, so many seconds at most; whether it has come."""
+    began = time.monotonic()
+    with bar("seconds until it stops", lambda: int(limit)) as tell:
+        while (waited := time.monotonic() - began) < limit:
+            if select.select([handle], [], [], min(1.0, limit - waited))[0]:
+                return True
+            tell(int(waited))
+    return False

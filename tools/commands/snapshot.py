@@ -23,7 +23,7 @@ from store.snapshots.writefreeze import frozen_for
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import owner
 from tools.cli.output import print_facts, print_json, print_table, size, when
-from tools.cli.progressbar import changing_bar
+from tools.cli.progressbar import changing_bar, counted
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 
@@ -134,7 +134,7 @@ def _named(invocation: Invocation, names: Sequence[str]) -> list[Snapshot]:
         if name not in there:
             why = taking.unreadable(folder).get(name)
             raise Failure(f"the snapshot {name} cannot be read: {why}" if why else f"there is no snapshot {name} in "
-                          f"{folder}", 1)
+                          f"{folder} (onecopy snapshot list shows what there is)", 1)
     return [there[name] for name in names] if names else list(there.values())
 
 
@@ -209,7 +209,7 @@ def diff(invocation: Invocation) -> int:
         one = stack.enter_context(comparison.opened(before, settings))
         two = stack.enter_context(comparison.opened(rest[0], settings) if rest else invocation.store())
         user = owner(two, arguments.user) or "public/" if arguments.user else None
-        found = list(comparison.differences(one, two, user))
+        found = list(counted(comparison.differences(one, two, user), "differences"))
     summary = comparison.by_user(found)
     if arguments.json:
         print_json({"before": before.name, "after": rest[0].name if rest else NOW, "users": summary,

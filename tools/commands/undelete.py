@@ -13,7 +13,7 @@ from store.users.restorable import undelete_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_json, print_table, when
-from tools.exits import Failure
+from tools.exits import Failure, advised
 
 UNDELETE = ("bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
             "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: snapshot "
@@ -64,7 +64,9 @@ def undelete(invocation: Invocation) -> int:
             invocation.finish_first(store, "mailbox undelete", [str(name)])
         found = last_deleted(store, name)
         if found is None:
-            raise StoreError(Problem.NO_MAILBOX, f"There is no deleted mailbox {arguments.mailbox} of {user or PUBLIC}")
+            raise advised(StoreError(
+                Problem.NO_MAILBOX, f"There is no deleted mailbox {arguments.mailbox} of {user or PUBLIC}"),
+                "onecopy mailbox list --deleted shows what there is")
         new = mailbox_name(user, arguments.name) if arguments.name else name
         if not arguments.dry_run:
             undelete_mailbox(store, name, new_name=new)

@@ -1,5 +1,6 @@
 """onecopy user list"""
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -8,6 +9,7 @@ from store.accounts.base import Account, Status
 from store.quota.overview import Overview
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.output import print_json, print_table, when
+from tools.cli.progressbar import counted
 
 
 def add(parser: Parsers) -> None:
@@ -32,8 +34,7 @@ def list_users(invocation: Invocation) -> int:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
-                for user in islice(filter(partial(_is_wanted, store, arguments), store.directory.all()),
-                                   arguments.most)]
+                for user in islice(filter(partial(_is_wanted, store, arguments), _everyone(store)), arguments.most)]
     if invocation.arguments.json:
         print_json(rows)
     else:
@@ -48,7 +49,7 @@ def _list_removed(invocation: Invocation) -> int:
     with invocation.store() as store:
         kept = {record.user: record for record in restorable.everyone(store)}
         rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
-                 **removal(store, user)} for user in store.directory.all() if user.status is Status.REMOVED]
+                 **removal(store, user)} for user in _everyone(store) if user.status is Status.REMOVED]
         rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
                   "kept_until": when(record.when + store.settings.purge_delay)}
                  for record in kept.values() if store.directory.user(record.user) is None]
@@ -58,6 +59,10 @@ def _list_removed(invocation: Invocation) -> int:
     else:
         print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
     return 0
+
+
+def _everyone(store: Overview) -> Iterator[Account]:
+    return counted(store.directory.all(), "users")
 
 
 def _is_wanted(store: Overview, wanted: Any, user: Account) -> bool:

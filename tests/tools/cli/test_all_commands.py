@@ -16,17 +16,16 @@ COMMANDS = {node.name: node for node in TOP.walk()}
 NO_JSON = {
     "init": "says nothing", "serve": "serves", "drain": "says nothing",
     "user add": "says nothing", "user set": "says nothing", "user rename": "says nothing",
-    "user remove": "says nothing", "user move": "prints progress",
+    "user remove": "says nothing",
     "directory flush": "says nothing",
     "mailbox create": "says nothing", "mailbox rename": "says nothing", "mailbox delete": "says nothing",
-    "hashdir": "prints one word", "expire set": "says nothing",
-    "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
+    "expire set": "says nothing",
+    "partition add": "says nothing", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
     "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
     "standby follow": "says what it does in its log",
-    "sieve get": "prints a script", **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"),
-                                                    "says nothing"),
-    "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
+    **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), "says nothing"),
+    "man": "prints pages", "completion": "prints a script",
 }
 
 # The last words of commands that change nothing in a store, and single commands that do not.

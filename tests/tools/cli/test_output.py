@@ -1,12 +1,15 @@
 """Tables for pipes: those that are made without rich are what rich makes."""
 
+import io
 import json
 import random
+import re
 import sys
 from collections.abc import Callable
 from types import ModuleType
 
 import pytest
+from rich.cells import cell_len
 
 from mboxlist.names import DECEIVING as DECEIVING_LETTERS
 from tools.cli import output, program
@@ -37,6 +40,60 @@ def test_plain_tables_are_those_of_rich(capsys: pytest.CaptureFixture[str], monk
 def test_wide_letters_stand_as_wide_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, [{"a": "日本", "b": "x"}, {"a": "abcde", "b": "y"}], ["a", "b"]) == (
         "a      b\n日本   x\nabcde  y\n")
+
+
+class Terminal(io.StringIO):
+    """A person reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+ROWS = [{"user": "alice", "path": "/srv/mail/partitions/primary", "because": "the entry of the group staff gives it"},
+        {"user": "日本語の名前", "path": "/srv/mail/partitions/second", "because": "no entry"}]
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, **environment: str) -> list[str]:
+    """The lines that a terminal of that width gets."""
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    for name, value in {"TERM": "xterm", "COLUMNS": str(columns), **environment}.items():
+        monkeypatch.setenv(name, value)
+    output.print_table(ROWS, ["user", "path", "because"])
+    return stream.getvalue().splitlines()
+
+
+def plain(line: str) -> str:
+    """Without colours and bold letters."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
+
+
+@pytest.mark.parametrize("columns", [30, 48, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [plain(line) for line in on_terminal(monkeypatch, columns)]
+    assert max(map(cell_len, lines)) <= columns
+    if columns > 30:                    # a path is longer than that
+        words = " ".join(lines).split()
+        assert all(word in words for row in ROWS for value in row.values() for word in str(value).split())
+
+
+def test_a_row_that_is_too_wide_has_a_line_for_each_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [plain(line) for line in on_terminal(monkeypatch, 48)] == [
+        "user     alice", "path     /srv/mail/partitions/primary", "because  the entry of the group staff gives it", "",
+        "user     日本語の名前", "path     /srv/mail/partitions/second", "because  no entry"]
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_there_are_no_colours_where_none_are_wanted(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+                                                    ) -> None:
+    assert not re.search(r"\x1b\[[0-9;]*[349][0-7]", "".join(on_terminal(monkeypatch, 80, **environment)))
+
+
+def test_a_pipe_gets_no_code_of_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    said = printed(capsys, ROWS, ["user", "path", "because"])
+    assert "\x1b" not in said and len(said.splitlines()) == 3
 
 
 def test_plain_tables_need_no_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,13 @@ CALLS = {
     "directory status": None, "directory test": None,
     "mailbox list": "alice", "mailbox info": "alice INBOX", "mailbox status": "--all", "mailbox acl": "alice INBOX",
     "mailbox undelete": "alice Old --dry-run", "mailbox subscribe": "alice",
-    "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1",
+    "mailbox unsubscribe": None, "deliver": "bob", "path": "alice INBOX 1", "hashdir": "alice",
     "undelete": "alice INBOX --list",
     "doctor": None,
     "messages search": "-u alice", "messages fetch": None, "messages flag": "-u alice --add seen --dry-run all",
     "messages copy": "-u alice --to Archive --dry-run all", "messages move": "-u alice --to Archive --dry-run all",
     "messages expunge": "-u alice --dry-run all", "messages withdraw": "1@example.org --dry-run",
-    "sieve list": "alice", "sieve show": "alice", "sieve check": "--all", "sieve test": "alice",
+    "sieve list": "alice", "sieve show": "alice", "sieve check": "--all", "sieve get": None, "sieve test": "alice",
     "purge": "--dry-run", "uidl import": None, "uidl list": "alice", "partition list": "",
     "quota show": "", "quota set": "bob --octets 7654321", "quota remove": None, "quota check": "",
     "quota warn": "--dry-run", "quota sharing": "--by partition", "quota report": None, "expire run": "--all --dry-run",
@@ -52,6 +52,7 @@ CALLS = {
     "export": "alice --format maildir --to {work}/maildir", "import mbox": "bob {work}/mbox --dry-run",
     "import maildir": "bob {work}/maildir0 --dry-run", "import imap": None, "import dovecot": None,
     "import cyrus": None, "config show": "", "config check": "", "config diff": "", "config reload": None,
+    "config certificate": None,
     "connections": None, "status": "",
     "audit show": None, "audit verify": "", "audit head": "", "audit remove": "--before 2020-01 --dry-run",
     "token create": "--role auditor", "token list": "",
@@ -69,10 +70,10 @@ CALLS = {
 }
 # Commands with nothing to print, and those of which others say why (NO_JSON in test_all_commands).
 SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user remove", "directory flush",
-          "mailbox create", "mailbox rename", "mailbox delete", "hashdir", "expire set", "partition add",
+          "mailbox create", "mailbox rename", "mailbox delete", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
-          "sieve get", "sieve put", "sieve activate", "sieve rename", "sieve delete",
-          "man", "completion", "config certificate", "standby follow"}
+          "sieve put", "sieve activate", "sieve rename", "sieve delete",
+          "man", "completion", "standby follow"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 
 

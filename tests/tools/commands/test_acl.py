@@ -47,14 +47,14 @@ def test_several_at_once(onecopy: Program) -> None:
     assert entries(onecopy, "alice", "Work") == {
         "alice": EVERYTHING.replace("x", ""), "bob": "lrp", "anyone": "l", "-anyone": "l"}
     assert "which rights for carol" in onecopy.refused("mailbox", "acl", "alice", "Work", "bob", "l", "carol", status=2)
-    assert "no such user" in onecopy.refused("mailbox", "acl", "alice", "Work", "bob", "lr", "carol", "l")
+    assert "no user carol" in onecopy.refused("mailbox", "acl", "alice", "Work", "bob", "lr", "carol", "l")
     assert entries(onecopy, "alice", "Work")["bob"] == "lr"         # those before it are set
     onecopy("check")
 
 
 def test_rights_that_cannot_be(onecopy: Program) -> None:
     acl = "mailbox", "acl", "alice", "INBOX"
-    assert "no such user" in onecopy.refused(*acl, "carol", "lr")
+    assert "no user carol" in onecopy.refused(*acl, "carol", "lr")
     assert "z is not a right" in onecopy.refused(*acl, "bob", "lz")
     assert "Not an identifier" in onecopy.refused(*acl, "group:", "l")
     assert "which rights" in onecopy.refused(*acl, "bob", status=2)

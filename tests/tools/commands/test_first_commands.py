@@ -154,7 +154,7 @@ def test_mailboxes_that_cannot_be(onecopy: Program) -> None:
     assert "There is no mailbox Sent" in onecopy.refused("mailbox", "info", "alice", "Sent")
     assert "INBOX" in onecopy.refused("mailbox", "delete", "alice", "INBOX", "--yes")
     assert "undone" not in onecopy.refused("mailbox", "delete", "alice", "Archive", status=2)   # it can be: undelete
-    assert "no such mailbox" in onecopy.refused("mailbox", "rename", "alice", "Sent", "Sent2")
+    assert "no mailbox Sent of alice" in onecopy.refused("mailbox", "rename", "alice", "Sent", "Sent2")
 
 
 def test_one_copy_for_all(onecopy: Program) -> None:

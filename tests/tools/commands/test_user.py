@@ -104,11 +104,11 @@ def test_what_a_status_does(onecopy: Program, status: str, said: str | None) -> 
     if said is None:
         assert onecopy("deliver", "alice", octets=MESSAGE) == "alice INBOX 1\n"
     else:
-        assert onecopy.refused("deliver", "alice", octets=MESSAGE) == f"alice: {said}"
+        assert onecopy.refused("deliver", "alice", octets=MESSAGE).startswith(f"alice: {said}")
     if status == "overquota":
         assert onecopy("deliver", "-q", "alice", octets=MESSAGE) == "alice INBOX 1\n"
     elif said is not None:
-        assert onecopy.refused("deliver", "-q", "alice", octets=MESSAGE) == f"alice: {said}"
+        assert onecopy.refused("deliver", "-q", "alice", octets=MESSAGE).startswith(f"alice: {said}")
 
 
 def test_which_statuses_can_be_set(onecopy: Program) -> None:

@@ -2,6 +2,7 @@
 order."""
 
 import io
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from attrs import frozen
 
 from mboxlist import privatefiles
 from tools.cli.output import print_long_json, printable
+from tools.cli.progressbar import PROGRESS, counted
 from tools.exits import Failure
 
 STREAM = "-"                # stands for standard input
@@ -89,8 +91,10 @@ def carry_out(lines: Sequence[Line], run: Callable[[Sequence[str]], int], *, goe
     done, failed = list[int](), list[int]()
 
     def each() -> Iterator[dict[str, object]]:
-        for line in lines:
-            row = (_caught if as_json else _shown)(line, run)
+        for at, line in enumerate(lines, 1):
+            if not as_json and sys.stderr.isatty():     # a bar would stand among what they print
+                print(f"{at} of {len(lines)}, line {line.number}: {printable(shlex.join(line.words))}", file=sys.stderr)
+            row: dict[str, object] = _caught(line, run) if as_json else {"status": _run(line, run)}
             done.append(line.number)
             if row["status"]:
                 failed.append(line.number)
@@ -99,7 +103,7 @@ def carry_out(lines: Sequence[Line], run: Callable[[Sequence[str]], int], *, goe
                 return
 
     if as_json:
-        print_long_json(each())
+        print_long_json(counted(each(), "commands", len(lines), printing=True))
     else:
         for _ in each():
             pass
@@ -109,14 +113,12 @@ def carry_out(lines: Sequence[Line], run: Callable[[Sequence[str]], int], *, goe
     return int(bool(failed))
 
 
-def _shown(line: Line, run: Callable[[Sequence[str]], int]) -> dict[str, object]:
-    """Run it; a person sees which one it is."""
-    if sys.stderr.isatty():
-        print(f"line {line.number}: {printable(shlex.join(line.words))}", file=sys.stderr)
+def _run(line: Line, run: Callable[[Sequence[str]], int]) -> int:
+    """Its status; one that is not 0 is said."""
     status = run(line.words)
     if status:
         print(f"onecopy: line {line.number} failed with status {status}", file=sys.stderr)
-    return {"status": status}
+    return status
 
 
 def _caught(line: Line, run: Callable[[Sequence[str]], int]) -> dict[str, object]:
@@ -124,10 +126,13 @@ def _caught(line: Line, run: Callable[[Sequence[str]], int]) -> dict[str, object
     kept, caught = (sys.stdout, sys.stderr), [_Kept(), _Kept()]
     streams = [io.TextIOWrapper(each, "utf-8", "replace", write_through=True) for each in caught]
     sys.stdout, sys.stderr = streams
+    shown = os.environ.pop(PROGRESS, "")        # how far all are is shown, not how far one is
     try:
         status = run(line.words)
     finally:
         sys.stdout, sys.stderr = kept
+        if shown:
+            os.environ[PROGRESS] = shown
     output, errors = (each.text for each in caught)
     return {"line": line.number, "words": list(line.words), "status": status, "output": output, "errors": errors}
 

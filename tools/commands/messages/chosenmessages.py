@@ -87,6 +87,8 @@ def chosen(store: Store, arguments: Any, problems: list[str]) -> Iterator[Chosen
     now = arguments.at or time.time()
     wanted = searchwords.read(arguments.query, now)
     mailboxes = [entry for entry in entries(store, arguments) if wanted.mailboxes(entry.name.path)]
+    if not mailboxes:
+        print("onecopy: there is no such mailbox (onecopy mailbox list shows what there is)", file=sys.stderr)
     with changing_bar() as tell:
         for done, entry in enumerate(mailboxes):
             tell(str(entry.name), done, len(mailboxes))

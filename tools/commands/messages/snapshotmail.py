@@ -1,7 +1,9 @@
 """onecopy snapshot browse, snapshot copy: mail of a user as it was in a snapshot, beside a running server."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+
+from attrs import define, field
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
@@ -11,8 +13,9 @@ from store.tables.state import Mailbox
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table, when
+from tools.cli.progressbar import Tell, bar
 from tools.commands.messages.chosenmessages import Chosen, shown
-from tools.exits import Failure
+from tools.exits import Failure, advised
 
 MOST = 200                  # messages that are listed unless more are asked for
 _COLUMNS = ("uid", "received", "size", "from", "subject", "here")
@@ -49,7 +52,11 @@ def _opened(invocation: Invocation) -> Iterator[tuple[str, MailThen]]:
     """The user, and the user's mail in the snapshot. Raises StoreError, Failure."""
     with invocation.store() as store:
         whose = account(store, invocation.arguments.user)
-        with mail_then(store, whose, invocation.arguments.snapshot) as mail:
+        with ExitStack() as opened:
+            try:
+                mail = opened.enter_context(mail_then(store, whose, invocation.arguments.snapshot))
+            except StoreError as error:
+                raise advised(error, f"onecopy snapshot browse {whose.user} shows what there is") from None
             yield whose.user, mail
 
 
@@ -69,6 +76,18 @@ def _then(mail: MailThen, user: str, text: str) -> Mailbox:
         if error.problem is not Problem.NO_MAILBOX:
             raise
         raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user} in that snapshot") from None
+
+
+@define(eq=False)
+class _Shown(Progress):
+    """How far it is, for a bar."""
+
+    tell: Tell = field(kw_only=True)
+
+    def step(self, count: int) -> None:
+        """Raises Abandoned."""
+        super().step(count)
+        self.tell(self.done, total=self.total)
 
 
 def browse(invocation: Invocation) -> int:
@@ -116,7 +135,8 @@ def copy(invocation: Invocation) -> int:
         name = _own_name(user, arguments.into or arguments.mailbox)
         then = _then(mail, user, arguments.mailbox)
         uids = arguments.uid or mail.missing(then, name)
-        new = mail.bring_back(then, name, uids, Progress()) if uids and not arguments.dry_run else []
+        with bar("messages") as tell:
+            new = mail.bring_back(then, name, uids, _Shown(tell=tell)) if uids and not arguments.dry_run else []
     if arguments.json:
         print_json({"mailbox": str(name), "messages": len(uids), "uids": new, "dry_run": arguments.dry_run})
     else:

@@ -119,7 +119,8 @@ def revoke(invocation: Invocation) -> int:
         user = account(store, arguments.user).user
         change_access(store, user, without)
     if missing := sorted(set(arguments.ids) - set(gone)):
-        raise Failure(f"{user} has no app password {', '.join(missing)}", 1)
+        raise Failure(f"{user} has no app password {', '.join(missing)} (onecopy access list {user} shows what there "
+                      "is)", 1)
     if not gone:
         raise Failure(f"{user} has no app password", 1)
     return 0

@@ -14,6 +14,7 @@ from store.values import duration
 from tools import commandaudit
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.output import print_json, printable
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 FIRST = ("kind", "time", "what", "actor", "user", "before", "number")    # facts that are not shown by name
@@ -72,7 +73,8 @@ def _since(text: str) -> float:
 
 def verify(invocation: Invocation) -> int:
     """onecopy audit verify"""
-    found = auditverification.verify(invocation.config.root, invocation.arguments.head)
+    found = auditverification.verify(invocation.config.root, invocation.arguments.head,
+                                     watched=lambda lines: counted(lines, "lines"))
     if invocation.arguments.json:
         print_json({"lines": found.lines, "head": str(found.head), "cut": found.cut, "removed": found.removed,
                     "faults": [{"place": place, "what": what} for place, what in found.faults]})
@@ -88,7 +90,8 @@ def verify(invocation: Invocation) -> int:
 def show(invocation: Invocation) -> int:
     """onecopy audit show"""
     arguments = invocation.arguments
-    found = (line.facts for line in auditverification.read(invocation.config.root) if line.facts is not None)
+    trail_lines = counted(auditverification.read(invocation.config.root), "lines", printing=not arguments.json)
+    found = (line.facts for line in trail_lines if line.facts is not None)
     lines = _wanted(found, arguments, str(invocation.config.values["store.default_domain"]))
     if arguments.most is not None:
         lines = iter(deque(lines, arguments.most))

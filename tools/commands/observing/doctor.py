@@ -8,6 +8,7 @@ from store.values import few
 from tools.cli.controlclient import is_up
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
+from tools.cli.progressbar import bar
 from tools.commands import status
 from tools.server.control.servedconfig import differing, served
 from tools.server.doctor import deployment
@@ -31,8 +32,9 @@ def doctor(invocation: Invocation) -> int:
     """onecopy doctor"""
     arguments, root = invocation.arguments, invocation.config.root
     config = served(invocation.config) if is_up(root) else None
-    found = list(deployment.look_over(config or invocation.config,
-                                      deployment.Wanted(arguments.name, arguments.postfix)))
+    wanted = deployment.Wanted(arguments.name, arguments.postfix)
+    with bar("looking"):
+        found = list(deployment.look_over(config or invocation.config, wanted))
     if config is not None and (others := differing(invocation.config, config)):
         found.append(Advice("configuration", False, f"the running server goes by other values of {few(others)} "
                             "than its files, or this command, have now; it is judged by what it goes by",

@@ -9,10 +9,11 @@ from typing import Any
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from store.events.outboxtable import DEAD, LATER, STATES, WAITING, OutboxTable, Parcel
+from store.store import Store
 from tools.cli.controlclient import ask_all, is_up
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, when
-from tools.exits import Failure
+from tools.exits import Failure, did_you_mean
 from tools.outbox.sendall import of_config, outboxes
 
 UNSENT = (WAITING, LATER)
@@ -64,7 +65,7 @@ def list_receivers(invocation: Invocation) -> int:
     rows = []
     with invocation.store() as store:
         tables = [outbox for _, outbox in outboxes(store).values()]
-        for name in sorted({*configured, *(name for outbox in tables for name in outbox.receivers())}):
+        for name in _receivers(invocation, store):
             how = running.get(name, {})
             state = "not configured" if name not in configured else how.get("state", "no server runs")
             rows.append({
@@ -85,6 +86,7 @@ def show(invocation: Invocation) -> int:
     """onecopy outbox show"""
     arguments = invocation.arguments
     with invocation.store() as store:
+        _require_receiver(invocation, store)
         rows = [outbox.each(arguments.receiver, state, AT_A_TIME) for _, outbox in outboxes(store).values()
                 for state in ([DEAD] if arguments.dead else UNSENT)]
         found = list(islice(merge(*rows, key=lambda parcel: parcel.order), arguments.most))
@@ -96,6 +98,19 @@ def show(invocation: Invocation) -> int:
                       "mailbox": each.body.get("mailboxID", ""), "said": each.said} for each in found],
                     ("id", "at", "event", "mailbox", "said"))
     return 0
+
+
+def _receivers(invocation: Invocation, store: Store) -> list[str]:
+    """Those that are configured, and those for whom something is left."""
+    return sorted({*of_config(invocation.config),
+                   *(name for _, outbox in outboxes(store).values() for name in outbox.receivers())})
+
+
+def _require_receiver(invocation: Invocation, store: Store) -> None:
+    """Raises Failure when there is none of that name."""
+    name, known = invocation.arguments.receiver, _receivers(invocation, store)
+    if name not in known:
+        raise Failure(f"there is no receiver {name}{did_you_mean(name, known)} (onecopy outbox list shows them)")
 
 
 def retry(invocation: Invocation) -> int:
@@ -120,6 +135,7 @@ def _change(invocation: Invocation, done: str, states: Sequence[bytes],
     id."""
     arguments, count, found = invocation.arguments, 0, False
     with invocation.store() as store:
+        _require_receiver(invocation, store)
         for env, outbox in outboxes(store).values():
             for state in states:
                 rows = (parcel for parcel in outbox.each(arguments.receiver, state, AT_A_TIME)

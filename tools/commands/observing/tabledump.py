@@ -10,8 +10,9 @@ from mboxlist.engine.btree import FIRST_KEY, Table
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.output import json_line, print_json, print_long_json, print_table
+from tools.cli.progressbar import counted
 from tools.commands.observing.decodedrows import ID, LAYOUTS, SECRETS, octets, shown
-from tools.exits import Failure, did_you_mean
+from tools.exits import Failure, did_you_mean, no_partition
 
 LIST = "mboxlist"           # stands for the system area of the whole store
 ROWS, READ_OCTETS = 200, 1 << 20        # that are read before a row is printed: nothing is locked meanwhile
@@ -62,7 +63,8 @@ def dump(invocation: Invocation) -> int:
             raise Failure(f"there is no table {name}{did_you_mean(name, known)} (onecopy dump lists them)")
         if arguments.hex and name in SECRETS:
             raise Failure(f"{name} has hashes of passwords, which are not printed: leave --hex away")
-        rows = _limited(_rows([place for place in places if place.name == name], arguments), arguments.limit)
+        found = _rows([place for place in places if place.name == name], arguments)
+        rows = counted(_limited(found, arguments.limit), name, printing=True)
         if arguments.json:
             print_long_json(rows)
         else:
@@ -74,7 +76,7 @@ def dump(invocation: Invocation) -> int:
 def _places(store: Store, partition: str | None) -> list[_Place]:
     areas = {LIST: store.mailboxes.env, **{each.name: each.env for each in store.partitions.values()}}
     if partition is not None and partition not in areas:
-        raise Failure(f"there is no partition {partition}{did_you_mean(partition, areas)}")
+        raise no_partition(partition, areas)
     return [_Place(where, table) for where, env in areas.items() if partition in (None, where)
             for table in sorted(env.tables, key=lambda table: table.name)]
 

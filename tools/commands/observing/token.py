@@ -59,5 +59,5 @@ def revoke(invocation: Invocation) -> int:
     wanted = invocation.arguments.ids
     gone = Tokens(invocation.config.root).revoke(wanted)
     if missing := sorted(set(wanted) - set(gone)):
-        raise Failure(f"there is no token {', '.join(missing)}", 1)
+        raise Failure(f"there is no token {', '.join(missing)} (onecopy token list shows what there is)", 1)
     return 0

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from store.filtering import userscripts
 from store.filtering.sievesettings import Settings
-from store.filtering.userscripts import ScriptRefused
+from store.filtering.userscripts import Refusal, ScriptRefused
 from store.sieve.scriptproblems import ScriptProblem
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
@@ -22,6 +22,7 @@ def add(parser: Parsers) -> None:
     made = parser("sieve get", get, "print a script")
     made.add_argument("user", metavar="USER")
     made.add_argument("name", metavar="NAME")
+    made.add_argument("--json", action="store_true")
     made = parser("sieve put", put, "keep the script on standard input, in the place of one of that name; exit status "
                                     "1 if it is none")
     made.add_argument("user", metavar="USER")
@@ -47,12 +48,13 @@ def given() -> bytes:
 
 
 @contextmanager
-def refusals_shown() -> Iterator[None]:
-    """What is refused becomes the program's error. Raises Failure."""
+def refusals_shown(user: str) -> Iterator[None]:
+    """What is refused of this user's scripts becomes the program's error. Raises Failure."""
     try:
         yield
     except (ScriptProblem, ScriptRefused) as problem:
-        raise Failure(str(problem), 1) from None
+        help = getattr(problem, "refusal", None) is Refusal.NONEXISTENT
+        raise Failure(f"{problem}{f' (onecopy sieve list {user} shows what there is)' * help}", 1) from None
 
 
 def show(invocation: Invocation) -> int:
@@ -71,16 +73,20 @@ def show(invocation: Invocation) -> int:
 def get(invocation: Invocation) -> int:
     """onecopy sieve get"""
     arguments = invocation.arguments
-    with invocation.overview() as store, refusals_shown():
+    with invocation.overview() as store, refusals_shown(invocation.arguments.user):
         found = userscripts.find(store.mailboxes, account(store, arguments.user).user, arguments.name)
-    sys.stdout.write(found.text.decode("utf-8", "replace"))
+    text = found.text.decode("utf-8", "replace")
+    if arguments.json:
+        print_json({"name": found.name, "active": found.active, "script": text})
+    else:
+        sys.stdout.write(text)
     return 0
 
 
 def put(invocation: Invocation) -> int:
     """onecopy sieve put"""
     arguments, text = invocation.arguments, given()
-    with invocation.store() as store, refusals_shown():
+    with invocation.store() as store, refusals_shown(invocation.arguments.user):
         owner = account(store, arguments.user)
         userscripts.put(store, owner, arguments.name, text, invocation.config.settings("sieve", Settings))
         if arguments.activate:
@@ -91,7 +97,7 @@ def put(invocation: Invocation) -> int:
 def activate(invocation: Invocation) -> int:
     """onecopy sieve activate"""
     arguments = invocation.arguments
-    with invocation.store() as store, refusals_shown():
+    with invocation.store() as store, refusals_shown(invocation.arguments.user):
         userscripts.activate(store, account(store, arguments.user).user, arguments.name)
     return 0
 
@@ -99,7 +105,7 @@ def activate(invocation: Invocation) -> int:
 def rename(invocation: Invocation) -> int:
     """onecopy sieve rename"""
     arguments = invocation.arguments
-    with invocation.store() as store, refusals_shown():
+    with invocation.store() as store, refusals_shown(invocation.arguments.user):
         userscripts.rename(store, account(store, arguments.user).user, arguments.name, arguments.new)
     return 0
 
@@ -107,6 +113,6 @@ def rename(invocation: Invocation) -> int:
 def delete(invocation: Invocation) -> int:
     """onecopy sieve delete"""
     arguments = invocation.arguments
-    with invocation.store() as store, refusals_shown():
+    with invocation.store() as store, refusals_shown(invocation.arguments.user):
         userscripts.delete(store, account(store, arguments.user).user, arguments.name)
     return 0

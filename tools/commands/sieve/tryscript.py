@@ -63,7 +63,7 @@ def test(invocation: Invocation) -> int:
         if said is not None or not node.block:
             steps.append({"line": node.place.line, "column": node.place.column, "name": node.name, "said": said})
 
-    with invocation.store() as store, refusals_shown():
+    with invocation.store() as store, refusals_shown(invocation.arguments.user):
         octets, owner = _message(store, arguments), account(store, arguments.user)
         inbox = firstuse.inbox(store, owner)
         filters = Filters.of(store, invocation.config.settings("sieve", Settings))

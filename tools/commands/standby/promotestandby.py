@@ -12,6 +12,7 @@ from store.standby import longfollowing, promotion, standbystate
 from store.standby.standbystate import StandbyState
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
+from tools.cli.progressbar import bar
 from tools.cli.storeaccess import open_configured
 from tools.commands.standby.sourceconnection import read_address
 
@@ -35,16 +36,17 @@ def promote(invocation: Invocation) -> int:
     arguments, root = invocation.arguments, invocation.config.root
     state = standbystate.read(root)
     if state is None:
-        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     promotion.require_whole(state)
     if not arguments.force:
         _require_silence(state)
     invocation.confirm(f"Make this the store in the place of {state.host}, as it was at {when(state.moment)}? The "
                        f"other machine must not serve any more")
-    _end_follower(root)
-    with longfollowing.alone(root):
-        state = promotion.promote(root)
-    open_configured(invocation.config, invocation.arguments.program).close()
+    with bar("promoting"):
+        _end_follower(root)
+        with longfollowing.alone(root):
+            state = promotion.promote(root)
+        open_configured(invocation.config, invocation.arguments.program).close()
     if arguments.json:
         print_json({"host": state.host, "moment": state.moment})
     else:

@@ -23,7 +23,7 @@ def status(invocation: Invocation) -> int:
     root = invocation.config.root
     state = standbystate.read(root)
     if state is None:
-        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     seen, process = longfollowing.seen(root), longfollowing.process(root)
     behind = max(0.0, time.time() - float(seen["current"])) if "current" in seen else None
     trouble = str(seen.get("trouble", ""))

@@ -32,6 +32,7 @@ from mboxlist import privatefiles
 from mboxlist.privatefiles import Folder
 from store.snapshots.taking import Snapshot
 from store.values import Finding
+from tools.cli.progressbar import counted
 from tools.exits import Failure
 from tools.spark.facts.destinations import Destination
 from tools.spark.facts.factrows import MAILBOXES, Range, beginnings, state_of
@@ -91,8 +92,8 @@ def export(snapshot: Snapshot, folders: Folders, root: Path, to: Destination, *,
                           else state, {path: (table, rows, octets) for path, table, rows, octets in files}, False)
              for key, (state, files) in before.get("ranges", {}).items()}
     parts = _ranges(snapshot, folders, root, name)
-    done = {one.key: one for one in _side_by_side(partial(write, to.work), (
-        (part, known.get(key_of(part))) for part in parts), to, processes)}
+    done = {one.key: one for one in counted(_side_by_side(partial(write, to.work), (
+        (part, known.get(key_of(part))) for part in parts), to, processes), "parts of the store")}
     moment = datetime.fromtimestamp(snapshot.manifest.moment, UTC).isoformat()
     files = {path for one in done.values() for path in one.files}
     to.write(MANIFEST, _manifest(name, moment, domain, done))
