@@ -55,6 +55,9 @@ def test_each_page_for_everybody(browser: Browser, served: str) -> None:
     browser.fill("#user", "alice")
     browser.fill("#password", "secret")
     browser.click("main button", loads=True)
+    browser.open(served, 1100)
+    cut = "[...document.querySelectorAll('.card .wide')].filter(each => each.scrollWidth > each.clientWidth).length"
+    assert browser.value(cut) == 0, "a table of the overview is cut off"
     for page in PAGES:
         browser.open(served + page, 1280)
         assert axe.violations(browser) == [], page

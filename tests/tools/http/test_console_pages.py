@@ -9,6 +9,8 @@ from tests.support.clients.consoleclient import Answer, Person
 from tests.support.clients.imap import Imap
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
+from tools.cli.options import size
+from tools.http.console import rendering
 
 USERS = ("admin", "help", "auditor", "alice", "bob", "dora", "zoe@example.org")
 EVIL = "<script>alert(1)</script>\"'&{{7+7}}"
@@ -98,10 +100,18 @@ def test_limits(served: tuple[Server, int], people: dict[str, Person]) -> None:
     form = people["admin"].get("/console/users/one?user=bob").form("/console/users/quota")
     done = people["admin"].submit(form, octets="2G", messages="1000")
     assert "0 octets of 2.0 GiB (0 %)" in done.text
+    assert done.form("/console/users/quota").all("input", name="octets")[0].attributes["value"] == "2G"
     late = people["admin"].submit(form, octets="1G", messages="")
     assert late.status == 409
     wrong = people["admin"].submit(done.form("/console/users/quota"), octets="much")
     assert wrong.status == 409 and "much" in wrong.text and "Traceback" not in wrong.text
+
+
+@pytest.mark.parametrize(("octets", "typed"), [
+    (None, ""), (0, "0"), (2 << 30, "2G"), (3 << 29, "1536M"), (1 << 10, "1K"), ((2 << 30) + 1, "2147483649")])
+def test_a_limit_stands_in_its_field_as_it_is_typed(octets: int | None, typed: str) -> None:
+    assert rendering.limit(octets) == typed
+    assert octets is None or size(typed) == octets
 
 
 def test_a_password_of_a_helpdesk(served: tuple[Server, int], people: dict[str, Person]) -> None:

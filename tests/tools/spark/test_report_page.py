@@ -1,8 +1,13 @@
-"""The page of the quota report in a real browser: charts are drawn, nothing is fetched, it fits a phone and paper."""
+"""The page of the quota report in a real browser: charts are drawn, nothing is fetched, it fits a phone and paper.
 
+With PICTURES=FOLDER the picture of docs/quota-report.md is made in that folder.
+"""
+
+import os
 import re
 import zlib
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from attrs import evolve
@@ -34,17 +39,17 @@ OVERLAP = """[...document.querySelectorAll("svg.chart g")].filter(each => {
     }).map(each => each.textContent)"""
 
 
-def everything():
-    """A report in which nothing is left out."""
+def everything(long=LONG, evil=EVIL):
+    """A report in which nothing is left out; names are long, and made to do harm."""
     boxes = [box(f"user{at:02}", "INBOX", at, (at + 1) * 10**7, user_unique=10**6, newest=NOW - timedelta(20 * at))
              for at in range(30)]
-    boxes += [box(LONG, "INBOX", 9, 10**12, fair_share=10**11, file_octets=10**11), box("x@b.org", EVIL, 2, 10**9)]
+    boxes += [box(long, "INBOX", 9, 10**12, fair_share=10**11, file_octets=10**11), box("x@b.org", evil, 2, 10**9)]
     limits = [limit(f"user{at:02}", 10**8 + 10**7 * at) for at in range(30)]
-    limits += [limit(LONG, 10**12), limit("x@b.org", 9)]
+    limits += [limit(long, 10**12), limit("x@b.org", 9)]
     found = evolve(read(boxes, limits, waiting=10**10), lists={
-        "ages": [{"age": "a week", "kind": EVIL, "messages": 3, "logical": 10**9, "unread": 1}],
+        "ages": [{"age": "a week", "kind": evil, "messages": 3, "logical": 10**9, "unread": 1}],
         "sizes": [{"size_class": "10 KiB", "files": 9, "file_octets": 10**4, "messages": 9, "logical": 10**4}],
-        "senders": [{"sender": EVIL, "files": 9, "file_octets": 10**9, "messages": 9, "logical": 10**9}],
+        "senders": [{"sender": evil, "files": 9, "file_octets": 10**9, "messages": 9, "logical": 10**9}],
         "purge": [{"days": 1, "freed": 10**9, "files": 2}], "messages": [], "rubbish": 0})
     live = Live({"user07": QuotaUse(8 * 10**7, 7, refused=int(NOW.timestamp()) - 60)}, {"user08": (5, 0)},
                 int(NOW.timestamp()))
@@ -53,7 +58,7 @@ def everything():
         {"store": "/s", "user": f"user{at:02}", "logical": at * 10**6} for at in range(30)]})
     report["what_if"] = {"terms": ["fair shares were charged"], **compared(
         report, made(found, with_default(TERMS, None, "fair")))}
-    return report | {"problems": [EVIL], "notes": ["A note"]}
+    return report | {"problems": [evil], "notes": ["A note"]}
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +175,14 @@ def test_a_report_with_nothing_in_it(browser, tmp_path):
     browser.open(path, 390, mobile=True)
     assert browser.value("document.documentElement.scrollWidth") <= 390
     assert browser.value('document.querySelectorAll(".problem").length') == 0
+
+
+def picture(browser, tmp_path):
+    report = everything("sales@example.org", "lists")
+    (tmp_path / "report.html").write_text(page(report | {"problems": []}), encoding="utf-8")
+    browser.open(tmp_path / "report.html", 1000)
+    (Path(os.environ["PICTURES"]) / "quota-report.png").write_bytes(browser.screenshot(height=1400))
+
+
+if os.environ.get("PICTURES"):
+    test_picture = picture

@@ -67,6 +67,14 @@ def octets(value: int | None) -> str:
     return "–" if value is None else f"−{readable(-value)}" if value < 0 else readable(value)
 
 
+def limit(value: int | None) -> str:
+    """A limit in octets as it is typed: with a unit where that says exactly so many."""
+    for unit, size in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if value and not value % size:
+            return f"{value // size}{unit}"
+    return "" if value is None else str(value)
+
+
 def number(value: int | None) -> str:
     """A number with its thousands apart."""
     return "–" if value is None else f"{value:,}".replace("-", "−")
@@ -99,7 +107,8 @@ def exact(value: object) -> Markup:
 def _environment() -> Environment:
     made = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
                        loader=FunctionLoader(_template), finalize=_final, auto_reload=False)
-    made.filters |= {"octets": octets, "number": number, "per_cent": per_cent, "when": when, "exact": exact}
+    made.filters |= {"octets": octets, "number": number, "per_cent": per_cent, "when": when, "exact": exact,
+                     "limit": limit}
     made.globals |= {"url": url, "static": static}
     return made
 

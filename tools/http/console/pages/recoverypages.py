@@ -66,7 +66,8 @@ async def _verify_backup(visit: Visit) -> Answer:
 async def _housekeeping(visit: Visit) -> Answer:
     stats, status = await visit.ask_all("stats", "status")
     last = status["last_check"]
-    tasks = [{**task, "process": each["process"]} for each in stats["processes"] for task in each["tasks"]]
+    tasks = [{**task, "process": each["process"], "completed": task["completed"] or None}     # 0: not yet
+             for each in stats["processes"] for task in each["tasks"]]
     return await visit.show("housekeeping.html", "Housekeeping", last=last, advice=stats["advice"],
                             findings=part_of(last["first"], visit.query.get("page")), tasks=sorted(tasks, key=_order))
 
