@@ -29,7 +29,7 @@ SOON = {
         "user show", "user set", "user scram", "user domain", "user rename", "user remove", "user hash",
         "user undelete", "mailbox create", "mailbox info", "mailbox rename", "mailbox delete", "mailbox acl",
         "mailbox metadata", "mailbox subscribe", "mailbox unsubscribe", "mailbox undelete", "undelete", "deliver",
-        "path", "hashdir", "quota set", "quota remove", "uidl import", "uidl list", "sieve list", "sieve check",
+        "path", "hashdir", "quota set", "quota remove", "uidl import", "uidl list", "sieve list", "sieve show",
         "sieve get", "sieve put", "sieve activate", "sieve rename", "sieve delete", "sieve test", "partition add",
         "expire set", "snapshot browse", "explain access", "explain quota", "access create", "access revoke",
         "access reset", "token create", "token revoke", "directory flush", "config certificate", "audit head"), ONE),

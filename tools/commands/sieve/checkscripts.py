@@ -9,6 +9,7 @@ from store.sieve.scriptproblems import ScriptProblem
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import counted
 from tools.commands.sieve.keepscripts import given
 from tools.exits import Failure
 
@@ -50,7 +51,7 @@ def _check_kept(invocation: Invocation) -> int:
     with invocation.overview() as store:
         users = [each.user for each in store.directory.all()] if arguments.all else [
             account(store, name).user for name in arguments.users]
-        found = list(wrongscripts.of_users(store, users))
+        found = list(wrongscripts.of_users(store, counted(users, "users", len(users))))
     if arguments.all:
         found += wrongscripts.of_site(invocation.config.settings("sieve", Settings).folder)
     rows = [asdict(each) for each in found]
