@@ -19,8 +19,9 @@ Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
 
 TRIES = 50                  # how often a transaction that met a deadlock is run
-PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
-LONGEST_PAUSE = 0.05        # up to this
+PAUSE = 0.002               # seconds, at most, before it is run again
+FIRST_PAUSE = 0.0002        # where time is limited: most locks are held for less than that;
+LONGEST_PAUSE = 0.05        # then twice as long each time, up to this
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def transact(env: Environment, work: Callable[[Txn], T], *, seconds: float | Non
     Raises one of `Deadlock` when it does not get them, Quiesced in an event loop.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
-    pause = PAUSE
+    pause = PAUSE if deadline is None else FIRST_PAUSE
     for tried in itertools.count(1):
         txn = env.begin(wait=seconds is None, reads=reads)
         try:
