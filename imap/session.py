@@ -32,7 +32,8 @@ from store.accounts import refusallines
 from store.accounts.refusallines import by_app_password
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
-from store.metrics.processcounters import SECONDS, Counters
+from store.metrics.histograms import SECONDS
+from store.metrics.processcounters import Counters
 from store.net.callers import Admitted
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import INPUT, Stream

@@ -35,7 +35,8 @@ from lmtp.wire import (
 )
 from mboxlist.engine.transact import Commits, Unflushed
 from store.errors import StoreError, disk_problem
-from store.metrics.processcounters import SECONDS, Counters
+from store.metrics.histograms import SECONDS
+from store.metrics.processcounters import Counters
 from store.net.authentication import Authenticator
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import INPUT, Stream

@@ -23,7 +23,8 @@ from pop3.wire import SyntaxProblem, TopLines
 from store.accounts.rejectedlogins import NO_LOGIN
 from store.audit.sessionaudit import note
 from store.errors import Problem, StoreError, disk_problem
-from store.metrics.processcounters import SECONDS, Counters
+from store.metrics.histograms import SECONDS
+from store.metrics.processcounters import Counters
 from store.net.authentication import Authenticator
 from store.net.callers import Admitted
 from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
+from time import perf_counter
 
 from attrs import define, evolve, field, frozen
 
@@ -27,6 +28,8 @@ from store.filtering.storesurroundings import StoreSurroundings, name_of, owned_
 from store.filtering.usersettings import settings_of
 from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
+from store.metrics.processcounters import Counters
+from store.metrics.scriptcounters import INVALID, LIMIT, SCRIPT, SERVER, ScriptCounters
 from store.partition.staged import Staged
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import DEFAULT, Limits
@@ -97,6 +100,7 @@ class Filters:
     allowance: Allowance = field(factory=Allowance, init=False)
     # By the text of the script, and whether it is the directory's.
     _trees: OrderedDict[tuple[bool, bytes], Tree | None] = field(factory=OrderedDict, init=False)
+    _counted: ScriptCounters = field(init=False)
     _nodes: int = field(default=0, init=False)          # of all in `_trees`
     _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
 
@@ -104,6 +108,10 @@ class Filters:
     def _site_scripts(self) -> SiteScripts:
         self.store.filtered = self.settings.folder is not None
         return SiteScripts(self.settings.folder)
+
+    @_counted.default
+    def _counters(self) -> ScriptCounters:
+        return Counters.of(self.store).scripts
 
     @classmethod
     def of(cls, store: Store, settings: Settings | None = None) -> "Filters":
@@ -153,6 +161,7 @@ class Filters:
             tree: Tree | None = userscripts.compiled(script)
         except (ScriptProblem, userscripts.ScriptRefused) as problem:
             log.error("%s cannot be run, mail is kept: %s", script.of(user), problem)
+            self._counted.failures[INVALID] += 1
             tree = None
         with self._lock:
             self._nodes += _weight(tree) - _weight(self._trees.pop(key, None))
@@ -219,13 +228,17 @@ class Filters:
             quick = arrived.pace is AT_ONCE
             if quick:                               # all that is done at once counts together
                 state.steps, state.octets = arrived.steps, arrived.octets
+            steps, began = state.steps, perf_counter()
             outcome = run(trees, state)
             if quick and state.exhausted:
                 raise _TooMuch
+            self._counted.ran(perf_counter() - began, state.steps - steps)
         except (StoreError, _TooMuch, DirectoryNeeded):
             raise
         except Exception as error:
             return self._failed(recipient, error)
+        if outcome.failure:
+            self._counted.failures[LIMIT if state.exhausted else SCRIPT] += 1
         arrived.steps, arrived.octets = state.steps, state.octets
         if all([tree.alike for tree in trees]):
             arrived.outcomes[same] = outcome
@@ -233,6 +246,7 @@ class Filters:
 
     def _failed(self, recipient: Recipient, error: Exception) -> Exception:
         user = recipient.target.entry.name.owner
+        self._counted.failures[SERVER] += 1
         log.error("a script of %s could not be run, the message is kept", user, exc_info=error)
         return error
 
@@ -251,6 +265,7 @@ class Filters:
                 outcome = self._failed(recipient, error)
         if isinstance(outcome, Exception):
             return Disposition((recipient.target,), failure=f"an error of this server: {type(outcome).__name__}")
+        self._counted.decided(outcome, len(disposition.notes))
         if disposition.failure:
             log.warning("a script of %s failed, the message is kept: %s", user, disposition.failure)
         for note in disposition.notes:

@@ -14,25 +14,11 @@ from typing import Any
 
 from attrs import define, field
 
-# Upper ends of the buckets of a histogram; one more takes what is above.
-SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)    # of commands, flushes
+from store.metrics.histograms import SECONDS, Histogram
+from store.metrics.scriptcounters import ScriptCounters
+
 TURN_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)   # of the event loop: 20 ms is its limit
 WAITING = (1, 2, 4, 8, 16, 32, 64, 128)         # who share a flush
-
-
-class Histogram:
-    """How many values were at most each of the bounds, and above the one before; the sum of all."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def figures(self) -> dict[str, Any]:
-        """As it is given to those who ask the process."""
-        return {"bounds": list(self.bounds), "counts": list(self.counts), "sum": self.total}
 
 
 class Times(dict[Any, Histogram]):
@@ -65,6 +51,7 @@ class Counters:
     sharing: dict[str, Histogram] = field(factory=dict)     # and how many waited for each
     turns: Histogram = field(factory=lambda: Histogram(TURN_SECONDS))       # of the event loop
     octets: dict[str, Octets] = field(factory=dict)         # by partition
+    scripts: ScriptCounters = field(factory=ScriptCounters)
 
     @classmethod
     def of(cls, store: Any) -> "Counters":
@@ -87,7 +74,7 @@ class Counters:
                          for server, times in self.commands.items()},
             "flushes": {name: each.figures() for name, each in list(self.flushes.items())},
             "sharing": {name: each.figures() for name, each in list(self.sharing.items())},
-            "turns": self.turns.figures(),
+            "turns": self.turns.figures(), "scripts": self.scripts.figures(),
             "octets": {name: {"files": each.files, "unique": each.unique, "references": each.references,
                               "referenced": each.referenced, "when": each.when}
                        for name, each in list(self.octets.items())}}

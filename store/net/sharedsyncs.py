@@ -23,7 +23,8 @@ from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
 from store.errors import StoreError
-from store.metrics.processcounters import SECONDS, WAITING, Counters
+from store.metrics.histograms import SECONDS
+from store.metrics.processcounters import WAITING, Counters
 from store.net.linestates import Wait
 from store.net.stream import Done
 from store.net.threads import ReactorThreads

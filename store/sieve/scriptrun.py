@@ -81,7 +81,8 @@ class Run:
     scope: Scope = Factory(Scope)
     shared: dict[str, str] = field(factory=dict)    # global variables
     matched: tuple[str, ...] = ()
-    parts: list[Any] = field(factory=list)          # of `foreverypart`, the innermost last
+    parts: list[Any] = field(factory=list)          # of `foreverypart`, the innermost last,
+    loops: list[str | None] = field(factory=list)   # and the names of these loops
     includes: list[tuple[str, bool]] = field(factory=list)
     included: set[tuple[str, bool]] = field(factory=set)
     edition: Edition = UNCHANGED

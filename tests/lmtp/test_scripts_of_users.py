@@ -14,6 +14,7 @@ from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
 from store.mailboxes import namespace
 from store.mailboxes.authorization import annotations
+from store.metrics.processcounters import Counters
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver, message_files
 
@@ -300,3 +301,33 @@ def test_scripts_are_no_annotations_that_clients_see(mail):
     mail.script("alice", "keep;")
     entry = mail.store.mailboxes.find(MailboxName("alice", INBOX))
     assert annotations(mail.store, entry, "alice") == {}
+
+
+def test_what_scripts_do_is_counted(mail):
+    """For /metrics, by kinds of which there is a fixed number."""
+    counters = Counters.of(mail.store).scripts
+
+    def added(deliver_to, text, name):
+        before = {**counters.actions, **counters.failures}, sum(counters.seconds.counts)
+        for user in deliver_to:
+            mail.script(user, text)
+        deliver(mail.place, deliver_to, message(name))
+        assert sum(counters.steps.counts) == sum(counters.seconds.counts)
+        after = {**counters.actions, **counters.failures}
+        return {kind: number - before[0][kind] for kind, number in after.items() if number != before[0][kind]}, (
+            sum(counters.seconds.counts) - before[1])
+
+    for text, expected in {
+            "keep;": {"keep": 1}, "discard;": {"discard": 1}, 'require "fileinto"; fileinto "Lists";': {"fileinto": 1},
+            'require "fileinto"; fileinto "Nowhere";': {"fileinto": 1, "not done": 1},
+            'redirect "a@example.com"; redirect "b@example.com";': {"redirect": 2},
+            'require "ereject"; ereject "no";': {"reject": 1},
+            'require ["vacation", "enotify"]; vacation "x"; notify "mailto:a@example.com";': {
+                "keep": 1, "vacation": 1, "notify": 1},
+            'require "ihave"; error "no";': {"keep": 1, "script": 1}}.items():
+        assert added(["alice"], text, f"counted {len(text)}") == (expected, 1)
+    many = ",".join(['"subject"'] * 2000)
+    big = f"if header :contains [{many}] [{many}] {{ discard; }}"
+    assert added(["alice"], big, "too much")[0] == {"keep": 1, "limit": 1}
+    assert added(["alice", "bob"], 'keep; redirect "x@example.com";', "two") == ({"keep": 2, "redirect": 2}, 1)
+    assert set(counters.figures()) == {"seconds", "steps", "actions", "failures"}

@@ -82,6 +82,7 @@ COMMANDS = (
     Registered("messages withdraw", "messages.withdrawal", audit="delete"),
     Registered("sieve list", "sieve.keepscripts"),
     Registered("sieve check", "sieve.checkscripts"),
+    Registered("sieve stats", "sieve.scriptstats"),
     Registered("sieve show", "sieve.showsieve"),
     Registered("sieve get", "sieve.keepscripts", audit="read"),
     *(Registered(f"sieve {name}", "sieve.keepscripts", audit="mailbox")

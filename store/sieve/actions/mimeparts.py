@@ -23,12 +23,13 @@ def for_every_part(run: Run, node: Node) -> None:
     """RFC 5703 §3.1: the commands for each part of the message, or of the part of the loop around, in order."""
     if len(run.parts) >= DEPTH:
         raise RunProblem(f"more than {DEPTH} loops within one another", node.place)
-    name = node.tags.get("name")
+    name = _name(run, node)
     outer = run.parts[-1] if run.parts else None
     found = descendants(run, node, outer if outer is not None else run.message.structure)
     for part in found if outer is None else found[1:]:
         run.count(node)
         run.parts.append(part)
+        run.loops.append(name)
         try:
             run.execute(node.block)
         except Broken as broken:
@@ -37,13 +38,21 @@ def for_every_part(run: Run, node: Node) -> None:
             raise
         finally:
             run.parts.pop()
+            run.loops.pop()
+
+
+def _name(run: Run, node: Node) -> str | None:
+    return run.text(node.tags["name"]) if "name" in node.tags else None
 
 
 def leave_loop(run: Run, node: Node) -> None:
     """`break` (RFC 5703 §3.2)."""
     if not run.parts:
         raise RunProblem("break stands in no loop", node.place)
-    raise Broken(node.tags.get("name"))
+    name = _name(run, node)
+    if name is not None and name not in run.loops:
+        raise RunProblem(f'no loop around break has the name "{name[:60]}"', node.place)
+    raise Broken(name)
 
 
 def _text_part(text: str, *, entity: bool) -> bytes:

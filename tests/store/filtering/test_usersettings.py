@@ -14,6 +14,8 @@ from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import Refusal, ScriptRefused
 from store.filtering.usersettings import origins, settings_of
 from store.mailboxes import firstuse
+from store.metrics.processcounters import Counters
+from store.metrics.scriptcounters import INVALID
 from store.store import Store
 from tests.support.stores.stores import make_store
 
@@ -153,6 +155,7 @@ def test_wrong_scripts_are_found_wherever_they_are(store: Store, tmp_path: Path,
     assert filters.trees("alice") == () and len(caplog.messages) == 1       # so mail is kept
     assert filters.trees("alice") == () and len(caplog.messages) == 1
     assert "the directory's script of alice cannot be run, mail is kept: line 1, column 5" in caplog.text
+    assert Counters.of(store).scripts.failures[INVALID] == 1
     (tmp_path / "site" / "example.net").mkdir(parents=True)
     (tmp_path / "site" / "example.net" / "after.sieve").write_text("fail;")
     (tmp_path / "site" / "before.sieve").write_text("keep;")

@@ -11,7 +11,8 @@ from lmtp import protocol as lmtp
 from lmtp.settings import Settings as LmtpSettings
 from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
-from store.metrics.processcounters import SECONDS, Counters
+from store.metrics.histograms import SECONDS
+from store.metrics.processcounters import Counters
 from store.net import sharedsyncs
 from store.net.authentication import Authenticator
 from tests.support.conversations.wire import Wire

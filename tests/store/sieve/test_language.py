@@ -247,6 +247,10 @@ def test_parts_are_replaced_enclosed_and_extracted():
     assert b"Subject: wrapped\r\n" in enclosed and enclosed.count(A) == 1 and b"message/rfc822" in enclosed
     assert boxes('foreverypart { if header :mime :contenttype "content-type" "text/plain" '
                  '{ extracttext :first 5 "t"; } } fileinto "${t}";', PARTS) == ["Hello"]
+    for script in ('foreverypart :name "a" { break :name "b"; }', 'foreverypart { break :name "a"; }',
+                   'break :name "a";', 'foreverypart :name "a" { break; } break :name "a";'):
+        assert outcome(ALL + script, PARTS).failure
+    assert boxes('set "n" "o"; foreverypart :name "${n}" { break :name "o"; } keep;', PARTS) == [KEPT]
     assert boxes('foreverypart :name "o" { foreverypart { break :name "o"; } fileinto "never"; }', PARTS) == [KEPT]
 
 

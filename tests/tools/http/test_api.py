@@ -85,7 +85,7 @@ MAY = {
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
         "hashdir", "uidl list",
         "partition list", "quota show", "quota check", "quota sharing", "expire rules", "expire last",
-        "sieve list", "sieve show", "snapshot list",
+        "sieve list", "sieve show", "sieve stats", "snapshot list",
         "snapshot verify", "snapshot diff", "config show", "config diff", "config check", "status", "stats",
         "explain message", "explain access", "explain quota", "explain login", "token list", "audit show",
         "audit verify", "audit head", "outbox list", "connections", "logins", "mailbox acl",

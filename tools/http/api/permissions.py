@@ -23,9 +23,10 @@ READING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys((
         "user list", "user show", "directory status", "mailbox list", "mailbox info", "mailbox status", "path",
         "hashdir", "uidl list", "partition list", "quota show", "quota check", "quota sharing", "expire rules",
-        "expire last", "sieve list", "sieve show", "snapshot list", "snapshot verify", "snapshot diff", "config show",
-        "config diff", "config check", "status", "stats", "explain message", "explain access", "explain quota",
-        "explain login", "token list", "access list", "audit show", "audit verify", "audit head", "outbox list"), _ALL),
+        "expire last", "sieve list", "sieve show", "sieve stats", "snapshot list", "snapshot verify", "snapshot diff",
+        "config show", "config diff", "config check", "status", "stats", "explain message", "explain access",
+        "explain quota", "explain login", "token list", "access list", "audit show", "audit verify",
+        "audit head", "outbox list"), _ALL),
     "connections": frozenset({"user", "address", "protocol", "mailbox", "idle", "most"}),
     "mailbox acl": frozenset({"user", "mailbox"}),
     "logins": frozenset({"user", "address"})}

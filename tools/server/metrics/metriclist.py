@@ -90,6 +90,12 @@ def _outbox(key: str) -> Values:
                           for each in process["outbox"]]
 
 
+def _script(key: str) -> Values:
+    """All kinds from the beginning, as with `_mail`."""
+    return lambda found: [((each["process"], kind), number) for each in found["processes"]
+                          for kind, number in each["scripts"][key].items()]
+
+
 def _octets(key: str) -> Values:
     return lambda found: [((name,), each["octets"][key]) for name, each in found["partitions"].items()
                           if each["octets"] is not None]
@@ -172,6 +178,15 @@ METRICS = (
     Metric("mail_total", COUNTER, "Messages and recipients, by what became of them", ("process", "outcome"), _mail),
     Metric("quota_refusals_total", COUNTER, "Of these, what was refused because a quota was used up", _PROCESS,
            lambda found: [((each["process"],), each["mail"].get(OVER_QUOTA, 0)) for each in found["processes"]]),
+    Metric("sieve_actions_total", COUNTER, "What Sieve scripts wanted for recipients, and of that what was not done",
+           ("process", "action"), _script("actions")),
+    Metric("sieve_failures_total", COUNTER,
+           "Scripts that failed, so that mail was kept: by themselves, by a limit, by an error of this server, or "
+           "since they cannot be compiled (counted when that is found)", ("process", "kind"), _script("failures")),
+    Metric("sieve_run_seconds", HISTOGRAM, "How long runs of scripts took; one may be for several recipients", _PROCESS,
+           lambda found: [((each["process"],), each["scripts"]["seconds"]) for each in found["processes"]]),
+    Metric("sieve_run_steps", HISTOGRAM, "Steps of these runs: commands, tests and values compared", _PROCESS,
+           lambda found: [((each["process"],), each["scripts"]["steps"]) for each in found["processes"]]),
     Metric("command_duration_seconds", HISTOGRAM,
            "From when all of a command had come to its answer, of DATA and BDAT that of a message; without IDLE; LOGIN "
            "and AUTHENTICATE include what the client is waited for and made to wait", ("process", "server", "command"),

@@ -9,7 +9,8 @@ from typing import Any, cast
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
 
-from store.metrics.processcounters import TURN_SECONDS, Histogram
+from store.metrics.histograms import Histogram
+from store.metrics.processcounters import TURN_SECONDS
 
 log = logging.getLogger(__name__)
 
