@@ -70,7 +70,7 @@ COUNTS = {
     "LMTP": 181,
     "LMTP to one in IDLE": 270,
     "LMTP to one with ten rules": 368,
-    "LMTP to fifty with ten rules": 4440,
+    "LMTP to fifty with ten rules": 4490,
     "RETR": 64,
     "UID STORE, a receiver hears it": 132,
     "LMTP, a receiver hears it": 190,
