@@ -21,6 +21,7 @@ from tests.support.clients.imap import Imap
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import PASSWORD, Server
+from tools.http.console.pages import ownpages
 from tools.http.console.pages.allpages import SECTIONS
 
 LIMIT = 120.0
@@ -219,6 +220,34 @@ def pictures(served: tuple[Server, int], shown: Browser) -> None:
 
 if PICTURES:
     test_pictures = pictures
+
+
+def test_who_is_away_has_senders_answered(served: tuple[Server, int]) -> None:
+    """What is typed reaches the answer as it is, and another script is left alone."""
+    server, person = served[0], entered(served, "alice")
+    text = 'Back on Monday: "soon" \\ \u00fcber\r\nif true { discard; }'
+    form = person.get(address("own/away")).form("/console/own/away/leave")
+    done = person.submit(form, subject='Away; "x"', text=text, last="2099-12-24")
+    assert "Senders get this answer until 2099-12-24." in done.text, done.text
+    message = b"From: ada@example.org\r\nTo: alice@localhost\r\n\r\nHello.\r\n"
+    tried = server.command("sieve", "test", "alice", octets=message)
+    assert "vacation" in tried and "discard" not in tried.partition("vacation")[0], tried
+    again = done.form("/console/own/away/leave")
+    assert again.all("input", name="subject")[0].attributes["value"] == 'Away; "x"'
+    assert "no such" not in person.submit(again, subject="", text="x").text
+    assert "Senders get no answer." in person.submit(done.form("/console/own/away/return")).text
+    server.command("sieve", "put", "alice", "mine", "--activate", octets=b"keep;\r\n")
+    assert "mine" in person.get(address("own/away")).text
+    assert person.submit(form, subject="x", text="x").status == 409
+    assert "mine" in server.command("sieve", "list", "alice")
+    server.command("sieve", "activate", "alice")
+
+
+@pytest.mark.parametrize(("script", "facts"), [
+    ("keep;", {}), ("# made by the console: [1]", {}), ("# made by the console: {", {}),
+    (ownpages.vacation_script({"subject": "s", "text": "t", "last": ""}), {"subject": "s", "text": "t", "last": ""})])
+def test_only_what_the_console_has_written_is_shown(script: str, facts: dict[str, str]) -> None:
+    assert ownpages._facts_in(script) == facts
 
 
 # By each role

@@ -3,8 +3,9 @@
 import argparse
 from collections.abc import Iterator
 
-#: What reads standard input without a `--..._stdin`: always, or where its file is "-".
-READING_INPUT = frozenset({"deliver", "expire set", "uidl import"})
+#: What always reads standard input; and what does so where its file is "-". Neither has a `--..._stdin`.
+ALWAYS_READING = frozenset({"deliver", "sieve put", "sieve test"})
+READING_INPUT = ALWAYS_READING | {"expire set", "uidl import"}
 STREAM = "-"
 
 

@@ -21,7 +21,7 @@ from mboxlist import privatefiles
 from store.errors import in_words
 from tools.cli import program, registry
 from tools.cli.elsewhere import batchlines
-from tools.cli.elsewhere.argumentnames import READING_INPUT, STREAM, named
+from tools.cli.elsewhere.argumentnames import ALWAYS_READING, READING_INPUT, STREAM, named
 from tools.cli.options import TYPED
 from tools.cli.output import print_json
 from tools.exits import Failure
@@ -58,7 +58,8 @@ def run(words: Sequence[str]) -> int:
     name, given, arguments = _given(typed.command)
     if getattr(arguments, "yes", True) is False:
         raise Failure("nothing was changed: nobody is there to be asked; use --yes")
-    if any(key.endswith("_stdin") for key in given) or name == "deliver" or (
+    if any(key.endswith("_stdin") for key in given) or name in ALWAYS_READING or (
+
             name in READING_INPUT and given.get("file") == STREAM):
         given["stdin_base64"] = b64encode(sys.stdin.buffer.read()).decode()
     as_json = getattr(arguments, "json", False)

@@ -46,7 +46,9 @@ _OF_A_DOMAIN: dict[str, frozenset[str] | None] = {
     "explain login": _ALL, "access reset": _ALL,
     **dict.fromkeys(("mailbox create", "mailbox rename", "mailbox delete"), _ALL),
     "quota set": frozenset({"root", "octets"})}
-_OF_A_PERSON = {**_OWN, **dict.fromkeys(OF_SNAPSHOTS, _ALL)}        # in the console
+_OF_A_PERSON: dict[str, frozenset[str] | None] = {                  # in the console
+    **_OWN, **dict.fromkeys((*OF_SNAPSHOTS, "sieve list", "sieve get"), _ALL),
+    "sieve put": frozenset({"user", "name", "activate"}), "sieve activate": frozenset({"user", "name"})}
 _OF_AN_OWNER: dict[str, frozenset[str] | None] = {**_OWN, "user set": frozenset({"user", "password_stdin"})}
 _WHOM = {"quota set": "root"}           # the argument that says whom it is about: elsewhere "user"
 _OF_ALL = "user list"                   # about nobody alone: it has the domain

@@ -133,7 +133,7 @@ class Visit:
         """Whether this one may look into snapshots."""
         return await offload.run(self.console.store, "pages", self.console.calls.travels, self.own)
 
-    async def ask(self, name: str, *, own: bool = False, **given: Any) -> Any:
+    async def ask(self, name: str, /, *, own: bool = False, **given: Any) -> Any:
         """What an operation that looks at something gives: its JSON. Raises Refused with what it complained of."""
         found = await self.attempt(name, own=own, **given)
         if found.exit and (found.exit == 2 or found.result in (None, "")):
@@ -151,7 +151,7 @@ class Visit:
         except FirstError as error:
             raise cast(Exception, error.subFailure.value) from None
 
-    async def attempt(self, name: str, *, own: bool = False, stdin: str = "", **given: Any) -> Outcome:
+    async def attempt(self, name: str, /, *, own: bool = False, stdin: str = "", **given: Any) -> Outcome:
         """What an operation has come to, whether it went well or not. Raises Refused where the role may not do it, and
         where it takes too long for a page."""
         run = await self._begin(name, given, stdin, LOOK_TIME, own=own)

@@ -29,7 +29,8 @@ SECTIONS = (
     storagepages.PARTITIONS, storagepages.QUOTAS,
     livepages.CONNECTIONS, livepages.LOGINS, livepages.LOG, recoverypages.RECOVERY, recoverypages.HOUSEKEEPING,
     auditpages.SECTION, outboxpages.SECTION, configpages.SECTION, ownpages.SECTION,
-    ownpages.MAILBOXES, recoverypages.OWN_MAIL, recoverypages.MAIL, accesspages.SECTION, secondpages.SECTION)
+    ownpages.AWAY_SECTION, ownpages.MAILBOXES, recoverypages.OWN_MAIL,
+    recoverypages.MAIL, accesspages.SECTION, secondpages.SECTION)
 
 
 def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings],

@@ -1,6 +1,9 @@
 """What users have of their own: how much is used, who is logged in, the password; mailboxes, who may do what with them,
-and what was deleted. Whatever the role is, these are the rights of a user on what is the user's."""
+and what was deleted; and what is answered while they are away. Whatever the role is, these are the rights of a user on
+what is the user's."""
 
+import json
+from datetime import date
 from typing import Any
 
 from attrs import evolve
@@ -18,6 +21,9 @@ from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
 
 _ROWS = 200                 # mailboxes of a page
+AWAY = "out of office"      # the script that the console writes
+ANSWER_DAYS = 7             # in which a sender gets one answer at most
+_MADE = "# made by the console: "
 #: What somebody can be granted, in words, and the rights of RFC 4314 §4 that it takes.
 GRANTS = {"read": ("read", "lrs"), "change": ("read, mark, add and delete messages", "lrswite"),
           "all": ("everything but granting", "lrswipkxte"), "manage": ("everything, also granting", "lrswipkxtea")}
@@ -117,9 +123,78 @@ async def _unshare(visit: Visit) -> Answer:
                            back=visit.url("own/mailbox", name=name), done="changed", own=True)
 
 
+# Out of office
+
+def vacation_script(facts: dict[str, str]) -> str:
+    """A Sieve script (RFC 5230) that answers with `subject` and `text`, until the day `last` if there is one. Its first
+    line has these facts, so that the page can show them again."""
+    answer = f'vacation :days {ANSWER_DAYS} :subject {_quoted(facts["subject"])} {_quoted(facts["text"])};'
+    until = f'if currentdate :value "le" "date" {_quoted(facts["last"])} {{ {answer} }}' if facts["last"] else answer
+    return f'{_MADE}{json.dumps(facts)}\r\nrequire ["vacation", "date", "relational"];\r\n{until}\r\n'
+
+
+def _quoted(text: str) -> str:
+    """RFC 5228 §2.4.2."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _facts_in(script: str) -> dict[str, str]:
+    """What the first line says; nothing of a script that was made elsewhere."""
+    first = script.partition("\n")[0].strip()
+    try:
+        found = json.loads(first.removeprefix(_MADE)) if first.startswith(_MADE) else {}
+        return {name: str(found[name]) for name in ("subject", "text", "last")} if found else {}
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+async def _other_script(visit: Visit) -> tuple[str, bool]:
+    """The active script, if it is another one than ours, and whether ours is there."""
+    rows = await visit.ask("sieve list", own=True, user=visit.user)
+    return (next((str(row["name"]) for row in rows if row["active"] and row["name"] != AWAY), ""),
+            any(row["name"] == AWAY for row in rows))
+
+
+async def _away(visit: Visit) -> Answer:
+    """GET own/away."""
+    other, there = await _other_script(visit)
+    kept: dict[str, Any] = {"active": False, "script": ""}
+    if there:
+        kept = await visit.ask("sieve get", own=True, user=visit.user, name=AWAY)
+    facts = _facts_in(kept["script"])
+    return await visit.show("own_away.html", "Out of office", other=other, active=kept["active"] and bool(facts),
+                            days=ANSWER_DAYS, facts=facts or {"subject": "Out of office", "text": "", "last": ""})
+
+
+async def _leave(visit: Visit) -> Answer:
+    """POST: from now on senders get that answer."""
+    facts = {name: visit.form.get(name).strip() for name in ("subject", "text", "last")}
+    if not facts["subject"] or not facts["text"]:
+        raise Refused(400, "An answer has a subject and a text.")
+    try:
+        facts["last"] = facts["last"] and date.fromisoformat(facts["last"]).isoformat()
+    except ValueError:
+        raise Refused(400, "The last day is a day such as 2026-12-24.") from None
+    other, _ = await _other_script(visit)
+    if other:
+        raise Refused(409, f"Your script {other} is active, and only one can be. Nothing has been changed.")
+    return await visit.act("sieve put", {"user": visit.user, "name": AWAY, "activate": True}, vacation_script(facts),
+                           back=visit.url("own/away"), done="changed", own=True)
+
+
+async def _return(visit: Visit) -> Answer:
+    """POST: nobody gets an answer any more; its text is kept."""
+    other, _ = await _other_script(visit)
+    if other:                               # it has been made active meanwhile, elsewhere
+        return visit.redirect(visit.url("own/away"))
+    return await visit.act("sieve activate", {"user": visit.user}, back=visit.url("own/away"), done="changed", own=True)
+
+
 SECTION = Section("own", "Your account", ROLES, (
     View("own", _show), View("own/end", _end, post=True), View("own/password", _password, post=True)))
 MAILBOXES = Section("own/mailboxes", "Your mailboxes", ROLES, (
     View("own/mailboxes", _mailboxes), View("own/mailbox", _mailbox),
     View("own/mailboxes/undelete", _undelete_mailbox, post=True), View("own/mailbox/undelete", _undelete, post=True),
     View("own/mailbox/share", _share, post=True), View("own/mailbox/unshare", _unshare, post=True)))
+AWAY_SECTION = Section("own/away", "Out of office", ROLES, (
+    View("own/away", _away), View("own/away/leave", _leave, post=True), View("own/away/return", _return, post=True)))
