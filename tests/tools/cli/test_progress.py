@@ -37,7 +37,7 @@ SOON = {
                      "access list", "audit remove", "outbox list", "outbox show", "outbox retry", "outbox discard",
                      "standby status"), FEW),
     **dict.fromkeys(("connections", "logins", "status", "stats", "log show", "log errors", "log level", "log levels",
-                     "transcript", "config reload"), ASKS),
+                     "transcript", "config reload", "sieve stats"), ASKS),
     "config show": "reads one file", "config diff": "reads one file", "man": "prints pages",
     "completion": "prints a script",
 }
