@@ -144,6 +144,13 @@ class _Opening:
             sweep(self.root)
         read_only = (self.root / READ_ONLY).exists()
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
+        if self.recover:
+            freeze.second.forget()
+        with freeze.second.exempt():            # nothing of it is acknowledged
+            return self._all(directory, freeze, read_only=read_only)
+
+    def _all(self, directory: Callable[[MailboxList, str], BuiltinDirectory], freeze: WriteFreeze, *, read_only: bool
+             ) -> Store:
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
             self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze,

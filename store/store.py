@@ -213,7 +213,8 @@ class Store:
         last = self._processes.leaving()
         for partition in self.partitions.values():
             partition.close(clean=last)
-        self.mailboxes.env.flush()
+        with self.write_freeze.second.exempt():
+            self.mailboxes.env.flush()
         if last:
             self.mailboxes.env.checkpoint()
             if self.settings.log_archive is None:
@@ -383,7 +384,13 @@ class Store:
             uidnext = None if data is None else all_claimed(data, partition.epoch)
             if uidnext is not None:
                 return uidnext, uidnext
-            return partition.transact(lambda txn: txn.claim_recent(now.id))
+            try:
+                return partition.transact(lambda txn: txn.claim_recent(now.id))
+            except StoreError:
+                if not self.write_freeze.second.refuses:
+                    raise
+            with self.write_freeze.second.exempt():     # reading goes on while a standby is away
+                return partition.transact(lambda txn: txn.claim_recent(now.id))
 
         return self.at(entry, work)
 

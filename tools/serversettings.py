@@ -84,6 +84,9 @@ class HttpListen:
     tls_port: int = tcp_port(0, "the same under TLS (HTTPS)")
 
 
+WITHOUT_STANDBY = REFUSE, _ = ("refuse", "continue")
+
+
 @frozen
 class Exchange:
     """How back ends speak to each other, to move users and for standbys: under TLS, and each shows the other a
@@ -97,6 +100,13 @@ class Exchange:
                             "which a standby has in common with the one that it follows")
     standbys: tuple[str, ...] = setting((), "back ends that may copy all of this store, and follow it, each by its own "
                                         "exchange.host or store.host, with commas between them")
+    synchronous: tuple[str, ...] = setting((), "those of exchange.standbys that answers wait for, with commas between "
+                                           "them: no change is answered before each has it on its disk, too")
+    without_standby: str = setting(
+        REFUSE, "what follows while one of exchange.synchronous is away: refuse (nothing is changed until it is back), "
+        "or continue (answers do not wait for it)", validator=in_(WITHOUT_STANDBY))
+    standby_wait: float = setting(10.0, "how long one of exchange.synchronous may say nothing while an answer waits, "
+                                  "until it counts as away", type="duration", validator=gt(0))
     certificate: Path | None = setting(None, "PEM file of the certificate that other back ends are shown, with "
                                        "store.host among its DNS names, and its chain; default: a self-signed one that "
                                        "onecopy makes")

@@ -1,6 +1,6 @@
 """Keeps transactions from beginning, in every process, while somebody needs the databases to stand still.
 
-The gate is a file of eight octets that every process has in its memory: 0, or the Unix time until which it is shut. Who
+The gate is eight octets of a file that every process has in its memory: 0, or the Unix time until which it is shut. Who
 shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
 open whatever the file says. A transaction looks at it when it has begun and before it has done anything; one that only
 reads passes. So when the gate is shut and after that no transaction is active, none changes anything until it opens.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
+from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, SecondCopy, refused
 
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
@@ -38,9 +39,10 @@ class WriteFreeze:
 
     def __init__(self, path: Path) -> None:
         self._handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
-        if os.fstat(self._handle).st_size < _UNTIL.size:
-            os.ftruncate(self._handle, _UNTIL.size)
-        self._shared = mmap.mmap(self._handle, _UNTIL.size)
+        if os.fstat(self._handle).st_size < _UNTIL.size + OCTETS:
+            os.ftruncate(self._handle, _UNTIL.size + OCTETS)
+        self._shared = mmap.mmap(self._handle, _UNTIL.size + OCTETS)
+        self.second = SecondCopy(self._shared, path.parent / FOLDER)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
         self.hurried = False            # whether that does something just now that is to wait for no lock either
@@ -58,16 +60,18 @@ class WriteFreeze:
     @property
     def shut(self) -> bool:
         """Whether nothing may begin."""
-        if self.read_only:
+        if self.read_only or self._shared[STATE_AT] == IS_REFUSING and not self.second.is_exempt():
             return True
         # A time after 1970 has something in its last octet. This is asked for each transaction.
-        return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
+        return self._shared[7] != 0 and time.time() < _UNTIL.unpack_from(self._shared)[0]
 
     def wait(self) -> None:
         """Return when it is open. Raises Quiesced in the thread that never waits, OSError (EROFS) where all is read
         only."""
         if self.read_only:
             raise read_only_error()
+        if self.second.refuses:
+            raise refused()
         if self.shut and threading.get_ident() == self._loop:
             raise Quiesced
         looks = 0
@@ -83,7 +87,7 @@ class WriteFreeze:
             return
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            self._shared[:] = _OPEN
+            self._shared[:8] = _OPEN
             fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     @contextlib.contextmanager
@@ -101,20 +105,21 @@ class WriteFreeze:
                 time.sleep(STEP)
         try:
             self._keeps = True
-            self._shared[:] = _UNTIL.pack(time.time() + seconds)
+            self._shared[:8] = _UNTIL.pack(time.time() + seconds)
             yield
         finally:
-            self._shared[:] = _OPEN
+            self._shared[:8] = _OPEN
             self._keeps = False
             fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     def left(self) -> float:
         """How many more seconds it is shut; 0 when it is open."""
-        until: float = _UNTIL.unpack(self._shared)[0]
+        until: float = _UNTIL.unpack_from(self._shared)[0]
         return max(until - time.time(), 0.0)
 
     def close(self) -> None:
         """Let go of it."""
+        self.second.close()
         self._shared.close()
         os.close(self._handle)
 
@@ -124,6 +129,7 @@ class PartFreeze(WriteFreeze):
 
     def __init__(self, whole: WriteFreeze) -> None:
         self._whole = whole
+        self.second = whole.second
         self.read_only = False
 
     @property

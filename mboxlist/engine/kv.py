@@ -41,6 +41,7 @@ from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import LogEnd, Marks
 from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, drop_unbegun, read_from_disk, unflushed
+from mboxlist.engine.secondcopy import STATE_AT
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
 
@@ -95,6 +96,7 @@ class Env:
                  write_freeze: WriteFreeze | None = None, marks: Callable[[], Iterable[Path]] = tuple) -> None:
         self.broken = broken
         self._write_freeze = write_freeze
+        self.second = None if write_freeze is None else write_freeze.second
         self.folder = folder
         self.tables: list[Table] = []
         self._recover = recover
@@ -250,7 +252,7 @@ class Env:
 
     def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
         """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
-        only `reads` begins during a write freeze, too. Raises Quiesced."""
+        only `reads` begins during a write freeze, too. Raises Quiesced, OSError."""
         while True:
             try:                                        # not `_watched`: this is called often
                 txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
@@ -276,12 +278,16 @@ class Env:
         """How many transactions are under way, in all processes."""
         return int(self._env.txn_stat()["nactive"])
 
-    def flush(self) -> None:
-        """Return when everything committed so far is on disk. Raises Unflushed.
+    def flush(self, *, here: bool = False) -> None:
+        """Return when everything committed so far is on disk; unless `here`, also on that of a standby in synchronous
+        mode. Raises Unflushed.
 
         After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
         environment is `broken`. When there was no room to write, it can be tried again.
         """
+        second, ticket = self.second, 0
+        if second is not None and second.shared[STATE_AT] and not here and not second.is_exempt():
+            ticket = second.ask()
         if self.log.has_failed:
             raise Unflushed(errno.EIO, f"a sync of the log in {self.folder} has failed")
         try:
@@ -297,6 +303,8 @@ class Env:
         except OSError as error:
             raise unflushed(error) from error
         self.log.note(end)
+        if ticket and second is not None:
+            second.wait(ticket)
 
     def flush_new(self) -> bool:
         """`flush`, if the log has grown since the last one of this process; whether it has. Raises Unflushed."""

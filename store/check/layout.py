@@ -59,7 +59,8 @@ STORE = {
     "mboxlist": _rules((_ENVIRONMENT, FILE)),
     "partitions": _rules((r"[^/]+", ANY)),
     "snapshots": _rules((r"\d{8}T\d{6}Z(\.[a-z]+)?|\.scratch", FOLDER), (r"[a-z]+(\.new)?", FILE), (r"[^/]+/.+", ANY)),
-    "run": _rules((r"inside|news|control|sessions|operations", FOLDER), (r"(news|control)/[^/]+", SOCKET),
+    "run": _rules((r"inside|news|control|second|sessions|operations", FOLDER),
+                  (r"(news|control|second)/[^/]+", SOCKET),
                   (r"inside/[^/]+|sessions/[0-9a-f]{16}\.[0-9a-f]{64}(\.new|\.challenge)?|operations/[0-9a-f]{32}(\.new)?|"
                    r"[a-z0-9][a-z0-9._-]*", FILE)),
     "tls": _rules((r".+", ANY)),

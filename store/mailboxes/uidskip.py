@@ -4,6 +4,7 @@ only where it is not in the stored figures yet; so it is stored, and on disk, be
 """
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
@@ -28,8 +29,14 @@ def unstored(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry
 
 
 def store_skips(store: Store, entries: Iterable[MailboxEntry]) -> None:
-    """Have the figures of these mailboxes on disk as they are shown, where anybody could bring mail to them. For a
-    thread. Raises StoreError."""
+    """Have the figures of these mailboxes on disk as they are shown, where anybody could bring mail to them; also while
+    a standby is away: it skips further when it is promoted. For a thread. Raises StoreError."""
+    second = store.write_freeze.second
+    with second.exempt() if second.refuses else nullcontext():
+        _store_skips(store, entries)
+
+
+def _store_skips(store: Store, entries: Iterable[MailboxEntry]) -> None:
     partitions = set()
     for entry in entries:
         def work(txn: WriteTxn, entry: MailboxEntry = entry) -> None:

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from mboxlist.engine.logfiles import Unsynced
+from mboxlist.engine.secondcopy import STATE_AT, SecondCopy, State, unknown
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
@@ -50,9 +51,11 @@ SYNCS = 256                 # that the kernel has to do at the same time
 GATHER_SECONDS = 0.1       # for which message files wait for others that get their places too
 
 
-def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None) -> None:
-    """Have the store's long work done by `threads`, and its syncs by the kernel. Until then it is done at once. For the
-    thread of the event loop."""
+def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None, reactor: Any = None) -> None:
+    """Have the store's long work done by `threads`, and its syncs by the kernel; what waits for a standby waits in the
+    event loop of the `reactor`. Until then all is done at once. For the thread of the event loop."""
+    if reactor is not None:
+        store.write_freeze.second.serve(reactor)
     store.owned.put(Threads, threads)
     store.owned.put(Durability, SharedSyncs(store, threads, kernel))
     store.write_freeze.never_waits()
@@ -220,6 +223,7 @@ class _LogFlush:
         self._began = 0.0
         self._waiting: list[tuple[Done, Sequence[Staged]]] = []
         self._under_way = False
+        self._second = partition.env.second
 
     def ask(self, staged: Sequence[Staged]) -> Done:
         """Fires when a flush that began after this call has ended; then these messages get their places."""
@@ -233,6 +237,9 @@ class _LogFlush:
         self._under_way = True
         self._began = monotonic()
         batch, self._waiting = self._waiting, []
+        if self._second is not None and self._second.shared[STATE_AT]:
+            self._ask_standby(self._second, batch)
+            return
         log_flush, kernel, log_file = self._partition.env.log, self._kernel, None
         if kernel is not None:
             try:
@@ -243,10 +250,29 @@ class _LogFlush:
             if kernel is not None and log_file is not None:
                 kernel.sync(log_file[0], partial(self._synced, batch, log_file))
             else:
-                self._threads.run("sync", self._partition.flush).addCallbacks(
-                    lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
+                self._flush_in_thread(batch)
         except Exception as error:      # or nobody would ever ask for one again
             self._ended(batch, error)
+
+    def _flush_in_thread(self, batch: Batch) -> None:
+        self._threads.run("sync", self._partition.flush).addCallbacks(
+            lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
+
+    def _ask_standby(self, second: SecondCopy, batch: Batch) -> None:
+        """Who has the connection to it has the log put on our disk before it is sent."""
+        try:
+            if second.serves:
+                second.when(second.ask(), partial(self._copied, batch))
+            else:
+                self._flush_in_thread(batch)
+        except Exception as error:
+            self._ended(batch, error)
+
+    def _copied(self, batch: Batch, state: State) -> None:
+        if state is State.ALONE:
+            self._flush_in_thread(batch)
+        else:
+            self._ended(batch, unknown() if state is State.REFUSING else None)
 
     def _synced(self, batch: Batch, log_file: Unsynced, failure: OSError | None) -> None:
         try:

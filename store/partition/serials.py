@@ -45,6 +45,9 @@ class Owner(Protocol):
     refs: References
     files: MessageFiles
 
+    def flush_here(self) -> None:
+        """See `Partition.flush_here`."""
+
     def flush(self) -> None:
         """See Partition."""
 
@@ -74,7 +77,7 @@ class Serials:
             with refused():
                 serial = transact(self._partition.env, self._take_serials)
             try:
-                self._partition.flush()     # or else a crash would have them given out again
+                self._partition.flush_here()     # or else a crash would have them given out again
             except Unflushed as error:  # nothing that anybody has asked for is done
                 raise disk_problem(error) from error
             with self._lock:

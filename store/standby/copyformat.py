@@ -6,16 +6,21 @@ send each other files as they are.
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mboxlist.engine.hotcopy import Position
-from store.usermove.messageformat import DATA_OCTETS, BadMessage, whole
+from store.partition.messagereading import MID_OCTETS
+from store.standby.standbystate import StandbyState
+from store.usermove.messageformat import DATA_OCTETS, BadMessage, Message, whole
 
 SENT_OCTETS = 512 << 10                   # octets of a file that one message takes
+QUICK_OCTETS = 384 << 10    # of logs and message files that come with one answer, when they are all that is new
 FOLDERS = 4096                      # of message files, by the first three digits of their names
 FILES = 2_000                       # message files that are asked for at a time
 SMALL_FILES = 2_000                 # small files that are listed at a time
+SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come when they have changed
 SMALL = ("access", "operations", "operations/ended", "audit")     # folders of the store whose files are copied, too
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
 _SENT = struct.Struct(">BQQI")      # of an answer: one of these three; octets, time, octets of it that follow
@@ -85,3 +90,86 @@ def positions(value: object) -> dict[str, Position]:
             raise BadMessage("a place in a log is none")
         found[str(name)] = whole(place[0], "file"), whole(place[1], "octet")
     return found
+
+
+@frozen
+class LogPart:
+    """Octets of a log: of that file, from that octet on."""
+
+    environment: str
+    file: int
+    at: int
+    octets: bytes
+
+
+@frozen
+class FileWhole:
+    """A message file; without octets where it is too large to come with others."""
+
+    partition: str
+    digest: bytes
+    size: int
+    time: int
+    octets: bytes
+
+
+@frozen
+class Quick:
+    """An answer that has all that is new, from `known` to `ends`. `seldom`: the first files of the logs that recovery
+    needs, the tables and the epochs, when they are others than before."""
+
+    known: dict[str, Position]
+    ends: dict[str, Position]
+    moment: float
+    logs: tuple[LogPart, ...]
+    files: tuple[FileWhole, ...]
+    seldom: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, said: Message) -> "Quick":
+        """From an answer. Raises BadMessage."""
+        known, ends = positions(said.fields.get("known")), positions(said.fields.get("ends"))
+        logs, files, at = list[LogPart](), list[FileWhole](), 0
+
+        def octets(count: object) -> bytes:
+            nonlocal at
+            found = said.octets[at:at + whole(count, "octets")]
+            at += len(found)
+            if len(found) != count:
+                raise BadMessage("octets of an answer are missing")
+            return found
+
+        try:
+            for name, file, start, count in said.list("logs", DATA_OCTETS):
+                if name not in ends:
+                    raise BadMessage("a log of no environment")
+                logs.append(LogPart(str(name), whole(file, "file"), whole(start, "octet"), octets(count)))
+            for partition, digest, size, time, count in said.list("files", DATA_OCTETS):
+                if f"partitions/{partition}/index" not in ends or len(name := bytes.fromhex(digest)) != MID_OCTETS:
+                    raise BadMessage("a message file of no partition, or without a name")
+                files.append(FileWhole(partition, name, whole(size, "size"), whole(time, "time"), octets(count)))
+            seldom = {name: dict(said.fields[name]) for name in SELDOM if name in said.fields}
+            moment = float(said.fields["moment"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise BadMessage(f"an answer cannot be read: {error}") from error
+        return cls(known, ends, moment, tuple(logs), tuple(files), seldom)
+
+    def is_whole(self) -> bool:
+        """Whether the octets of the logs lead from `known` to `ends`."""
+        at = dict(self.known)
+        for each in self.logs:
+            file, octet = at.get(each.environment, (0, 0))
+            if (each.file, each.at) not in ((file, octet), (file + 1, 0)):
+                return False
+            at[each.environment] = each.file, each.at + len(each.octets)
+        return at == self.ends
+
+    def large(self) -> Iterator[FileWhole]:
+        """The message files that did not come with it."""
+        return (each for each in self.files if len(each.octets) != each.size)
+
+    def after(self, state: StandbyState) -> StandbyState:
+        """The state with all of it."""
+        new = self.seldom
+        return evolve(state, ends=self.ends, moment=self.moment, first=new.get("first", state.first),
+                      tables=new.get("tables", state.tables), epochs=new.get("epochs", state.epochs))

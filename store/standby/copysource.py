@@ -9,6 +9,7 @@ import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,13 @@ from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, environments
+from store.standby import logrecords
+from store.standby.applying import distance
 from store.standby.copyformat import (
     FILES,
     FOLDERS,
     LISTED,
+    QUICK_OCTETS,
     SENT_OCTETS,
     SMALL,
     SMALL_FILES,
@@ -41,11 +45,12 @@ from store.standby.copyformat import (
     positions,
     read_list,
 )
+from store.standby.instep import LOOK_FOR_NEWS, Member
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 
 WAIT = 30.0                 # seconds, at most, that a question for news waits for some
-LOOK = 0.05                 # seconds between two looks for news
+OFTEN = 1.0                 # seconds between two looks at what changes seldom
 AT_ONCE = 256               # folders of message files that are listed at a time
 
 Answer = tuple[dict[str, Any], bytes]
@@ -53,17 +58,34 @@ Answer = tuple[dict[str, Any], bytes]
 
 @define(eq=False)
 class Source:
-    """What one standby hears. Every answer raises BadMessage for what is no question, StoreError, OSError."""
+    """What one standby hears. Every answer raises BadMessage for what is no question, StoreError, OSError. `member`:
+    how far it
+    is, and whether answers wait for it."""
 
     store: Store
+    member: Member | None = None
+    _session: int = field(default=0, init=False)
+    _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
+    _changed: dict[str, int] = field(factory=dict, init=False)          # when names in the folders of tables changed,
+    _looked: float = field(default=0.0, init=False)                     # and were looked at,
+    _table_ids: dict[str, dict[str, str]] = field(factory=dict, init=False)     # and what there was,
+    _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the standby uses."""
-        return {"copy begin": self._begin, "copy snapshot": self._snapshot, "copy database": self._database,
+        found = {"copy begin": self._begin, "copy snapshot": self._snapshot, "copy database": self._database,
                 "copy list": self._list, "copy staged": self._staged, "copy files": self._files,
                 "copy piece": self._piece, "copy small": self._small, "copy small file": self._small_file,
-                "copy ends": self._ends, "copy log": self._log}
+                "copy ends": self._ends, "copy log": self._log, "copy next": self._next}
+        return {name: partial(self._do, action) for name, action in found.items()}
+
+    def _do(self, action: Callable[[Message], Answer], message: Message) -> Answer:
+        """Nothing here waits for a standby, or is refused since one is away."""
+        if self.member is not None:
+            self.member.says_something()
+        with self.store.write_freeze.second.exempt():
+            return action(message)
 
     def _begin(self, message: Message) -> Answer:
         """The first question: whether both understand each other, and what there is."""
@@ -78,6 +100,8 @@ class Source:
 
     def _snapshot(self, message: Message) -> Answer:
         """The manifest of a snapshot that is not older than so many seconds; it is made if there is none."""
+        if self.member is not None:
+            self.member.goes_away(self._session, "it copies the databases again")
         newest = next(iter(taking.listed(taking.folder(self.store.root, self.store.settings))), None)
         if newest is None or time.time() - newest.manifest.moment > message.number("age"):
             newest = retention.make(self.store, verify=False)           # the standby verifies what comes of it
@@ -210,35 +234,143 @@ class Source:
     # Following
 
     def _ends(self, message: Message) -> Answer:
-        """Up to where all logs are on disk, at one moment; if that is what is known there already, it waits for more.
+        """Up to where all logs are on disk, at one moment.
 
         `unlike`: environments whose log has not been where the standby says that it was.
         """
-        known, small = positions(message.fields.get("known")), message.fields.get("small")
-        sums = message.fields.get("sums")
+        known, sums = positions(message.fields.get("known")), message.fields.get("sums")
         if not isinstance(sums, dict) or not all(isinstance(each, int) for each in sums.values()):
             raise BadMessage("there are no sums")
         envs = environments(self.store)
         unlike = [name for name, end in known.items() if name not in envs or name in sums and not LogEnd(
             *end, sums[name]).is_in(envs[name].folder) or not _reaches_back(envs[name], end)]
-        deadline = time.monotonic() + min(WAIT, message.number("wait") / 1000)
-        if message.number("wait"):
-            time.sleep(LOOK)            # whoever follows at full speed asks, and has the disk synced, so often at most
-            if not unlike and self._signatures() == small:
-                while time.monotonic() < deadline and all(env.log_end() == known.get(name) for name, env in
-                                                          envs.items()):
-                    time.sleep(LOOK)
         first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
+        ends, moment = self._ends_on_disk(envs)
+        return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
+                "small": self._signatures(), "unlike": unlike, "epochs": self._epochs()}, b""
+
+    def _ends_on_disk(self, envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
         ends, moment = taking.ends_at_one_moment(envs)
-        sizes = self._signatures()
         for name, env in envs.items():
             if env.log.known < ends[name]:
-                env.flush()
-        tables = {name: {path.name: file_id(path) for path in sorted(env.folder.glob("*.db"))}
-                  for name, env in envs.items()}       # after the ends: one that was exchanged before them is seen
+                env.flush(here=True)
         self._durable = {name: max(end, self._durable.get(name, end)) for name, end in ends.items()}
-        return {"ends": ends, "first": first, "tables": tables, "moment": moment, "small": sizes, "unlike": unlike,
-                "epochs": {name: partition.epoch for name, partition in self.store.partitions.items()}}, b""
+        return ends, moment
+
+    def _epochs(self) -> dict[str, int]:
+        return {name: partition.epoch for name, partition in self.store.partitions.items()}
+
+    def _tables(self, envs: dict[str, Env]) -> dict[str, dict[str, str]]:
+        """After the ends: a table that was exchanged before them is seen. They are looked at when a name in one of the
+        folders has changed, and from time to time."""
+        now, changed = time.monotonic(), {name: os.stat(env.folder).st_mtime_ns for name, env in envs.items()}
+        if changed != self._changed or now - self._looked > OFTEN:
+            self._table_ids = {name: {path.name: file_id(path) for path in sorted(env.folder.glob("*.db"))}
+                               for name, env in envs.items()}
+            self._first = {name: env.logs.first_needed() for name, env in envs.items()}
+            self._changed, self._looked = changed, now
+        return self._table_ids
+
+    def _next(self, message: Message) -> Answer:
+        """What has come since `known`, which the standby has on disk: at once where answers wait for it, and else a
+        moment later, with what came meanwhile; after so many milliseconds in any case. `number`: of what it was sent
+        last, and has.
+
+        What is little comes whole (`quick`): octets of logs, and message files of which they tell. Of the rest the
+        standby asks.
+        """
+        known, small = positions(message.fields.get("known")), message.fields.get("small")
+        envs, member = environments(self.store), self.member
+        deadline = time.monotonic() + min(WAIT, message.number("wait") / 1000)
+        if member is not None:
+            self._hear(member, message.number("number"), known, envs)
+        asked = None if member is None else member.asked
+        if asked is None and message.number("wait"):
+            time.sleep(LOOK_FOR_NEWS)       # whoever follows at full speed has the disk synced so often at most
+        while True:
+            first, number = self._first, time.monotonic_ns()
+            signatures = self._signatures()
+            if {name: env.log_end() for name, env in envs.items()} != known or signatures != small:
+                break
+            if member is not None:
+                member.is_sent(number)
+                member.has(number, 0)
+            if (left := deadline - time.monotonic()) <= 0:
+                break
+            if asked is not None:
+                asked.wait(min(LOOK_FOR_NEWS, left))
+            else:
+                time.sleep(LOOK_FOR_NEWS)
+        ends, moment = self._ends_on_disk(envs)
+        tables = self._tables(envs)
+        seldom = {"first": first or self._first, "tables": tables, "epochs": self._epochs()}
+        said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": signatures}
+        if seldom != self._seldom:
+            said |= seldom
+            self._seldom = seldom
+        quick = self._quick(known, ends, envs)
+        if member is not None:
+            if quick is not None:
+                member.joins()
+            member.is_sent(number)
+            said["step"] = member.step.value
+        return (said, b"") if quick is None else ({**said, **quick[0]}, quick[1])
+
+    def _hear(self, member: Member, number: int, known: dict[str, Position], envs: dict[str, Env]) -> None:
+        """The standby has what it was sent last on disk."""
+        if not self._session:
+            self._session = member.begin()
+        if not member.is_of(self._session):
+            raise StoreError(Problem.UNAVAILABLE, "There is a newer connection of this standby")
+        if number not in (0, member.sent):
+            raise BadMessage("that number was not sent")
+        member.has(number, sum(distance(end, envs[name].log_end()) for name, end in known.items() if name in envs))
+
+    def _quick(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env]
+               ) -> tuple[dict[str, Any], bytes] | None:
+        """What is new between these places, if it is little, and all there. A message file that is large is named, and
+        the standby asks for it."""
+        logs, files, octets, room = list[Any](), list[Any](), list[bytes](), QUICK_OCTETS
+        for name, end in ends.items():
+            start = known.get(name)
+            if start is None or distance(start, end) > room or not start <= end:
+                return None
+            while start < end:
+                some = _octets(envs[name].folder / log_name(start[0]), start[1],
+                               end[1] - start[1] if start[0] == end[0] else QUICK_OCTETS + 1)
+                room -= len(some)
+                if room < 0:
+                    return None
+                logs.append([name, *start, len(some)])
+                octets.append(some)
+                start = end if start[0] == end[0] else (start[0] + 1, 0)
+        for (name, *_), some in zip(logs, tuple(octets), strict=True):
+            if name.startswith("partitions/"):
+                partition = self.store.partition(name.split("/")[1])
+                for digest in dict.fromkeys(logrecords.digests(some)):
+                    if (found := self._file(partition, digest, room)) is None:
+                        return None
+                    size, when, content = found
+                    room -= len(content)
+                    files.append([partition.name, digest.hex(), size, when, len(content)])
+                    octets.append(content)
+        return {"quick": True, "logs": logs, "files": files}, b"".join(octets)
+
+    def _file(self, partition: Partition, digest: bytes, room: int) -> tuple[int, int, bytes] | None:
+        """Size, time and octets of a message file; without octets if there is no room for them; None: there is none."""
+        if (handle := self._open(partition, digest)) < 0:
+            return None
+        try:
+            status = os.fstat(handle)
+            return status.st_size, status.st_mtime_ns, (
+                _read(handle, 0, status.st_size) if status.st_size <= room else b"")
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """The connection has ended."""
+        if self.member is not None and self._session:
+            self.member.goes_away(self._session, "its connection has ended")
 
     def _signatures(self) -> dict[str, int]:
         """A number for each folder of small files, which is another one when something in it has changed."""

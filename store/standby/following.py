@@ -19,10 +19,11 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.hotcopy import Position
 from mboxlist.engine.logfiles import log_name
 from store.errors import Problem, StoreError
-from store.standby import applying, logrecords
-from store.standby.copyformat import SMALL
+from store.standby import applying, logrecords, standbyjournal
+from store.standby.copyformat import SMALL, Quick
 from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
+from store.standby.standbyjournal import Journal
 from store.standby.standbystate import FOLLOWING, StandbyState
 
 log = logging.getLogger(__name__)
@@ -43,52 +44,101 @@ class Follower:
     source: SourcePeer
     state: StandbyState
     clock: Callable[[], float] = time.time
-    heard: float = field(default=0.0, init=False)           # when the last answer came
+    heard: float = field(default=0.0, init=False)           # when the last answer came,
+    step: str = field(default="", init=False)               # and whether answers wait for us (`instep.Step`)
+    _number: int = field(default=0, init=False)             # of what we have, as the other side counts
+    _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place
+    _journal: Journal = field(init=False)
     _gone: set[Path] = field(factory=set, init=False)       # small files that are no more
 
+    @_journal.default
+    def _journal_of_root(self) -> Journal:
+        return Journal(self.root)
+
     def begin(self) -> None:
-        """Before the first round. Raises Reseed, StoreError."""
+        """Before the first round. Raises Reseed, StoreError, OSError."""
         host, identity, _ = self.source.begin()
         if (host, identity) != (self.state.host, self.state.identity):
             raise StoreError(Problem.UNAVAILABLE, f"{host} has another store than the one that was followed")
         if self.state.phase != FOLLOWING:
             raise Reseed("its beginning was cut off")
+        self.state = standbyjournal.replay(self.root, self.state)
         applying.cut(self.root, self.state)
         try:
             sums = self.state.sums(self.root)
         except StoreError as error:
             raise Reseed(str(error)) from error
-        self._compare(self.source.ends(self.state.ends, sums, {}))
+        self._compare(self.source.ends(self.state.ends, sums))
         self.state = evolve(self.state, small={})       # those that were no more when the last connection ended, too
 
     def round(self, wait: float = WAIT) -> bool:
-        """Have what is new, after so many seconds if nothing is; whether anything was. Raises Reseed, StoreError,
-        OSError."""
-        there = self.source.ends(self.state.ends, {}, self.state.small, wait)
+        """Have what is new, after so many seconds if nothing is; whether anything was. What little came is in a journal
+        then. Raises Reseed, StoreError, OSError."""
+        self.source.ask_next(self.state, self._number, wait)
+        self._put()                     # while the other side is at it
+        if self._journal.is_due():
+            self._journal.begin_emptying(self.state)
+        found = self.source.next(self.state)
+        there, quick, self.step = found.there, found.quick, found.step
         self.heard = self.clock()
         self._compare(there)
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()
-            self.state = evolve(self.state, moment=there.moment, first=there.first, epochs=there.epochs)
+            self.state = evolve(self.state, moment=there.moment, first=there.first, tables=there.tables,
+                                epochs=there.epochs)
+            self._number = found.number
             return False
         changed = [folder for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)]
         gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
         self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
                       changed}          # without those that have come again
+        if quick is not None and self._large(quick):
+            self._journal.append(found.said)
+            self._waiting.append(quick)
+            self.state = evolve(quick.after(self.state), small=there.small)
+        else:
+            self._long_round(there)
+        self._number = found.number
+        self._drop()
+        self._gone = gone
+        return True
+
+    def finish(self) -> None:
+        """Have all that came in its place, on disk. Raises OSError."""
+        self._put()
+        self._journal.empty(self.state)
+
+    def close(self) -> None:
+        """What is in the journal stays for the next one."""
+        self._journal.close()
+
+    def _put(self) -> None:
+        while self._waiting:
+            standbyjournal.put(self.root, self._waiting[0])
+            del self._waiting[0]
+
+    def _large(self, quick: Quick) -> bool:
+        """Have the message files that did not come with the others, on disk; whether all are there."""
+        names: dict[str, list[bytes]] = {}
+        for each in quick.large():
+            names.setdefault(each.partition, []).append(each.digest)
+        return not any(FileCopies(self.source, self.root / "partitions" / partition).needed(digests)
+                       for partition, digests in names.items())
+
+    def _long_round(self, there: Ends) -> None:
+        """Have all up to there, piece by piece."""
+        self.finish()
         at = self.state.ends
         for _ in range(AGAIN):
             missing = self._logs(at, there)
             at = there.ends
             if not missing:
                 break
-            there = evolve(self.source.ends(at, {}, there.small), small=there.small)
+            there = evolve(self.source.ends(at, {}), small=there.small)
             self._compare(there)
         self.state = evolve(self.state, ends=there.ends, first=there.first, tables=there.tables, moment=there.moment,
                             epochs=there.epochs, small=there.small)
         self.state.save(self.root)
-        self._drop()
-        self._gone = gone
-        return True
 
     def _drop(self) -> None:
         """Remove the small files that were no more in the round before: the end of what they tell of has come."""

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 LOCK, PROCESS = "run/standby.lock", "run/standby.pid"       # that one is at it, and which
 SEEN = "run/standby"        # what it has seen last
 WAIT = 1.0                  # seconds that a question waits for news
-RETRY = 5.0                 # seconds between two tries to connect,
+NOTE_SECONDS = 0.25         # between two notes of what is seen, while much comes
+RETRY = 1.0                 # seconds between two tries to connect,
 RETRY_COPY = 60.0           # to copy the databases,
 RETRY_APPLY = 60.0          # and to have the tables take over what the logs have
 UNKNOWN = -1
@@ -112,15 +113,21 @@ class LongFollowing:
 
     def _follow(self, source: SourcePeer) -> None:
         follower = Follower(self.root, source, self._state())
-        follower.begin()
-        switching.tidy(self.root)           # the logs lead on: no copy is needed
-        log.info("the standby follows %s", follower.state.host)
-        self._trouble = ""
-        while not self.stop.is_set():
-            began = self.clock()
-            follower.round(WAIT)
-            self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment)
-            follower.state = self._apply(follower.state)
+        try:
+            follower.begin()
+            switching.tidy(self.root)           # the logs lead on: no copy is needed
+            log.info("the standby follows %s", follower.state.host)
+            self._trouble, noted = "", 0.0
+            while not self.stop.is_set():
+                began = self.clock()
+                if not follower.round(WAIT) or abs(began - noted) > NOTE_SECONDS:
+                    noted = began
+                    self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment,
+                               step=follower.step)
+                self._apply(follower)
+            follower.finish()
+        finally:
+            follower.close()
 
     def _state(self) -> StandbyState:
         state = standbystate.read(self.root)
@@ -154,34 +161,36 @@ class LongFollowing:
 
     # Applying
 
-    def _apply(self, state: StandbyState) -> StandbyState:
-        """Begin with it when it is due, and end it when it has been done; the state after that."""
+    def _apply(self, follower: Follower) -> None:
+        """Begin with it when it is due, and end it when it has been done."""
         if self._child:
-            return self._end_child(state) or state
-        waiting = applying.waiting(state)
+            if self._end_child() and self._until is not None:
+                follower.finish()           # what is on record then is in its place
+                follower.state = applying.applied(self.root, follower.state, self._until)
+            return
+        waiting = applying.waiting(follower.state)
         since = time.monotonic() - self._applied_at
         if waiting >= APPLY_OCTETS and (not self._not_applied or since >= RETRY_APPLY) or (
                 waiting and since >= APPLY_SECONDS):
-            self._until = state
+            follower.finish()
+            self._until = follower.state
             self._child = os.fork()
             if not self._child:
-                _apply_and_end(self.root, state)
-        return state
+                _apply_and_end(self.root, self._until)
 
-    def _end_child(self, state: StandbyState | None = None, *, wait: bool = False) -> StandbyState | None:
+    def _end_child(self, *, wait: bool = False) -> bool:
+        """Whether it has ended now, and has done it."""
         if not self._child:
-            return state
+            return False
         pid, status = os.waitpid(self._child, 0 if wait else os.WNOHANG)
         if not pid:
-            return state
-        self._child, until = 0, self._until
+            return False
+        self._child = 0
         self._applied_at = time.monotonic()
         self._not_applied = NOT_APPLIED if status else ""
         if status:
             log.error("the standby goes on, but %s", NOT_APPLIED)
-        elif state is not None and until is not None:
-            return applying.applied(self.root, state, until)
-        return state
+        return not status
 
 
 def _apply_and_end(root: Path, state: StandbyState) -> None:

@@ -33,7 +33,7 @@ from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
-from store.standby import applying, standbystate, switching
+from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.standbystate import FOLLOWING, RECOVERED, SWITCHING, StandbyState
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ def require_whole(state: StandbyState) -> None:
 
 
 def _recover(root: Path, state: StandbyState) -> StandbyState:
+    state = standbyjournal.replay(root, state)
     applying.cut(root, state)
     switching.set_others_aside(root, state)
     switching.tidy(root)

@@ -22,7 +22,7 @@ from store.partition.marks import STANDBY
 from store.partition.partition import Partition
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
-from store.standby import applying, standbystate, switching
+from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL
 from store.standby.filecopies import FileCopies, Progress, copy_small
 from store.standby.sourcepeer import SourcePeer
@@ -57,7 +57,7 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
 def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int = FRESH) -> StandbyState:
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
     many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
-    state = switching.finish(root, state)
+    state = standbyjournal.replay(root, switching.finish(root, state))
     partitions = source.begin()[2]
     for name in partitions:
         if not NAME.fullmatch(name):

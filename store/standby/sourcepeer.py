@@ -10,7 +10,19 @@ from attrs import define, field, frozen
 from mboxlist.engine.hotcopy import Position
 from store import VERSION
 from store.snapshots.taking import Manifest
-from store.standby.copyformat import FOLDERS, SMALL_FILES, Listed, Sent, pack_list, positions, read_list, read_sent
+from store.standby.copyformat import (
+    FOLDERS,
+    SELDOM,
+    SMALL_FILES,
+    Listed,
+    Quick,
+    Sent,
+    pack_list,
+    positions,
+    read_list,
+    read_sent,
+)
+from store.standby.standbystate import StandbyState
 from store.usermove.messageformat import BadMessage, Message, whole
 from store.usermove.peer import Peer
 
@@ -55,6 +67,28 @@ class Ends:
             raise BadMessage("there are other environments than were asked for")
         return cls(ends, first, tables, dict(fields["epochs"]),
                    dict(fields["small"]), float(fields["moment"]), tuple(said.texts("unlike", 10_000)))
+
+
+@frozen
+class Next:
+    """What there is more. `quick`: all of it, if it is little; `number` and `step` are the other side's: of how much it
+    has been told, and whether answers there wait for us."""
+
+    there: Ends
+    quick: Quick | None
+    number: int
+    step: str
+    said: Message
+
+    @classmethod
+    def of(cls, said: Message, state: StandbyState) -> "Next":
+        """From an answer to one that has this. Raises BadMessage, KeyError, TypeError."""
+        same = {name: getattr(state, name) for name in SELDOM}
+        there = Ends.of(Message({**same, "unlike": [], **said.fields}))
+        quick = Quick.of(said) if said.fields.get("quick") else None
+        if quick is not None and (quick.known != state.ends or not quick.is_whole()):
+            raise BadMessage("what came does not go on from what is here")
+        return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said)
 
 
 @define(eq=False)
@@ -134,12 +168,23 @@ class SourcePeer:
         """Octets of one of them; none at its end."""
         return self._ask({"op": "copy small file", "folder": folder, "name": name, "at": at}).octets
 
-    def ends(self, known: Mapping[str, Position], sums: Mapping[str, int], small: Mapping[str, int],
-             wait: float = 0.0) -> Ends:
-        """How far all its logs are on disk, at one moment; after so many seconds, if it is not further than what is
-        `known`."""
-        said = self._ask({"op": "copy ends", "known": dict(known), "sums": dict(sums), "small": dict(small),
-                          "wait": int(wait * 1000)})
+    def ask_next(self, state: StandbyState, number: int, wait: float) -> None:
+        """Say that all of `state` is on disk here, which came with the `number`, and ask what there is more, or for so
+        many seconds nothing: the answer is that of `next`."""
+        self.peer.tell({"op": "copy next", "known": state.ends, "small": state.small, "number": number,
+                        "wait": int(wait * 1000)})
+
+    def next(self, state: StandbyState) -> "Next":
+        """The answer to `ask_next`."""
+        said = self.peer.answer()
+        self.rate.take(len(said.octets))
+        with self._understood():
+            found = Next.of(said, state)
+        return found
+
+    def ends(self, known: Mapping[str, Position], sums: Mapping[str, int]) -> Ends:
+        """How far all its logs are on disk, at one moment."""
+        said = self._ask({"op": "copy ends", "known": dict(known), "sums": dict(sums)})
         with self._understood():
             return Ends.of(said)
 

@@ -100,7 +100,7 @@ class Peer:
                     "octets": len(text)})
         for at in range(0, len(text), SEND_OCTETS):
             self._tell({"op": "data"}, text[at:at + SEND_OCTETS])
-        self._answer()
+        self.answer()
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
         self.ask_for({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in items],
@@ -139,7 +139,11 @@ class Peer:
     def ask_for(self, fields: Figures, octets: bytes = b"") -> Message:
         """The answer to a message."""
         self._tell(fields, octets)
-        return self._answer()
+        return self.answer()
+
+    def tell(self, fields: Figures) -> None:
+        """Send a message; its `answer` is taken later."""
+        self._tell(fields)
 
     def _tell(self, fields: Figures, octets: bytes = b"") -> None:
         try:
@@ -151,7 +155,8 @@ class Peer:
         except OSError as error:
             raise self._lost(error) from error
 
-    def _answer(self) -> Message:
+    def answer(self) -> Message:
+        """The answer to the oldest message that has had none."""
         try:
             said = receive(self.wire.read)
         except (OSError, Ended) as error:

@@ -8,68 +8,22 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
-from tests.support.processes.ports import free_port
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, body, dump
+from tests.support.servers.standbymachines import SERVED, USERS, StandbyMachine, two_machines
 
-SERVED, OWN, STRANGER = "mail.example.org", "second.example.org", "third.example.org"
-USERS = ("alice", "bob")
-
-
-class StandbyMachine(BackEnd):
-    """The second machine. Its store is a standby until it is promoted."""
-
-    def __init__(self, folder: Path, options: dict[str, str]) -> None:
-        folder.mkdir()
-        (folder / "store").mkdir()
-        super().__init__(folder, (), options)
-
-    @contextlib.contextmanager
-    def following(self) -> Iterator[Any]:
-        streams = [self.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
-        for path in streams:
-            path.touch()
-        process = command.start(("standby", "follow"), self.environment(), streams, ended=True)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.join()
-
-    def is_current(self, since: float) -> bool:
-        """Whether all that there was at that time is here."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return json.loads((self.root / "run/standby").read_text())["current"] > since
-        return False
+STRANGER = "third.example.org"
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BackEnd, StandbyMachine]]:
     with two_machines(tmp_path_factory.mktemp("standby")) as made:
         yield made
-
-
-@contextlib.contextmanager
-def two_machines(folder: Path) -> Iterator[tuple[BackEnd, StandbyMachine]]:
-    """The first one serves; the second one knows it."""
-    authorities, port = folder / "authorities.pem", free_port()
-    (folder / "one").mkdir()
-    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M"}
-    one = BackEnd(folder / "one", (), {**common, "exchange.address": "127.0.0.1", "exchange.port": str(port),
-                                       "exchange.standbys": OWN})
-    one.command("user", "add", "--password-stdin", "--host", SERVED, *USERS, octets=b"secret\n")
-    two = StandbyMachine(folder / "two", {**common, "exchange.host": OWN})
-    two.source = f"{SERVED}=127.0.0.1:{port}"
-    authorities.write_text("".join(each.command("config", "certificate") for each in (one, two)))
-    with one, contextlib.ExitStack() as ending:
-        ending.callback(two.__exit__)
-        yield one, two
 
 
 def deliver(server: BackEnd, name: str, *users: str) -> None:

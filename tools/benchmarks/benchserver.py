@@ -9,9 +9,9 @@ from typing import Any
 
 from mboxlist import privatefiles
 from store.settings import CONCEALED, SYNC_LEVELS
-from tools.benchmarks import bystander, sharingtime
+from tools.benchmarks import benchstandby, bystander, sharingtime
 from tools.benchmarks import sizing as bench_sizing
-from tools.benchmarks.temporaryserver import is_running, make_users, server_ports, start, stop
+from tools.benchmarks.temporaryserver import is_running, make_users, server_ports, start, stop, write_state
 from tools.cli import program
 from tools.cli.storeaccess import init
 from tools.exits import Failure
@@ -25,12 +25,14 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser("tools/bench", allow_abbrev=False, description=__doc__)
     parser.add_argument("--state", type=Path, default=STATE, metavar="FILE",
                         help="notes what runs (var/bench.json); several can be up, each with its own")
-    commands = parser.add_subparsers(dest="command", metavar="up|restart|down|store", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="up|restart|promote|down|store", required=True)
     up = commands.add_parser("up", help="start on a fresh store; other options are given to `onecopy serve`",
                              allow_abbrev=False)
     up.add_argument("--workers", type=int, default=1, metavar="N", help="processes that serve (1)")
     up.add_argument("--users", type=int, default=200, metavar="N", help="bench0000 and on (200)")
     up.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    up.add_argument("--standby", choices=benchstandby.MODES, help="a standby beside it, which follows so")
+    commands.add_parser("promote", help="stop the server, and have its standby serve in its place", allow_abbrev=False)
     commands.add_parser("restart", help="start the same store again, on the same ports", allow_abbrev=False)
     alone = commands.add_parser("store", help="measure the store by itself", allow_abbrev=False)
     alone.add_argument("--messages", type=int, default=100_000, metavar="N", help="of the large mailbox (100000)")
@@ -70,8 +72,9 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return arguments, rest
 
 
-def up(place: Path, workers: int, users: int, parent: Path | None, options: list[str]) -> dict[str, Any]:
-    """Start on a fresh store. Raises Failure."""
+def up(place: Path, workers: int, users: int, parent: Path | None, options: list[str], standby: str | None = None
+       ) -> dict[str, Any]:
+    """Start on a fresh store, with a standby if a mode is given. Raises Failure."""
     if (state := read_state(place)) is not None:
         if is_running(state):
             raise Failure(f"it is up already, pid {state['pid']}: tools/bench down", 1)
@@ -83,7 +86,19 @@ def up(place: Path, workers: int, users: int, parent: Path | None, options: list
     ports = server_ports()
     state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": workers, "users": users,
              "options": options, "pid": 0}
-    return start(place, state)
+    if standby is not None:
+        state["standby"], more = benchstandby.prepare(folder, root, standby)
+        state["options"] = [*options, *more]
+    return _start(place, state)
+
+
+def _start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
+    found = start(place, state)
+    if "standby" not in state:
+        return found
+    benchstandby.begin(state["standby"])
+    write_state(place, state)
+    return found | benchstandby.described(place, state)
 
 
 def restart(place: Path) -> dict[str, Any]:
@@ -91,15 +106,29 @@ def restart(place: Path) -> dict[str, Any]:
     state = read_state(place)
     if state is None:
         raise Failure("there is nothing to restart: tools/bench up", 1)
+    _stop(state)
+    return _start(place, state)
+
+
+def promote(place: Path) -> dict[str, Any]:
+    """Have the standby serve in the place of the server. Raises Failure."""
+    state = read_state(place)
+    if state is None:
+        raise Failure("there is nothing to promote: tools/bench up --standby", 1)
+    return benchstandby.promote(place, state)
+
+
+def _stop(state: dict[str, Any]) -> None:
+    if "standby" in state:
+        stop(state["standby"])
     stop(state)
-    return start(place, state)
 
 
 def down(place: Path) -> None:
     """Stop, and remove the folder."""
     state = read_state(place)
     if state is not None:
-        stop(state)
+        _stop(state)
         shutil.rmtree(state["folder"], ignore_errors=True)
         place.unlink(missing_ok=True)
 
@@ -140,8 +169,10 @@ def run(words: list[str]) -> int:
     if arguments.command == "down":
         down(arguments.state)
         return 0
-    found = (up(arguments.state, arguments.workers, arguments.users, arguments.dir, rest) if arguments.command == "up"
-             else restart(arguments.state))
+    if arguments.command == "up":
+        found = up(arguments.state, arguments.workers, arguments.users, arguments.dir, rest, arguments.standby)
+    else:
+        found = (promote if arguments.command == "promote" else restart)(arguments.state)
     print(json.dumps(found))
     return 0
 

@@ -65,6 +65,8 @@ _RUN = (
     ("run/partitions", "the partitions that the server has open"),
     ("run/partitions.lock", "lock of who adds or removes one"),
     ("run/news/<pid>", "socket: what other processes have changed"),
+    ("run/second/<name>", "socket: who waits for a standby, and the process that has the connection to it"),
+    ("run/second.lock", "locked as long as that process lives"),
     ("run/control/<process>", "socket: where a process of the server answers commands such as `onecopy connections`"),
     ("run/receivers.lock", "lock of who writes `receivers`"),
     ("run/expire.json", "what the last round of expiry did"),

@@ -17,6 +17,8 @@ from store.accounts.ldap.ldapsettings import Settings as DirectorySettings
 from store.errors import StoreError
 from store.net import controlchannel
 from store.net.controlchannel import Unanswered
+from store.standby import instep
+from store.standby.instep import Step
 from store.store import Store
 from store.values import readable
 from tools.cli.options import Config
@@ -58,7 +60,7 @@ class Health:
         seen = self._seen
         if seen is None or time.monotonic() - seen[0] > FRESH:
             seen = self._seen = time.monotonic(), [*self._databases(), *self._partitions(), *self._processes(),
-                                                   *self._directory()]
+                                                   *self._standbys(), *self._directory()]
         return seen[1]
 
     def _databases(self) -> Iterator[Part]:
@@ -101,6 +103,15 @@ class Health:
             yield Part(f"process {name}") if answer else Part(f"process {name}", FAILING, "it does not run")
             told |= {name: answer} if answer else {}
         yield _housekeeping(told, time.time())
+
+    def _standbys(self) -> Iterator[Part]:
+        """Those that answers wait for."""
+        found = instep.seen(self._store.root)
+        why = ("it is not in step: nothing is changed until it is" if found.get("refuse") else
+               "it is not in step: answers do not wait for it")
+        for host, each in sorted(found.get("standbys", {}).items()):
+            if each["waited"]:
+                yield Part(f"standby {host}", *(() if each["step"] == Step.IN_STEP.value else (DEGRADED, why)))
 
     def _directory(self) -> Iterator[Part]:
         settings = self._config.settings("directory", DirectorySettings)

@@ -129,7 +129,7 @@ def _end_broken(root: Path) -> None:
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     Counters.of(opened).turns = reactor.turns
-    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
+    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor), reactor)
     noted = worker_config.config.settings("audit", AuditSettings)
     sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)

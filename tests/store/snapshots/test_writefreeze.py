@@ -119,7 +119,7 @@ def test_what_takes_too_long_is_not_waited_for(store, monkeypatch):
 def test_who_holds_it_for_too_long_is_told(store):
     """The store has gone on by itself: what was copied meanwhile may be torn."""
     with pytest.raises(StoreError) as refused, frozen(store, 60):
-        store.write_freeze._shared[:] = struct.pack("<d", time.time() - 1)      # the time is over
+        store.write_freeze._shared[:8] = struct.pack("<d", time.time() - 1)      # the time is over
         deliver(store, BODY, ALICE)
     assert refused.value.problem is Problem.BUSY and "has gone on" in refused.value.public
 
@@ -154,7 +154,7 @@ def test_a_gate(tmp_path):
     assert not other.shut
     with one.keep_shut(-1):
         assert not other.shut                   # its time is over
-    one._shared[:] = b"\x42" * 8                # of who has died
+    one._shared[:8] = b"\x42" * 8                # of who has died
     assert other.shut
     other.wait()
     assert not one.shut

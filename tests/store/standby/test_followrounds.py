@@ -15,7 +15,7 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.expunge import remove
 from store.snapshots import taking
-from store.standby import applying, following, logrecords, standbystate
+from store.standby import applying, copysource, following, logrecords, standbystate
 from store.standby.following import Follower
 from store.store import Store
 from store.usermove.messageformat import Wire
@@ -79,7 +79,8 @@ def test_a_transaction_that_is_under_way_while_tables_are_brought_up_to_date(sto
 
 def test_a_message_file_is_here_before_the_log_that_tells_of_it(store: Store, standby: Standby,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the connection ends in between."""
+    """Also when the connection ends in between: in a long round, whose parts are asked for one by one."""
+    monkeypatch.setattr(copysource, "QUICK_OCTETS", 0)
     standby.create()
     work(store, 2)
     before = standbystate.read(standby.root)
@@ -205,8 +206,12 @@ class Cut:
         self.wire.close()
 
 
-def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby) -> None:
-    """Of a round, and of the questions before it: it has counted or it has not, and the next one begins from there."""
+@pytest.mark.parametrize(("quick", "steps"), [(0, 15), (copysource.QUICK_OCTETS, 7)])
+def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch,
+                                                 quick: int, steps: int) -> None:
+    """Of a round, long or quick, and of the questions before it: it has counted or it has not, and the next one begins
+    from there."""
+    monkeypatch.setattr(copysource, "QUICK_OCTETS", quick)
     standby.create()
     before, work_done = standbystate.read(standby.root), 0
     work(store, 1)
@@ -220,7 +225,7 @@ def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby)
             work_done = step
         else:
             break
-    assert work_done > 15
+    assert work_done > steps
     standby.wrap = lambda wire: wire
     with closing(promoted(standby)) as other:
         is_equal(store, other)
@@ -230,6 +235,7 @@ def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby)
 @pytest.mark.parametrize("what", ["_log", "_message_files"])
 def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """What counted counts, and the next round has the rest."""
+    monkeypatch.setattr(copysource, "QUICK_OCTETS", 0)
     standby.create()
     work(store, 1)
     before = standbystate.read(standby.root)

@@ -10,6 +10,7 @@ from attrs import define, field
 
 from mboxlist.engine.bulk import Load
 from mboxlist.names import MailboxName
+from store.errors import StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
@@ -18,6 +19,7 @@ from store.opening import open_store
 from store.standby import promotion, seeding, standbystate
 from store.standby.copysource import Source
 from store.standby.following import Follower
+from store.standby.instep import InStep, Step
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from store.usermove.messageformat import Wire
@@ -30,6 +32,8 @@ from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import everything
 
 INBOX = MailboxName("alice", "INBOX")
+HOST = "second.example.org"
+LOOKS, LOOK = 2000, 0.005       # until it is in step
 
 
 @define(eq=False)
@@ -39,6 +43,7 @@ class Standby:
     store: Store
     root: Path
     wrap: Callable[[Wire], Wire] = lambda wire: wire
+    group: InStep | None = None         # in synchronous mode: it has the member HOST
     threads: list[threading.Thread] = field(factory=list)
 
     @contextmanager
@@ -46,8 +51,16 @@ class Standby:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(LIMIT)
-        session = Session(Plain(theirs), TWO, IncomingMoves(self.store), Source(self.store).actions())
-        thread = threading.Thread(target=session.run, daemon=True)
+        answers = Source(self.store, None if self.group is None else self.group.members[HOST])
+        session = Session(Plain(theirs), TWO, IncomingMoves(self.store), answers.actions())
+
+        def run() -> None:
+            try:
+                session.run()
+            finally:
+                answers.close()
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         source = SourcePeer(Peer(self.store.settings.host, self.wrap(Plain(ours))))
         try:
@@ -71,12 +84,46 @@ class Standby:
         with self.connected() as source:
             follower = Follower(self.root, source, state)
             follower.begin()
-            yield follower
+            try:
+                yield follower
+            finally:
+                follower.close()
+
+    @contextmanager
+    def in_step(self, *, finish: bool = True) -> Iterator[Follower]:
+        """Follow in a thread, in step when the body begins; unless it is to `finish`, as if it were killed at the end.
+        """
+        stop = threading.Event()
+
+        def run(follower: Follower) -> None:
+            try:
+                while not stop.is_set():
+                    follower.round(0.2)
+                if finish:
+                    follower.finish()
+            except StoreError:          # the connection was cut
+                pass
+
+        assert self.group is not None
+        member = self.group.members[HOST]
+        with self.following() as follower:
+            thread = threading.Thread(target=run, args=(follower,), daemon=True)
+            thread.start()
+            for _ in range(LOOKS):
+                if member.step is Step.IN_STEP:
+                    break
+                threading.Event().wait(LOOK)
+            try:
+                yield follower
+            finally:
+                stop.set()
+                thread.join(LIMIT)
 
     def follow(self) -> None:
         """Have all there is now."""
         with self.following() as follower:
             follower.round(0)
+            follower.finish()
 
 
 def work(store: Store, number: int) -> None:

@@ -38,8 +38,11 @@ NEW: Mapping[str, str] = {
     'onecopy_loop_turn_seconds_bucket{process="all-1",le="0.5"}': "+0", TURNS: "+0",
     LAG: "0", 'onecopy_purge_overdue_seconds{partition="primary"}': "0", "onecopy_check_findings": "0",
     FAILURES: "+0"}
+IN_STEP, FOLLOWS, BEHIND = (f'onecopy_standby_{name}{{standby="second.example.org"}}' for name in (
+    "in_step", "connected", "lag_seconds"))
+STANDBY = {IN_STEP: "1", FOLLOWS: "1", BEHIND: "1"}
 WELL = {**NEW, TASK: "now", "onecopy_snapshot_newest_timestamp_seconds": "now"}
-BUSY = {**WELL, "onecopy_log_flush_seconds_sum{partition=\"primary\"}": "+6", FLUSHES: "+600",
+BUSY = {**WELL, **STANDBY, "onecopy_log_flush_seconds_sum{partition=\"primary\"}": "+6", FLUSHES: "+600",
         'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="2.5"}': "+600", NOOPS: "+601",
         'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="0.01"}': "+590",
         'onecopy_command_duration_seconds_bucket{server="imap",command="LOGIN",le="2.5"}': "+0", SLOW: "+600",
@@ -67,6 +70,8 @@ CASES = [
     ({**BUSY, TURNS: "+60100"}, 4, "EventLoopStalls"),
     ({**BUSY, LAG: "7200"}, 3, "HousekeepingIsLate"),
     ({**WELL, 'onecopy_purge_overdue_seconds{partition="primary"}': "100000"}, 2 * HOUR, "PurgeIsLate"),
+    ({**BUSY, IN_STEP: "0"}, 2, "StandbyNotInStep"), ({**BUSY, FOLLOWS: "0"}, 3, "StandbyDoesNotFollow"),
+    ({**BUSY, BEHIND: "300"}, 3, "StandbyIsLate"),
     ({**WELL, "onecopy_check_findings": "2"}, 2, "CheckFoundSomething"),
     ({**BUSY, FAILURES: "+6000"}, 4, "ManyLoginsFail"),
 ]
@@ -114,7 +119,7 @@ def test_the_rules_can_be_read() -> None:
     done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", RULES], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
-    assert "18 rules found" in done.stdout
+    assert "21 rules found" in done.stdout
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{alert or 'none'}-{after}" for _, after, alert in CASES])
@@ -124,7 +129,8 @@ def test_what_should_fire_does_and_nothing_else(fired: list[set[str]], number: i
 
 
 def test_the_rules_are_about_metrics_that_there_are() -> None:
-    used, there = set(re.findall(r"onecopy_\w+", RULES.read_text())), {name.partition("{")[0] for name in NEW}
+    used, there = set(re.findall(r"onecopy_\w+", RULES.read_text())), {
+        name.partition("{")[0] for name in (*NEW, *STANDBY)}
     assert used <= {PREFIX + metric.name + suffix for metric in METRICS
                     for suffix in (("_bucket", "_sum", "_count") if metric.kind == HISTOGRAM else ("",))}
     assert used <= there

@@ -1,13 +1,17 @@
 """onecopy standby status"""
 
 import time
+from typing import Any
 
 from store.errors import Problem, StoreError
-from store.standby import applying, longfollowing, standbystate
+from store.standby import applying, instep, longfollowing, standbystate
+from store.standby.instep import Step
 from store.standby.standbystate import FOLLOWING
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, size, when
 
+WAIT = {Step.IN_STEP.value: "wait for this standby", Step.JOINING.value: "will wait for this standby at once",
+        Step.AWAY.value: "do not wait for this standby yet"}
 LATE = 60.0                 # seconds behind, after which something is not as it should be
 
 
@@ -22,6 +26,8 @@ def status(invocation: Invocation) -> int:
     """onecopy standby status"""
     root = invocation.config.root
     state = standbystate.read(root)
+    if state is None and (served := instep.seen(root)):
+        return _served(served, as_json=invocation.arguments.json)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     seen, process = longfollowing.seen(root), longfollowing.process(root)
@@ -33,12 +39,39 @@ def status(invocation: Invocation) -> int:
         trouble = "no process follows: onecopy standby follow"
     found = {"follows": state.host, "address": state.address, "phase": state.phase, "process": process,
              "behind": behind, "moment": state.moment, "waiting": applying.waiting(state), "trouble": trouble,
+             "step": str(seen.get("step", "")),
              "logs": {name: list(end) for name, end in state.ends.items()}}
     if invocation.arguments.json:
         print_json(found)
     else:
         print_facts({"follows": f"{state.host} ({state.address})", "process": process or "none",
                      "behind": "nobody knows" if behind is None else f"{behind:.1f} s",
+                     **({"answers there": WAIT[seen["step"]]} if seen.get("step") in WAIT else {}),
                      "has the store of": when(state.moment), "logs to apply": size(applying.waiting(state)),
                      **({"trouble": trouble} if trouble else {})})
     return int(bool(trouble) or behind is None or behind > LATE)
+
+
+def _served(found: dict[str, Any], *, as_json: bool) -> int:
+    """At the one that serves: each of its standbys. 1 when one does not follow, or is not in step and should be."""
+    now, wrong = time.time(), False
+    if as_json:
+        print_json(found)
+    for host, each in sorted(found["standbys"].items()):
+        wrong = wrong or each["step"] not in (Step.FOLLOWS.value, Step.IN_STEP.value)
+        if not as_json:
+            behind = f"{max(0.0, found['time'] - each['current']):.1f} s" if each["current"] else "nobody knows"
+            print_facts({"standby": host, "is": each["step"], "behind": f"{behind}, {size(each['behind'])} of logs",
+                         "last round": f"{each['trip'] * 1000:.1f} ms",
+                         "answers": _answers(each, refuse=found["refuse"])})
+    if now - found["time"] > LATE and not as_json:
+        print(f"This was noted {now - found['time']:.0f} s ago: the server does not run")
+    return int(wrong or now - found["time"] > LATE)
+
+
+def _answers(each: dict[str, Any], *, refuse: bool) -> str:
+    if not each["waited"]:
+        return "do not wait for it"
+    if each["step"] == Step.IN_STEP.value:
+        return "wait for it"
+    return "there are none: nothing is changed until it is in step" if refuse else "do not wait for it: it is away"

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 
 from attrs import define, field, frozen
 
+from mboxlist.engine.secondcopy import SOURCES
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
 from store.standby.copysource import Source
+from store.standby.instep import InStep
 from store.store import Store
 from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended
@@ -31,7 +33,7 @@ from tools.exits import Failure
 from tools.server.process.accepting import FEW, Spares
 from tools.server.process.sockets import Listening
 from tools.server.tls.backendtls import BackEndTls, names_of, reason
-from tools.serversettings import Exchange
+from tools.serversettings import REFUSE, Exchange
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +150,7 @@ class Listener:
     store: Store
     place: Place
     spares: Spares
+    in_step: InStep | None = None           # the standbys
     _incoming: IncomingMoves = field(init=False)
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
@@ -174,6 +177,8 @@ class Listener:
                     each.shutdown(socket.SHUT_RDWR)
         for thread in tuple(self._threads):
             thread.join(STOP_SECONDS)
+        if self.in_step is not None:
+            self.in_step.close()
 
     def _wait(self, sockets: list[socket.socket]) -> None:
         with selectors.DefaultSelector() as selector:
@@ -222,8 +227,12 @@ class Listener:
             if known:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(self.place.settings.timeout)
-                Session(wire, host, self._incoming, Source(self.store).actions() if host in standbys else {},
-                        host in self.place.peers).run()
+                source = Source(self.store, None if self.in_step is None else self.in_step.members.get(host))
+                try:
+                    Session(wire, host, self._incoming, source.actions() if host in standbys else {},
+                            host in self.place.peers).run()
+                finally:
+                    source.close()
             else:
                 log.warning("user move: %s calls from %s, and too many do", host, address)
         except (Refused, BadMessage) as error:
@@ -257,7 +266,22 @@ def of_worker(config: Config, store: Store, sockets: Sequence[Listening], spares
         log.error("no user can be moved: %s", NOT_TRUSTED)
         return None, []
     place = Place.of(config, store.settings.host)
-    return Listener(store, place, spares) if sockets else None, [task(place)] if settings.peers else []
+    return (Listener(store, place, spares, _in_step(store, settings)) if sockets else None,
+            [task(place)] if settings.peers else [])
+
+
+def _in_step(store: Store, settings: Exchange) -> InStep | None:
+    """The standbys, and which of them answers wait for. Raises Failure."""
+    hosts, waited = ([each.lower() for each in dict.fromkeys(names)] for names in (
+        settings.standbys, settings.synchronous))
+    if unknown := set(waited) - set(hosts):
+        raise Failure(f"exchange.synchronous: {min(unknown)} is not among exchange.standbys")
+    if len(waited) > SOURCES:
+        raise Failure(f"exchange.synchronous: more than {SOURCES}")
+    if not hosts or store.read_only:
+        return None
+    return InStep.of(store.write_freeze.second, hosts, waited=waited, refuse=settings.without_standby == REFUSE,
+                     patience=settings.standby_wait)
 
 
 def task(place: Place) -> Task:

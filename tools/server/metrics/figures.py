@@ -16,6 +16,8 @@ from store.metrics.spacesaving import merged
 from store.partition.partition import Partition
 from store.recovery import environments as recovery
 from store.snapshots import retention, taking
+from store.standby import instep
+from store.standby.instep import Step
 from store.store import Store
 from store.tables.references import since
 from store.values import readable
@@ -43,7 +45,8 @@ def gather(store: Store) -> dict[str, Any]:
     found = {"written": time.time(), "files": _files(store), "check": lastcheck.read(store.root),
              "environments": environments, "partitions": partitions,
              "snapshots": snapshots, "processes": processes, "mail": dict(mail), "read_only": store.read_only,
-             "read_only_partitions": sorted(set(store.partitions) - set(store.writable))}
+             "read_only_partitions": sorted(set(store.partitions) - set(store.writable)),
+             "standbys": _standbys(store.root)}
     return {**found, "advice": advice(found, store)}
 
 
@@ -63,6 +66,15 @@ def _files(store: Store) -> dict[str, Any]:
             "snapshot_octets": max(good, key=lambda each: each.time).size if good else 0,
             "snapshot_failed": failed.stat().st_mtime if failed.exists() else 0,
             "recoveries": len(reports), "recovery": last.get("time", 0), "recovery_seconds": last.get("seconds", 0)}
+
+
+def _standbys(root: Path) -> dict[str, dict[str, Any]]:
+    """Each that has followed since the server began, and each that answers wait for: how far it is."""
+    found = instep.seen(root)
+    return {host: {"in_step": int(each["step"] == Step.IN_STEP.value) if each["waited"] else None,
+                   "connected": int(each["step"] != Step.AWAY.value), "behind": each["behind"], "trip": each["trip"],
+                   "lag": max(0.0, found["time"] - each["current"])}
+            for host, each in found.get("standbys", {}).items() if each["waited"] or each["current"]}
 
 
 def _environment(folder: Path, env: Env) -> dict[str, Any]:

@@ -122,6 +122,17 @@ METRICS = (
            _one("files", "recovery")),
     Metric("recovery_last_duration_seconds", GAUGE, "How long it took", (), _one("files", "recovery_seconds")),
 
+    # Standbys
+    Metric("standby_connected", GAUGE, "Whether this standby follows", ("standby",), _each("standbys", "connected")),
+    Metric("standby_in_step", GAUGE, "Whether answers wait for this standby, of those in exchange.synchronous",
+           ("standby",), _each("standbys", "in_step")),
+    Metric("standby_lag_seconds", GAUGE, "How long ago this standby had on disk all that there was", ("standby",),
+           _each("standbys", "lag")),
+    Metric("standby_lag_bytes", GAUGE, "Octets of logs that it lacked when it asked last", ("standby",),
+           _each("standbys", "behind")),
+    Metric("standby_round_trip_seconds", GAUGE, "How long it took to have on disk what it was sent last", ("standby",),
+           _each("standbys", "trip")),
+
     # Housekeeping
     Metric("task_last_run_timestamp_seconds", GAUGE, "When the last round of a task of housekeeping began; 0: never",
            _TASK, _task("began")),

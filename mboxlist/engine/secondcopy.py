@@ -1,0 +1,315 @@
+"""Answers that wait until another machine has the change on its disk, too: a standby in synchronous mode.
+
+One process has the connections to the standbys. What all processes must know of them is in memory that they share: one
+octet says whether answers wait, and a number which changes the standbys have. The number is a moment of the system's
+monotonic clock, in nanoseconds: the standbys have all that had been committed then. So who must answer for a change
+takes the time after the commit, tells that process by a datagram, and waits until the number is not smaller. All who
+wait at the same time share one round trip.
+
+Each process that waits has a socket `run/second/<pid>-<n>`, and hears there that the number has grown.
+"""
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.transact import Unflushed
+
+OCTETS = 16                 # of the shared memory: the state, and behind it at NUMBER the number
+NUMBER = 8
+STATE_AT = 8                # where in that memory the state is, behind the write freeze's,
+IS_REFUSING = 2             # and what it is then: this is asked for each transaction, without a call
+FOLDER = "second"           # in `run/`, with the sockets,
+LOCK = "second.lock"        # and beside it a file that is locked for as long as that one process lives
+SOURCE = "source-%d"        # the sockets of that process, one for each standby that is waited for
+SOURCES = 8                 # of them, at most
+STEP = 0.002                # seconds between two looks of a thread that waits,
+LOOKS = 500                 # after so many of which it looks whether that one process is alive
+LONGEST = 60.0              # seconds that anybody waits: then there is no answer
+_NUMBER = struct.Struct("<q")
+_TICKET = struct.Struct("<q")
+_names = itertools.count()
+
+
+class State(IntEnum):
+    """What an answer does."""
+
+    ALONE = 0               # it waits for this machine's disk only
+    WAITING = 1             # it waits for the standbys, too
+    REFUSING = IS_REFUSING  # nothing begins that changes anything: a standby is away, and the setting says so
+
+
+Then = Callable[[State], None]      # WAITING: it is there; ALONE: the standby is away; REFUSING: nobody knows
+
+
+@define(eq=False)
+class SecondCopy:
+    """What this process knows of it. `shared` has room for OCTETS from STATE_AT on; `folder` is `run/second`."""
+
+    shared: mmap.mmap
+    folder: Path
+    _exempt: threading.local = field(factory=threading.local, init=False)
+    _changed: threading.Condition = field(factory=threading.Condition, init=False)
+    _lock: threading.Lock = field(factory=threading.Lock, init=False)
+    _socket: socket.socket | None = field(default=None, init=False)
+    _directory: int = field(default=-1, init=False)
+    _name: str = field(default="", init=False)
+    _waiting: list[tuple[int, float, Then]] = field(factory=list, init=False)       # of the event loop
+    _reactor: Any = field(default=None, init=False)
+    _reads: bool = field(default=False, init=False)         # the event loop does
+
+    @property
+    def state(self) -> State:
+        """What an answer does now."""
+        return State(self.shared[STATE_AT])
+
+    @property
+    def refuses(self) -> bool:
+        """Whether this thread may change nothing."""
+        return self.shared[STATE_AT] == State.REFUSING and not self.is_exempt()
+
+    @property
+    def number(self) -> int:
+        """The moment of which the standbys have all."""
+        found: int = _NUMBER.unpack_from(self.shared, STATE_AT + NUMBER)[0]      # aligned: never half of it
+        return found
+
+    def is_exempt(self) -> bool:
+        """Whether this thread serves a standby: what it does neither waits nor is refused."""
+        return getattr(self._exempt, "is_so", False)
+
+    @contextlib.contextmanager
+    def exempt(self) -> Iterator[None]:
+        """This thread serves a standby meanwhile."""
+        self._exempt.is_so = True
+        try:
+            yield
+        finally:
+            self._exempt.is_so = False
+
+    # For the one process that has the connections
+
+    def lead(self) -> "Lead":
+        """This process has them from now on. Raises OSError."""
+        privatefiles.make_folder(self.folder, exist_ok=True)
+        handle = privatefiles.open_handle(self.folder.with_name(LOCK), os.O_RDWR | os.O_CREAT)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        for path in self.folder.iterdir():
+            path.unlink(missing_ok=True)
+        return Lead(self, handle)
+
+    def put(self, state: State, number: int) -> None:
+        """Have all processes know this. For the one process."""
+        _NUMBER.pack_into(self.shared, STATE_AT + NUMBER, number)
+        self.shared[STATE_AT] = state
+
+    def forget(self) -> None:
+        """Nobody else has the store open: what was left by a process that ended counts no more."""
+        self.put(State.ALONE, 0)
+
+    # For who waits
+
+    def ask(self) -> int:
+        """Ask for all that has been committed so far; the number to wait for."""
+        ticket = time.monotonic_ns()
+        octets = _TICKET.pack(ticket)
+        with self._lock:
+            sender = self._open()
+        for number in range(SOURCES):
+            try:
+                sender.sendto(octets, self._address(SOURCE % number))
+            except FileNotFoundError:
+                break
+            except OSError:         # it has many already, and looks; or it has ended
+                continue
+        return ticket
+
+    def wait(self, ticket: int) -> None:
+        """Return when the standbys have it, or are away and that does not matter. For a thread. Raises Unflushed."""
+        deadline, looks = time.monotonic() + LONGEST, 0
+        while (state := self.state) == State.WAITING and self.number < ticket:
+            with self._changed:
+                self._changed.wait(STEP)
+            looks += 1
+            if looks % LOOKS == 0 and (time.monotonic() > deadline or self._is_deserted()):
+                raise unknown()
+        if state == State.REFUSING and self.number < ticket:
+            raise unknown()
+
+    def serve(self, reactor: Any) -> None:
+        """This process has an event loop, in which `when` can be called."""
+        self._reactor = reactor
+
+    @property
+    def serves(self) -> bool:
+        """Whether `when` can be called."""
+        return self._reactor is not None
+
+    def when(self, ticket: int, then: Then) -> None:
+        """Have `then` called in the event loop when that is so."""
+        if not self._reads:
+            self._reads = True
+            self._reactor.addReader(self)
+            self._reactor.callLater(1, self._look_again)
+        self._waiting.append((ticket, time.monotonic() + LONGEST, then))
+        if self.state != State.WAITING or self.number >= ticket:        # it was quicker than we
+            self._reactor.callLater(0, self._look)
+
+    def _look_again(self) -> None:
+        """A datagram may have been lost."""
+        self._look()
+        self._reactor.callLater(1, self._look_again)
+
+    def _look(self) -> None:
+        state, number, now = self.state, self.number, time.monotonic()
+        waiting, self._waiting = self._waiting, []
+        for ticket, deadline, then in waiting:
+            if number >= ticket:
+                then(State.WAITING)
+            elif state != State.WAITING:
+                then(state)
+            elif now > deadline:
+                then(State.REFUSING)
+            else:
+                self._waiting.append((ticket, deadline, then))
+
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            privatefiles.make_folder(self.folder, exist_ok=True)
+            self._directory = privatefiles.open_folder(self.folder)
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            self._name = f"{os.getpid()}-{next(_names)}"
+            made.bind(self._address(self._name))
+            self._socket = made
+        return self._socket
+
+    def _address(self, name: str) -> str:
+        return f"/proc/self/fd/{self._directory}/{name}"        # an address holds only 107 octets
+
+    def _is_deserted(self) -> bool:
+        """Whether the one process has ended; then nobody waits any more."""
+        try:
+            handle = privatefiles.open_handle(self.folder.with_name(LOCK), os.O_RDWR)
+        except OSError:
+            return True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        if self._socket is not None:
+            if self._reads:
+                self._reactor.removeReader(self)
+            with contextlib.suppress(OSError):
+                (self.folder / self._name).unlink(missing_ok=True)
+            self._socket.close()
+            os.close(self._directory)
+            self._socket = None
+
+    # What the reactor calls
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def doRead(self) -> None:
+        """The number has grown, or the state is another one."""
+        with contextlib.suppress(OSError):
+            while self._socket is not None and self._socket.recv(64):
+                pass
+        with self._changed:
+            self._changed.notify_all()
+        self._look()
+
+    def connectionLost(self, reason: object) -> None:
+        """The reactor has ended."""
+
+    def logPrefix(self) -> str:
+        """For Twisted's log."""
+        return "second copy"
+
+
+@define(eq=False)
+class Lead:
+    """That one process's part: see `SecondCopy.lead`."""
+
+    second: SecondCopy
+    _handle: int
+
+    def source(self, number: int) -> "Asked":
+        """What is asked of the standby that has this number, from 0 on. Raises OSError."""
+        return Asked(self.second.folder, number)
+
+    def close(self) -> None:
+        """It has them no longer."""
+        os.close(self._handle)
+
+
+class Asked:
+    """The socket on which one standby's thread hears that somebody waits, and answers them."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._path = folder / (SOURCE % number)
+        self._path.unlink(missing_ok=True)
+        self._directory = privatefiles.open_folder(folder)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(f"/proc/self/fd/{self._directory}/{self._path.name}")
+        self._senders: set[str] = set()
+        self.newest = 0             # the newest moment that anybody waits for
+
+    def wait(self, seconds: float) -> None:
+        """Return when somebody has begun to wait, or after so many seconds; what has come is taken."""
+        self._socket.settimeout(max(seconds, 1e-4))
+        with contextlib.suppress(TimeoutError, BlockingIOError):
+            while True:
+                octets, sender = self._socket.recvfrom(64)
+                self.newest = max(self.newest, _TICKET.unpack(octets)[0])
+                self._senders.add(os.path.basename(sender))
+                self._socket.setblocking(False)
+
+    def tell(self) -> None:
+        """Wake all who wait, or have waited."""
+        for sender in tuple(self._senders):
+            try:
+                self._socket.sendto(b"+", socket.MSG_DONTWAIT, f"/proc/self/fd/{self._directory}/{sender}")
+            except BlockingIOError:         # it has some to read
+                pass
+            except OSError:                 # it has ended
+                self._senders.discard(sender)
+
+    def close(self) -> None:
+        """Nobody is heard any more."""
+        self.tell()
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+        os.close(self._directory)
+
+
+def unknown() -> Unflushed:
+    """What has been committed here may not be at the standby."""
+    return Unflushed(errno.ENOLINK, "no standby has said that it has the change on disk")
+
+
+def refused() -> OSError:
+    """What meets who would change something while a standby is away that must not be."""
+    return OSError(errno.ENOLINK, "a standby is away, and exchange.without_standby is refuse")

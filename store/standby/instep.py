@@ -1,0 +1,208 @@
+"""The standbys at the one that serves: how far each is, which of them answers wait for, and whether these are in step.
+
+A standby that answers wait for is away, or it joins, or it is in step. It joins when all that it lacks fits into one
+answer: from then on answers wait. It is in step once it has what there was when it joined; so no answer was given since
+for what it has not. It is away when its connection ends, when it copies databases, and when somebody waits and it has
+said nothing for `patience` seconds. Then answers do not wait for it (`refuse` is not set), or nothing is changed at all
+until it is in step again.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.secondcopy import Asked, Lead, SecondCopy, State
+
+log = logging.getLogger(__name__)
+
+SEEN = "standbys"           # in `run/`: what was noted last
+NOTE_SECONDS = 1.0          # between two notes
+LOOK = 0.2                  # seconds between two looks whether a standby is silent
+LOOK_FOR_NEWS = 0.05        # seconds between two looks for news that nobody waits for
+
+
+class Step(Enum):
+    """How a standby stands to answers."""
+
+    AWAY = "away"
+    FOLLOWS = "follows"         # and nobody waits for it
+    JOINING = "joining"
+    IN_STEP = "in step"
+
+
+@define(eq=False)
+class Member:
+    """One standby, by the name in its certificate; where answers wait for it, what is `asked`. Its methods are called
+    by the thread of its connection, whose `session` is a number of its own."""
+
+    host: str
+    asked: Asked | None
+    group: "InStep"
+    step: Step = Step.AWAY
+    session: int = 0
+    joined: int = 0             # moments, as `SecondCopy.number`: when it joined,
+    number: int = 0             # of which it has all,
+    sent: int = 0               # and of which it has been sent all
+    heard: float = 0.0          # when it said something last; monotonic
+    trip: float = 0.0           # seconds that its last answer took
+    current: float = 0.0        # the Unix time of which it has all
+    behind: int = 0             # octets of logs that it lacked when it asked last
+    _sent_time: float = 0.0
+    _sent_at: float = 0.0
+
+    def begin(self) -> int:
+        """A connection; its session."""
+        with self.group.lock:
+            self.session += 1
+            self._be(Step.AWAY, "it connects")
+            return self.session
+
+    def is_of(self, session: int) -> bool:
+        """Whether that is the newest connection."""
+        return session == self.session
+
+    def has(self, number: int, behind: int) -> None:
+        """It has all of that moment on disk, which it was sent; so many octets were behind that."""
+        with self.group.lock:
+            now = time.monotonic()
+            self.heard, self.behind = now, behind
+            if number and number == self.sent:
+                self.trip, self.current = now - self._sent_at, self._sent_time
+            if number > self.number:
+                self.number = number
+                if self.step is Step.JOINING and number >= self.joined:
+                    self._be(Step.IN_STEP, "")
+                else:
+                    self.group.publish()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.asked is not None:
+            self.asked.tell()
+
+    def says_something(self) -> None:
+        """It is still there."""
+        self.heard = time.monotonic()
+
+    def joins(self) -> None:
+        """Answers wait for it from now on: what is read next of the logs is sent whole, at once."""
+        with self.group.lock:
+            if self.step is Step.AWAY:
+                self.joined = time.monotonic_ns()
+                self._be(Step.FOLLOWS if self.asked is None else Step.JOINING, "")
+
+    def is_sent(self, number: int) -> None:
+        """All of that moment."""
+        self.sent, self._sent_at, self._sent_time = number, time.monotonic(), time.time()
+        self.heard = self._sent_at
+
+    def goes_away(self, session: int, why: str) -> None:
+        """Answers wait for it no more, unless a newer connection has begun."""
+        with self.group.lock:
+            if self.is_of(session):
+                self._be(Step.AWAY, why)
+        self._tell()
+
+    def is_silent(self) -> bool:
+        """Whether somebody waits, and it has said nothing for too long."""
+        return (self.asked is not None and self.step is not Step.AWAY and self.asked.newest > self.number
+                and time.monotonic() - self.heard > self.group.patience)
+
+    def _be(self, step: Step, why: str) -> None:
+        if step is not self.step:
+            before, self.step = self.step, step
+            if self.asked is None:
+                log.info("the standby %s: %s %s", self.host, step.value, why)
+            elif step is Step.AWAY:
+                log.warning("the standby %s is away (%s): %s", self.host, why, "nothing is changed until it is back"
+                            if self.group.refuse else "answers do not wait for it")
+            elif step is Step.IN_STEP:
+                log.warning("the standby %s is in step: answers wait for it", self.host)
+            else:
+                log.info("the standby %s joins, it was %s", self.host, before.value)
+        self.group.publish()
+
+
+@define(eq=False)
+class InStep:
+    """All standbys. For the one process that has their connections."""
+
+    second: SecondCopy
+    refuse: bool
+    patience: float
+    lead: Lead | None
+    lock: threading.RLock = field(factory=threading.RLock, init=False)
+    members: dict[str, Member] = field(factory=dict, init=False)
+    _stopped: threading.Event = field(factory=threading.Event, init=False)
+
+    @classmethod
+    def of(cls, second: SecondCopy, hosts: Sequence[str], *, waited: Sequence[str] = (), refuse: bool = True,
+           patience: float = 10.0) -> "InStep":
+        """Those with these names; answers wait for `waited`. From now on nothing is changed,
+        or answered for this machine alone, until these are there. Raises OSError."""
+        group = cls(second, refuse, patience, second.lead() if waited else None)
+        for host in hosts:
+            asked = group.lead.source(waited.index(host)) if group.lead is not None and host in waited else None
+            group.members[host] = Member(host, asked, group)
+        group.publish()
+        threading.Thread(target=group._watch, name="standby-watch", daemon=True).start()
+        return group
+
+    def publish(self) -> None:
+        """Have all processes know how it is."""
+        with self.lock:
+            waited = [each for each in self.members.values() if each.asked is not None]
+            if not waited:
+                return
+            there = [each for each in waited if each.step is not Step.AWAY]
+            state = State.WAITING if there else State.ALONE
+            if self.refuse and not all(each.step is Step.IN_STEP for each in waited):
+                state = State.REFUSING
+            self.second.put(state, min((each.number for each in there), default=0))
+
+    def _watch(self) -> None:
+        noted = 0.0
+        while not self._stopped.wait(LOOK):
+            for each in self.members.values():
+                if each.is_silent():
+                    each.goes_away(each.session, f"it has said nothing for {self.patience:g} s")
+            if (now := time.monotonic()) - noted > NOTE_SECONDS:
+                noted = now
+                self._note()
+
+    def _note(self) -> None:
+        """For metrics, `onecopy standby status` and health."""
+        found = {each.host: {"waited": each.asked is not None, "step": each.step.value, "current": each.current,
+                             "behind": each.behind, "trip": each.trip} for each in self.members.values()}
+        with contextlib.suppress(OSError), privatefiles.replacing(self.second.folder.with_name(SEEN), sync=False) as to:
+            to.write(json.dumps({"time": time.time(), "refuse": self.refuse, "standbys": found}).encode())
+
+    def close(self) -> None:
+        """No standby is there any more: the server stops."""
+        self._stopped.set()
+        for each in self.members.values():
+            each.goes_away(each.session, "the server stops")
+            if each.asked is not None:
+                each.asked.close()
+        if self.lead is not None:
+            self.lead.close()
+
+
+def seen(root: Path) -> dict[str, Any]:
+    """What the server has noted last of its standbys: `time`, `refuse`, and `standbys`, by host: whether answers wait
+    for it (`waited`), its `step`, the Unix time of which it has all (`current`; 0: nobody knows), octets of logs that
+    it was `behind`, seconds of the last round `trip`. Empty where there is none."""
+    try:
+        found = json.loads(privatefiles.read(root / "run" / SEEN))
+        return found if isinstance(found, dict) and isinstance(found["standbys"], dict) else {}
+    except (OSError, ValueError, KeyError):
+        return {}

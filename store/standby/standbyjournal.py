@@ -1,0 +1,183 @@
+"""What a standby has on disk and has not put into its places yet: two files `standby.journal.0` and `.1` in its folder.
+
+A round that brings little (`copysource`, `quick`) costs one sync: its answer is appended to a journal, as it came, and
+that is what the other machine may count on. Then octets of logs and message files are written to their places without a
+sync. From time to time, in a thread, the file systems are synced, `standby.json` says how far that is, and the journal
+begins again in the other file. Whatever is left of a journal after an end is put into its places once more (`replay`):
+each answer says from where to where it leads, so nothing is done out of order, and a rest that is not whole is none.
+"""
+
+import contextlib
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from attrs import define, evolve, field
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.logfiles import log_name
+from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
+from store.standby.copyformat import Quick
+from store.standby.standbystate import StandbyState
+from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
+
+NAMES = "standby.journal.0", "standby.journal.1"
+EMPTY_OCTETS = 16 << 20    # of a journal, after which it is emptied,
+EMPTY_SECONDS = 5.0        # or after so long
+_SUM = struct.Struct(">I")  # before each answer: its checksum
+
+
+@define(eq=False)
+class Journal:
+    """That of one process that follows."""
+
+    root: Path
+    _file: BinaryIO | None = field(default=None, init=False)
+    _number: int = field(default=0, init=False)
+    _octets: int = field(default=0, init=False)
+    _since: float = field(default=0.0, init=False)
+    _emptying: threading.Thread | None = field(default=None, init=False)
+    _failed: OSError | None = field(default=None, init=False)
+
+    def append(self, answer: Message) -> None:
+        """Return when the answer is on disk. Raises OSError."""
+        octets = encode(answer.fields, answer.octets)
+        if self._file is None:
+            self._file = privatefiles.open_file(self.root / NAMES[self._number], "wb")
+            sync_folder(self.root)
+            self._octets, self._since = 0, time.monotonic()
+        self._file.write(_SUM.pack(zlib.crc32(octets)) + octets)
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+        self._octets += len(octets)
+
+    def is_due(self) -> bool:
+        """Whether it should be emptied, and can be begun."""
+        return self._file is not None and (self._octets >= EMPTY_OCTETS or time.monotonic() - self._since
+                                           >= EMPTY_SECONDS) and not (
+            self._emptying is not None and self._emptying.is_alive())
+
+    def begin_emptying(self, state: StandbyState) -> None:
+        """Have all that was appended in its places on disk, and this state on record, in a thread. Raises OSError: the
+        last time this has failed."""
+        self._join()
+        if self._file is None:
+            return
+        old, self._file = self._file, None
+        path, self._number = self.root / NAMES[self._number], 1 - self._number
+        self._emptying = threading.Thread(target=self._empty, args=(state, old, path), name="emptying")
+        self._emptying.start()
+
+    def empty(self, state: StandbyState) -> None:
+        """Return when that is done. Raises OSError."""
+        self.begin_emptying(state)
+        self._join()
+
+    def _empty(self, state: StandbyState, old: BinaryIO, path: Path) -> None:
+        try:
+            old.close()
+            sync_places(self.root, state)
+            state.save(self.root)
+            path.unlink()
+        except OSError as error:
+            self._failed = error
+
+    def _join(self) -> None:
+        if self._emptying is not None:
+            self._emptying.join()
+            self._emptying = None
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+
+    def close(self) -> None:
+        """What has not been emptied stays for the next process."""
+        with contextlib.suppress(OSError):
+            self._join()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def put(root: Path, quick: Quick) -> None:
+    """Write what came to its places, unsynced: message files, and octets of logs. Raises OSError."""
+    for file in quick.files:
+        path = MessageFiles(root / "partitions" / file.partition).path(file.digest)
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            if (status.st_size, status.st_mtime_ns) == (file.size, file.time):
+                continue
+        with privatefiles.replacing(path, SPARE, sync=False) as new:
+            new.write(file.octets)
+            new.flush()
+            os.utime(new.fileno(), ns=(file.time, file.time))
+    for each in quick.logs:
+        place = root / each.environment / log_name(each.file)
+        with privatefiles.open_file(place, "r+b" if place.exists() else "xb") as log:
+            log.truncate(each.at)
+            log.seek(each.at)
+            log.write(each.octets)
+
+
+def sync_places(root: Path, state: StandbyState) -> None:
+    """Return when all files of the standby are on disk. Raises OSError."""
+    for name in state.ends:
+        sync_file_system(root / name)
+
+
+def replay(root: Path, state: StandbyState) -> StandbyState:
+    """Put what the journals have into its places, on disk; the state then. Raises OSError."""
+    begun = state
+    for name in (*NAMES, NAMES[0]):             # each may be the older one
+        for quick in _answers(root / name) if (root / name).exists() else ():
+            if quick.known == state.ends:
+                put(root, quick)
+                state = quick.after(state)
+    if state is not begun:
+        sync_places(root, state)
+        state = evolve(state, small={})         # what was no more then is asked for again
+        state.save(root)
+    drop(root)
+    return state
+
+
+def drop(root: Path) -> None:
+    """What is in the journals counts no more. Raises OSError."""
+    there = [root / name for name in NAMES if (root / name).exists()]
+    for path in there:
+        path.unlink()
+    if there:
+        sync_folder(root)
+
+
+def _answers(path: Path) -> Iterator[Quick]:
+    """Those that are whole."""
+    with privatefiles.open_file(path) as file:
+        while len(head := file.read(_SUM.size)) == _SUM.size:
+            read = _Reading(file)
+            try:
+                answer = receive(read)
+                if zlib.crc32(b"".join(read.octets)) != _SUM.unpack(head)[0]:
+                    return
+                yield Quick.of(answer)
+            except (BadMessage, Ended):
+                return
+
+
+@define(eq=False)
+class _Reading:
+    """Reads a file, and keeps what it has read."""
+
+    file: BinaryIO
+    octets: list[bytes] = field(factory=list)
+
+    def __call__(self, count: int) -> bytes:
+        found = self.file.read(count)
+        self.octets.append(found)
+        return found

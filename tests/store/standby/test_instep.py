@@ -1,0 +1,154 @@
+"""Synchronous mode: an answer waits for the standby's disk; without the standby nothing is changed, or answers go on
+alone, by setting."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from mboxlist.engine.secondcopy import State
+from mboxlist.engine.transact import Unflushed
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError
+from store.mailboxes import namespace
+from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
+from store.standby import promotion, standbyjournal
+from store.standby.instep import InStep, Member, Step
+from store.store import Store
+from store.values import FlagAction, Flags
+from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.stores import SMALL, deliver
+from tests.support.stores.whole import everything
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+@contextmanager
+def synchronous(store: Store, standby: Standby, *, refuse: bool = True, patience: float = 30.0) -> Iterator[InStep]:
+    standby.group = InStep.of(store.write_freeze.second, [HOST], waited=[HOST], refuse=refuse, patience=patience)
+    try:
+        yield standby.group
+    finally:
+        standby.group.close()
+        store.write_freeze.second.forget()
+
+
+def test_all_that_was_done_is_there(store: Store, standby: Standby) -> None:
+    """Also when the process that follows ends at once, with what came in its journal only."""
+    standby.create()
+    with synchronous(store, standby):
+        with standby.in_step(finish=False):
+            for number in range(1, 4):
+                work(store, number)
+            known = everything(store)
+    with closing(promoted(standby)) as other:
+        assert everything(other) == known
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def test_nothing_is_changed_while_it_is_away(store: Store, standby: Standby) -> None:
+    """And all that was there can be read; a standby can be made, and then all goes on."""
+    before = everything(store)
+    with synchronous(store, standby) as group:
+        assert store.write_freeze.second.state is State.REFUSING
+        for change in changes(store):
+            with pytest.raises(StoreError) as refused:
+                change()
+            assert refused.value.problem is Problem.UNAVAILABLE
+        with store.write_freeze.second.exempt():        # whoever looks at all locks it, too
+            assert everything(store) == before
+        assert len(store.open_mailbox(store.entry(INBOX)).rows)
+        standby.create()
+        with standby.in_step():
+            assert group.members[HOST].step is Step.IN_STEP
+            for change in changes(store):
+                change()
+        with pytest.raises(StoreError):
+            receive(store)
+
+
+def receive(store: Store) -> None:
+    """One message, for alice. Raises StoreError, Unflushed."""
+    outcome, = deliver(store, b"Subject: one\r\n\r\n", str(INBOX))
+    if isinstance(outcome, StoreError):
+        raise outcome
+
+
+def changes(store: Store) -> list[Callable[[], object]]:
+    inbox = store.entry(INBOX)
+    uids = store.open_mailbox(inbox).rows["uid"].tolist()
+    return [lambda: receive(store),
+            lambda: change_flags(store, inbox, uids[:2], FlagAction.ADD, Flags(keywords=("away",))),
+            lambda: namespace.create_mailbox(store, INBOX.parse("user/alice/Away"))]
+
+
+def test_answers_go_on_alone_where_that_is_set(store: Store, standby: Standby) -> None:
+    standby.create()
+    with synchronous(store, standby, refuse=False):
+        second = store.write_freeze.second
+        assert second.state is State.ALONE
+        work(store, 1)
+        with standby.in_step():
+            assert second.state is State.WAITING
+            work(store, 2)
+        assert second.state is State.ALONE
+        work(store, 3)
+        with standby.in_step(finish=False):
+            work(store, 4)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_a_standby_that_says_nothing(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, refuse: bool
+                                     ) -> None:
+    """Who waits has no answer, or goes on alone, when it counts as away."""
+    standby.create()
+    with synchronous(store, standby, refuse=refuse, patience=0.3) as group, standby.in_step():
+        held, has = threading.Event(), Member.has
+        monkeypatch.setattr(Member, "has", lambda *what: (held.wait(20), has(*what)))
+        if refuse:
+            with pytest.raises((Unflushed, StoreError)):
+                receive(store)
+        else:
+            receive(store)
+        assert group.members[HOST].step is Step.AWAY
+        held.set()
+
+
+def test_what_was_committed_before_it_went_away_has_no_answer(store: Store, standby: Standby) -> None:
+    """It may be there or not; to say that it is done would be a promise that nobody keeps."""
+    with synchronous(store, standby):
+        second = store.write_freeze.second
+        second.put(State.REFUSING, 0)
+        with pytest.raises(Unflushed):
+            store.partitions["primary"].flush()
+        store.partitions["primary"].env.flush(here=True)
+
+
+def test_a_journal_that_is_cut_off_anywhere(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """What is whole of it counts, and no more: the standby is as the store was at some moment."""
+    standby.create()
+    known = [everything(store)]
+    with standby.following() as follower:
+        for number in range(1, 4):
+            work(store, number)
+            assert follower.round(0)
+            known.append(everything(store))
+    journal = standby.root / standbyjournal.NAMES[0]
+    octets, seen = journal.read_bytes(), []
+    for cut in (0, 3, len(octets) // 5, len(octets) // 2, len(octets) - 1, len(octets)):
+        other = Standby(store, tmp_path / f"cut{cut}")
+        shutil.copytree(standby.root, other.root, symlinks=True)
+        (other.root / journal.name).write_bytes(octets[:cut])
+        promotion.promote(other.root)
+        with closing(open_store(other.root, SMALL)) as opened:
+            seen.append(known.index(everything(opened)))
+            assert check(opened) == []
+        shutil.rmtree(other.root)
+    assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == 3
