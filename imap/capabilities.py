@@ -23,6 +23,7 @@ AFTER_LOGIN = {
     b"LIST-EXTENDED": 5258,
     b"LIST-MYRIGHTS": 8440,
     b"LIST-STATUS": 5819,
+    b"METADATA": 5464,
     b"MOVE": 6851,
     b"MULTIAPPEND": 3502,
     b"NAMESPACE": 2342,
@@ -46,8 +47,8 @@ AFTER_LOGIN = {
 }
 
 SOMETIMES = {
-    b"APPENDLIMIT": 7889, b"AUTH": 3501, b"LOGIN-REFERRALS": 2221, b"LOGINDISABLED": 3501, b"QUOTASET": 9208,
-    b"STARTTLS": 3501,
+    b"APPENDLIMIT": 7889, b"AUTH": 3501, b"IMAPSIEVE": 6785, b"LOGIN-REFERRALS": 2221, b"LOGINDISABLED": 3501,
+    b"QUOTASET": 9208, b"STARTTLS": 3501,
 }
 """What depends on the connection, the user and the configuration, without its value: see `capabilities`."""
 
@@ -63,17 +64,19 @@ IMPLIED = {b"QRESYNC": b"CONDSTORE"}            # RFC 7162 §3.2.3
 
 
 def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, append_limit: int,
-                 administrator: bool = False, refers: bool = False, mechanisms: Iterable[str] = ()
+                 administrator: bool = False, refers: bool = False, sieve_url: str = "", mechanisms: Iterable[str] = ()
                  ) -> tuple[bytes, ...]:
     """What is announced on a connection in that state.
 
     `may_log_in`: passwords are taken on this connection as it is now (RFC 3501 §6.2.3, §11.1). `append_limit`: octets
     of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3). `refers`: who has mail on
-    another server hears where (RFC 2221 §3). `mechanisms`: those of AUTHENTICATE.
+    another server hears where (RFC 2221 §3). `sieve_url`: where scripts are managed that run for what clients do (RFC
+    6785 §2.1); "": none do. `mechanisms`: those of AUTHENTICATE.
     """
     if logged_in:
         more = [b"QUOTASET"] if administrator else []
         more += [b"LOGIN-REFERRALS"] if refers else []
+        more += [b"IMAPSIEVE=" + sieve_url.encode("ascii")] if sieve_url else []
         return (*BASE, *AFTER_LOGIN, *more, b"APPENDLIMIT=%d" % min(append_limit, MAX_NUMBER))
     early = [*BASE, *EARLY]
     if can_start_tls:

@@ -122,6 +122,7 @@ class Client(ABC):
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
             append_limit=self.store.settings.message_limit, administrator=self.administrator,
             refers=self.refers_logins,
+            sieve_url=self.settings.sieve_url,
             mechanisms=() if self.account is not None else self.authenticator.mechanisms(self.caller)))
 
     def log_in(self, admitted: Admitted) -> None:

@@ -27,6 +27,7 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import TROUBLES
+from mboxlist.entry import MailboxEntry
 from store import offload
 from store.accounts import refusallines
 from store.accounts.refusallines import by_app_password
@@ -48,7 +49,8 @@ _ONE_MESSAGE = b"", b""     # behind the first text of an APPEND: a message that
 
 QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGES = frozenset((b"STORE", b"COPY", b"MOVE", b"EXPUNGE", b"CLOSE", b"APPEND", b"CREATE", b"DELETE", b"RENAME",
-                     b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA"))    # want a change
+                     b"SUBSCRIBE", b"UNSUBSCRIBE", b"SETACL", b"DELETEACL", b"SETQUOTA",
+                     b"SETMETADATA"))   # want a change
 ADMINISTRATION = frozenset((b"SETACL", b"DELETEACL", b"GETACL", b"LISTRIGHTS", b"SETQUOTA", b"CREATE", b"DELETE",
                             b"RENAME"))     # where it is told to the log that somebody lacks the right
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
@@ -323,6 +325,10 @@ class Session(Selection):
         mailbox = "" if self.view is None else str(self.view.mailbox.entry.name)
         state = "idling" if self._listening else self.state.name.lower().replace("_", " ")
         return {"state": state, "mailbox": mailbox, "client": self.client}
+
+    def event_of(self, entry: MailboxEntry) -> str:
+        """The user, if a script is to run for what this command does in the mailbox (RFC 6785); else ""."""
+        return self.user if self.store.runs_script(entry) else ""
 
     def progress(self) -> Progress:
         """That of a command which can be left off when the connection is lost; for `patiently`."""

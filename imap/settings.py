@@ -1,11 +1,21 @@
 """What an administrator can choose about IMAP, and every limit of a session."""
 
+import re
+
 from attrs import evolve, frozen
 from attrs.validators import ge
 
 from imap.wire.commandlimits import STRICT, Limits
 from store.net.admission import LoginAdmissionSettings
 from store.values import setting
+
+_SIEVE_URL = re.compile(r"sieve://[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
+
+
+def _is_sieve_url(value: str) -> None:
+    """RFC 5804 §3: a server, as far as it can stand in a capability."""
+    if value and _SIEVE_URL.fullmatch(value) is None:
+        raise ValueError("must be like sieve://sieve.example.org:4190")
 
 
 @frozen
@@ -30,6 +40,10 @@ class Settings(LoginAdmissionSettings):
     admins: str = setting("", "user ids of those who may set quotas over IMAP, with spaces or commas between them")
     eight_bit_headers: bool = setting(True, "let APPEND take headers with octets above 127 from clients that have not "
                                       "enabled UTF8=ACCEPT, as those that copy old mail have to; RFC 6855 forbids it")
+
+    sieve_url: str = setting("", "where clients find ManageSieve, as sieve://HOST or sieve://HOST:PORT; they hear of "
+                             "it as IMAPSIEVE (RFC 6785); empty: this host, if managesieve.port is set",
+                             check=_is_sieve_url)
 
     time_travel: str = setting("", "who may look into snapshots, below #snapshots/: user ids, group:NAME, anyone, and "
                                "with a - before it who may not, with spaces or commas between them; empty: nobody")

@@ -224,7 +224,8 @@ class SnapshotAccess:
         store, user, snapshot = self._session.store, self._session.user, self.snapshot
         assert snapshot is not None
         new = await offload.run(store, "changes", lambda: bring_back(
-            snapshot, source, target, uids, reader=user, progress=progress))
+            snapshot, source, target, uids, reader=user, progress=progress,
+            event_of=user if store.runs_script(target) else ""))
         await durable.flushed(store, target)
         return new
 

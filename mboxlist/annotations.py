@@ -26,6 +26,8 @@ MAX_VALUE = 64 << 10        # octets
 MAX_ENTRIES = 1000          # of one mailbox
 _MARK = b"\x00"
 ACTIVE_KEY = ACTIVE_SCRIPT.encode() + _MARK        # behind the id of an INBOX
+EVENT_SCRIPT = "/shared/imapsieve/script"       # names the script that runs on events of IMAP (RFC 6785 §2.3.1)
+EVENT_KEY = EVENT_SCRIPT.encode() + _MARK       # behind the id of a mailbox
 
 
 @define(eq=False)

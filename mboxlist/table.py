@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
 
-from mboxlist.annotations import ACTIVE_KEY, Annotations
+from mboxlist.annotations import ACTIVE_KEY, EVENT_KEY, Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import WriteFreeze, read_only_error
@@ -54,6 +54,10 @@ class MailboxNames:
     def has_script(self, inbox: MailboxId) -> bool:
         """Whether the owner of that INBOX has an active script, as it seems at this moment: asked at every delivery."""
         return self._annotations.glance(inbox.to_bytes(4, "big") + ACTIVE_KEY) is not None
+
+    def has_event_script(self, mailbox: MailboxId) -> bool:
+        """Whether an annotation names a script for events of IMAP there, as it seems at this moment."""
+        return self._annotations.glance(mailbox.to_bytes(4, "big") + EVENT_KEY) is not None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
         """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""

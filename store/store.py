@@ -117,6 +117,7 @@ class Store:
     domains: Domains = field(init=False)
     recorder: Recorder = field(init=False)          # of events for receivers
     filtered: bool = field(default=False, init=False)   # the site has scripts for all mail (`store.filtering`)
+    event_script: str = field(default="", init=False)   # runs on events of IMAP in mailboxes that name none themselves
 
     outbox: OutboxTable = field(init=False)         # that of the list
 
@@ -322,6 +323,10 @@ class Store:
     def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
         """`Partition.transact` on the mailbox's partition."""
         return self.at(entry, lambda _, partition: partition.transact(work))
+
+    def runs_script(self, entry: MailboxEntry) -> bool:
+        """Whether a script may be to run after an event of IMAP in the mailbox (RFC 6785 §2.3.1)."""
+        return entry.name.owner != "" and (self.event_script != "" or self.mailboxes.has_event_script(entry.id))
 
     def private_bits(self, entry: MailboxEntry, reader: str) -> int:
         """The system flags (bits) that this reader has of its own in the mailbox: none in one's own mailboxes."""

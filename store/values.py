@@ -35,6 +35,8 @@ class Flag(IntFlag):
     DRAFT = 16
 
 
+#: What they are called, by their bits.
+SYSTEM_NAMES = {int(flag): f"\\{str(flag.name).capitalize()}" for flag in Flag}
 #: Each set of system flags, by its bits: to make one takes several calls.
 FLAG_SETS = tuple(map(Flag, range(32)))
 

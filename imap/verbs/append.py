@@ -2,7 +2,9 @@
 
 import logging
 import re
+from functools import partial
 
+import numpy as np
 from attrs import define, field
 
 from imap import noting
@@ -16,15 +18,17 @@ from imap.wire.commands import BadCommand, Head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
 from mboxlist.engine.troubles import after_commit
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from store import offload
 from store.delivery import durable, severalmessages
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.events.scriptevents import APPEND
 from store.mailboxes import authorization
 from store.mailboxes.authorization import changeable
 from store.partition.partition import Partition
 from store.partition.staged import Staged
+from store.partition.transactions import WriteTxn
 from store.quota import roots
 from store.values import Flags
 
@@ -230,4 +234,11 @@ def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
         system, keywords = changeable(session.store, session.user, entry)
         flags = Flags(flags.system & system, flags.keywords if keywords else ())
     own = session.store.private_bits(entry, session.user)
-    return Target(entry, flags, reader=session.user, own=own, appended=True)
+    follows = (partial(_have_script_run, entry.id, session.user),) if session.store.runs_script(entry) else ()
+    return Target(entry, flags, reader=session.user, own=own, appended=True, follows=follows)
+
+
+def _have_script_run(mailbox: MailboxId, user: str, txn: WriteTxn) -> None:
+    """RFC 6785 §2.2.1: for the message that has just come."""
+    uid = txn.state(mailbox).uidnext - 1
+    txn.partition.script_events.add(mailbox, APPEND, user, np.array([uid], np.uint32), txn.handle)

@@ -37,7 +37,8 @@ async def copy(session: Session, command: Copy) -> Reply:
         else:
             copying = crosspartition.copy_durably(
                 session.store, source, target, uids, remove=command.remove, reader=session.user,
-                at_once=units(uids, MOVE_UNITS if command.remove else COPY_UNITS) <= QUICK_UNITS, progress=progress)
+                at_once=units(uids, MOVE_UNITS if command.remove else COPY_UNITS) <= QUICK_UNITS, progress=progress,
+                event_of=session.event_of(target))
         new = await session.patiently(copying, progress)
     except StoreError as error:
         _tell_moved(session, target, error)

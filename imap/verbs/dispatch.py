@@ -16,6 +16,7 @@ from imap.verbs import (
     listing,
     login,
     mailboxes,
+    metadata,
     quotaroots,
     readonly,
     search,
@@ -31,6 +32,7 @@ from imap.wire.flags import StoreFlags
 from imap.wire.listing import List, Lsub, Status
 from imap.wire.login import Authenticate, Login
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
+from imap.wire.metadata import GetMetadata, SetMetadata
 from imap.wire.quotaroots import GetQuota, GetQuotaRoot, SetQuota
 from imap.wire.search import Search
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
@@ -64,6 +66,8 @@ _VERBS: Mapping[type[Any], Verb] = {
     GetQuota: quotaroots.get_quota,
     GetQuotaRoot: quotaroots.get_quota_root,
     SetQuota: quotaroots.set_quota,
+    GetMetadata: metadata.get_metadata,
+    SetMetadata: metadata.set_metadata,
     Select: selecting.select,
     Check: selecting.check,
     Close: selecting.close,

@@ -307,7 +307,8 @@ class _Fetching:
         if asked.any():
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
             uids = rows["uid"][asked]
-            update = update_flags(store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
+            update = update_flags(store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user,
+                                  event_of=self.session.event_of(entry))
             now = rows["modseq"].copy()
             now[np.flatnonzero(asked)[np.isin(uids, update.uids)]] = update.modseqs
             changed = lacking | (now != rows["modseq"])

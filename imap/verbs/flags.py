@@ -42,7 +42,8 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     def work() -> Update:
         since = command.unchanged_since
         known = None if since is None else Known(since, take(rows, positions))
-        return update_flags(session.store, entry, uids, command.action, command.flags, session.user, known)
+        return update_flags(session.store, entry, uids, command.action, command.flags, session.user, known,
+                            event_of=session.event_of(entry))
 
     try:
         update = await session.change(units(uids, FLAG_UNITS), work)

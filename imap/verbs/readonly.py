@@ -17,6 +17,7 @@ from imap.wire.fetch import Fetch
 from imap.wire.listing import List, Lsub, Status
 from imap.wire.login import Authenticate, Login
 from imap.wire.mailboxes import Namespace
+from imap.wire.metadata import GetMetadata
 from imap.wire.quotaroots import GetQuota, GetQuotaRoot
 from imap.wire.search import Search
 from imap.wire.selecting import Check, Close, Select, Unselect
@@ -24,7 +25,8 @@ from imap.wire.sorting import Sort, Thread
 
 _ALLOWED = frozenset({
     Capability, Noop, Logout, StartTls, Id, Enable, Idle, Unauthenticate, Login, Authenticate, Namespace, List, Lsub,
-    Status, GetAcl, ListRights, MyRights, GetQuota, GetQuotaRoot, Check, Close, Unselect, Search, Sort, Thread, Fetch})
+    Status, GetAcl, ListRights, MyRights, GetMetadata, GetQuota, GetQuotaRoot, Check, Close, Unselect, Search, Sort,
+    Thread, Fetch})
 
 
 def refusal() -> Refused:

@@ -24,6 +24,7 @@ from imap.wire.grammar import TAG, SyntaxProblem
 from imap.wire.listing import parse_list, parse_lsub, parse_status
 from imap.wire.login import parse_authenticate, parse_login
 from imap.wire.mailboxes import Delete, Namespace, Subscribe, Unsubscribe, parse_create, parse_rename
+from imap.wire.metadata import parse_getmetadata, parse_setmetadata
 from imap.wire.quotaroots import GetQuotaRoot, parse_getquota, parse_setquota
 from imap.wire.scanner import Scanner
 from imap.wire.search import parse_search
@@ -109,6 +110,8 @@ COMMANDS: dict[bytes, Entry] = {
     b"GETQUOTA":     Entry(parse_getquota,                           AUTHENTICATED, numbers=False, expunges=True),
     b"GETQUOTAROOT": Entry(of_mailbox(GetQuotaRoot),                 AUTHENTICATED, numbers=False, expunges=True),
     b"SETQUOTA":     Entry(parse_setquota,                           AUTHENTICATED, numbers=False, expunges=True),
+    b"GETMETADATA":  Entry(parse_getmetadata,                        AUTHENTICATED, numbers=False, expunges=True),
+    b"SETMETADATA":  Entry(parse_setmetadata,                        AUTHENTICATED, numbers=False, expunges=True),
     b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
     b"CHECK":        Entry(Bare(Check()),                            SELECTED,      numbers=False, expunges=True),
     b"CLOSE":        Entry(Bare(Close()),                            SELECTED,      numbers=False, expunges=False),

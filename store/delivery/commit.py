@@ -268,6 +268,8 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
             arrival, = _for_targets(records[staged.digest], staged, received, _PLAIN, 0).values()
             uids.append(_arrive(txn, target, arrival).uid)
             made[staged.digest].append((target.entry.id, uids[-1]))
+            for follow in target.follows:
+                follow(txn)
         for digest in sorted(made):                # in one order, so that no two wait for each other
             _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
                        sum_of_marks(made[digest]))

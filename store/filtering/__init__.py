@@ -2,5 +2,6 @@
 
 `userscripts` keeps the scripts of users, `sitescripts` reads those of the site; `filters` compiles them once and runs
 them (`store.sieve`) for a message and a recipient; `disposition` says what that means here: mailboxes, answers, mail
-that leaves. All of it is written by the transaction that delivers the message.
+that leaves. All of it is written by the transaction that delivers the message. `eventscripts` runs scripts for what
+IMAP commands did.
 """

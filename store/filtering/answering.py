@@ -95,14 +95,16 @@ def notice(notified: Notified, address: str, message: ReceivedMail, envelope: En
     return Letter("", address, _message(fields, body))
 
 
-def failure_note(failure: str, message: ReceivedMail, envelope: Envelope, now: datetime) -> bytes:
-    """What the owner of a script finds in the INBOX when it has failed (RFC 5228 §2.10.6)."""
+def failure_note(failure: str, message: ReceivedMail, envelope: Envelope, now: datetime,
+                 became: str = "was kept in your INBOX") -> bytes:
+    """What the owner of a script finds in the INBOX when it has failed (RFC 5228 §2.10.6). `became`: what the message
+    did."""
     subject = (message.texts("subject") or [""])[0]
     fields = [("From", envelope.recipient), ("To", envelope.recipient), ("Subject", "A mail filter failed"),
               ("Date", format_datetime(now)), ("Message-ID", _message_id(b"failure", message, envelope, failure)),
               ("Auto-Submitted", "auto-generated")]
     return _message(fields, f"Your filter script could not run to its end:\n\n    {failure}\n\n"
-                            f"The message \"{subject}\" was kept in your INBOX, and nothing else was done with it.\n"
+                            f"The message \"{subject}\" {became}, and nothing else was done with it.\n"
                             "You get such a note once a day at most for each kind of failure.\n")
 
 

@@ -105,14 +105,11 @@ class Disposer:
         if outcome.refused is not None:
             return Disposition((), refused=outcome.refused)
         files = outcome.files
-        if outcome.redirects and not self._send_on(outcome) and not any(one.mailbox == KEPT for one in files):
+        if (outcome.redirects or outcome.seen or outcome.notices or outcome.answer is not None) and not self.send(
+                outcome) and not any(one.mailbox == KEPT for one in files):
             files = [*files, Filed()]       # what cannot be sent on stays
-        if outcome.answer is not None or outcome.notices:
-            self._answer(outcome)
         if outcome.failure:
-            self._tell_owner(outcome.failure)
-        for seen in outcome.seen:
-            self._follows.append(partial(_remember, seen_key(self.begin, seen.key), seen.seconds))
+            self.tell_owner(outcome.failure)
         targets = self._targets(files)
         if not targets:
             targets = [evolve(self.base, filed=False, group=self.group)]
@@ -120,6 +117,26 @@ class Disposer:
             targets[0] = evolve(targets[0], follows=tuple(self._follows))
         return Disposition(tuple(targets), tuple(self._others), tuple(self._copies), failure=outcome.failure,
                            notes=tuple(self.notes))
+
+    @property
+    def follows(self) -> tuple[Follow, ...]:
+        """What is to be done in the transaction that files the message."""
+        return tuple(self._follows)
+
+    @property
+    def copies(self) -> tuple[tuple[bytes, Target], ...]:
+        """See Disposition."""
+        return tuple(self._copies)
+
+    def send(self, outcome: Outcome) -> bool:
+        """Have what leaves written to the outbox, and what is remembered noted, by `follows`; whether the message can
+        be sent on to all that the outcome names."""
+        sent = not outcome.redirects or self._send_on(outcome)
+        if outcome.answer is not None or outcome.notices:
+            self._answer(outcome)
+        for seen in outcome.seen:
+            self._follows.append(partial(_remember, seen_key(self.begin, seen.key), seen.seconds))
+        return sent
 
     # Mailboxes
 
@@ -145,8 +162,10 @@ class Disposer:
 
     def _entry(self, filed: Filed | Copied) -> MailboxEntry:
         """The mailbox that is meant, or that of `base` when there is none (RFC 5228 §4.1)."""
-        if filed.mailbox == KEPT:
-            return self.base.entry
+        return self.base.entry if filed.mailbox == KEPT else self.find(filed) or self.base.entry
+
+    def find(self, filed: Filed | Copied) -> MailboxEntry | None:
+        """The mailbox that is named; it may be made."""
         found = special(self.store, self.user, filed.special_use) if filed.special_use else None
         if filed.mailbox_id:
             found = mailbox_of_id(self.store, self.user, filed.mailbox_id)
@@ -155,13 +174,16 @@ class Disposer:
             found = self.create(filed.mailbox, filed.special_use)
         if found is None:
             self.notes.append(f"there is no mailbox {filed.mailbox} to file into")
-        return found or self.base.entry
+        return found
 
     def _allowed(self, entry: MailboxEntry, names: Sequence[str]) -> Flags:
         """The flags of these names that the owner of the script may set there (RFC 4314 §4)."""
         if not names:
             return NO_FLAGS
-        flags = flags_of(names)
+        return self.allowed(entry, flags_of(names))
+
+    def allowed(self, entry: MailboxEntry, flags: Flags) -> Flags:
+        """Those of the flags that the owner of the script may set there (RFC 4314 §4)."""
         system, keywords = authorization.changeable(self.store, self.user, entry)
         return Flags(flags.system & system, flags.keywords if keywords else ())
 
@@ -249,12 +271,12 @@ class Disposer:
                 self._follows.append(partial(_post, letter))
                 self._file_copy(letter, notified.copy)
 
-    def _tell_owner(self, failure: str) -> None:
+    def tell_owner(self, failure: str, became: str = "was kept in your INBOX") -> None:
         """The script has failed: a note to the owner, once a day for each kind of failure."""
         key = seen_key(self.begin, f"failure\0{failure}")
         if not self.partition.duplicates.is_noted(key):
             self._follows.append(partial(_remember, key, FAILURE_NOTES))
-            note = failure_note(failure, self.message, self.envelope, self.now)
+            note = failure_note(failure, self.message, self.envelope, self.now, became)
             self._copies.append((note, evolve(self.base, header=b"", suppress=0, repeat=0)))
 
     def _file_copy(self, letter: Letter, copy: Copied | None) -> None:

@@ -63,6 +63,9 @@ class Pace:
 
 AT_ONCE, IN_A_THREAD, WAITING = Pace(QUICK_RUN), Pace(DEFAULT), Pace(DEFAULT, may_wait=True)
 
+#: Items of RFC 6785 §4.2 to §4.5, as they are where mail comes.
+NO_EVENT = {"imap.user": "", "imap.email": "", "imap.cause": "", "imap.mailbox": "", "imap.changedflags": ""}
+
 
 class _TooMuch(Exception):  # noqa: N818 - not an error
     """It takes longer than the event loop has time: once more, in a thread."""
@@ -106,8 +109,12 @@ class Filters:
 
     @site.default
     def _site_scripts(self) -> SiteScripts:
-        self.store.filtered = self.settings.folder is not None
+        self._tell_store(self.settings)
         return SiteScripts(self.settings.folder)
+
+    def _tell_store(self, settings: Settings) -> None:
+        self.store.filtered = settings.folder is not None
+        self.store.event_script = settings.imap_script
 
     @_counted.default
     def _counters(self) -> ScriptCounters:
@@ -122,7 +129,7 @@ class Filters:
         """Mail that comes from now on obeys these."""
         if settings.folder != self.settings.folder:
             self.site = SiteScripts(settings.folder)
-            self.store.filtered = settings.folder is not None
+        self._tell_store(settings)
         self.settings = settings
 
     def settings_of(self, user: str) -> Settings:
@@ -177,6 +184,14 @@ class Filters:
             script = userscripts.find(self.store.mailboxes, user, name)
             return self._own(user, script.number, script.to_bytes())
         return None
+
+    def on_events(self, user: str, name: str, *, site_first: bool) -> Tree | None:
+        """The script of that name which runs on events of IMAP: one of the user's, else one of the site's, or the other
+        way round."""
+        if not self.settings_of(user).own:
+            return self.site.on_events(name)
+        own = partial(self._included, user, name, False)
+        return (self.site.on_events(name) or own()) if site_first else (own() or self.site.on_events(name))
 
     async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient]
                      ) -> dict[MailboxId, Disposition]:
@@ -277,12 +292,12 @@ class Filters:
         """What carries out the outcome of the scripts of one recipient."""
         user = base.entry.name.owner
         return Disposer(self.store, settings, base, message, envelope, now, group,
-                        addresses=partial(self._addresses, user), create=partial(self._create, base.entry),
+                        addresses=partial(self._addresses, user), create=partial(self.create, base.entry),
                         may_send=lambda letters: self.allowance.take(user, letters, settings.hourly))
 
     def envelope(self, sender: str, recipient: Recipient) -> Envelope:
         """That of the message for that recipient."""
-        return Envelope(sender, self._whole(recipient.address))
+        return Envelope(sender, self.whole_address(recipient.address))
 
     def state(self, message: ReceivedMail, envelope: Envelope, entry: MailboxEntry, now: datetime, settings: Settings,
               pace: Pace) -> Run:
@@ -301,20 +316,20 @@ class Filters:
         """RFC 5183 §4.1."""
         host = self.store.settings.host or self.store.recorder.server
         return {"domain": host.partition(".")[2], "host": host, "location": "MS", "name": "onecopy", "phase": "post",
-                "version": "1"}
+                "version": "1", **NO_EVENT}
 
     def _addresses(self, user: str) -> frozenset[str]:
         """All addresses of the user that the store knows."""
         row = self.store.directory.user(user)
         written = (user, *(row.account.aliases if row is not None else ()))
-        return frozenset(canonical(self._whole(one)) for one in written)
+        return frozenset(canonical(self.whole_address(one)) for one in written)
 
-    def _whole(self, address: str) -> str:
+    def whole_address(self, address: str) -> str:
         """With the default domain, if it has none: a relay may leave that away, and what a script sends may not."""
         domain = self.store.settings.default_domain
         return address if "@" in address or not domain else f"{address}@{domain}"
 
-    def _create(self, entry: MailboxEntry, name: str, use: str) -> MailboxEntry | None:
+    def create(self, entry: MailboxEntry, name: str, use: str) -> MailboxEntry | None:
         """A mailbox that a script of the owner of `entry` files into with `:create`; None where there can be none."""
         user = entry.name.owner
         try:

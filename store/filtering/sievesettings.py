@@ -34,6 +34,9 @@ class Settings:
     scripts: int = setting(32, "scripts that a user may keep", validator=[ge(0), le(MOST_SCRIPTS)])
     script_size: int = setting(DEFAULT.script, "octets of a script that a user keeps", type="size",
                                validator=[ge(0), le(DEFAULT.script)])
+    imap_script: str = setting("", "the script that runs after APPEND, COPY and changes of flags (RFC 6785) in each "
+                               "mailbox whose annotation /shared/imapsieve/script names none: imap/NAME.sieve of "
+                               "sieve.folder, else the owner's of that name")
     redirects: int = setting(5, "addresses to which one message may be sent on by one user's scripts; 0: none",
                              validator=ge(0))
     hourly: int = setting(500, "messages that the scripts of one user send in an hour (redirect, vacation, notify), in "

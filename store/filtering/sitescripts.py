@@ -53,6 +53,10 @@ class SiteScripts:
                  if self.folder is not None and self._tree(place, which) is not None]
         return found[:1] if which == INSTEAD else found
 
+    def on_events(self, name: str) -> Tree | None:
+        """The script of that name for events of IMAP."""
+        return self._tree("imap", name) if self.folder is not None else None
+
     def included(self, name: str) -> Tree | None:
         """A script for `include :global`."""
         return self._tree("include", name) if self.folder is not None else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from mboxlist.annotations import PRIVATE, is_hidden
+from mboxlist.annotations import EVENT_SCRIPT, PRIVATE, is_hidden
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store.filtering.externallists import ExternalLists
@@ -75,7 +75,9 @@ class StoreSurroundings(Surroundings):
         return entry is not None and (entry.special_use or "").lower() == use.lower()
 
     def metadata(self, mailbox: str | None, name: str) -> str | None:
-        """See Surroundings; of the server nothing is known."""
+        """See Surroundings; of the server it is known which script runs on events of IMAP."""
+        if mailbox is None and name.lower() == EVENT_SCRIPT and self.settings.imap_script:
+            return self.settings.imap_script
         entry = mailbox_of(self.store, self.user, mailbox) if mailbox is not None else None
         name = name.lower()
         if entry is None or is_hidden(name) or not authorization.may(self.store, self.user, entry, "r"):

@@ -25,11 +25,11 @@ from itertools import islice
 from mboxlist import privatefiles
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.accounts.base import Account
-from store.delivery.commit import Target, commit
+from store.delivery.commit import Target
+from store.delivery.inthread import deliver_here
 from store.errors import Problem, StoreError
 from store.events import outgoingmail
 from store.mailboxes import firstuse
-from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
 from store.store import Store
@@ -117,7 +117,7 @@ def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
         return 0
     partition.flush()
     if not leaves:
-        deliver(store.partition_of(entry), Target(entry, ignore_quota=True), octets, when)
+        deliver_here(store.partition_of(entry), Target(entry, ignore_quota=True), octets, InternalDate(when), TRACE)
     log.info("%s was told that its quota is %s", root, use.describe(store.settings))
     return 1
 
@@ -126,27 +126,6 @@ def _address(root: str, settings: Settings) -> str:
     """Of the user whose root it is."""
     user = root.partition(SEPARATOR)[0]
     return user if "@" in user else f"{user}@{settings.default_domain}"
-
-
-def deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:
-    """What `durable.deliver` does, in this thread."""
-    staged = partition.stage(TRACE)
-    try:
-        staged.write(octets)
-        staged.finish()
-        staged.sync()
-        staged.files.sync_names()
-        staged.close()
-        outcome, = commit(partition, staged, [target], InternalDate(when))
-        if not staged.committed:
-            staged.abort()
-    except BaseException:
-        staged.abort()
-        raise
-    partition.flush()
-    staged.place()
-    if isinstance(outcome, StoreError):
-        raise outcome
 
 
 def template(settings: Settings) -> str:

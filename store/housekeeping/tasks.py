@@ -17,6 +17,7 @@ from mboxlist.engine.troubles import NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.events import outgoingfiles, outgoingmail
 from store.expiry.rounds import Rounds
+from store.filtering import eventscripts
 from store.housekeeping import interrupted, keptoctets, notices
 from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
@@ -51,6 +52,7 @@ RECEIVERS_INTERVAL = 2
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
 SWEEP_OUTGOING = 3600
+SCRIPTS_INTERVAL = 1        # seconds until scripts run for what an IMAP command did
 DUPLICATES_INTERVAL = 600
 VOLUME_INTERVAL = 5
 SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
@@ -220,6 +222,7 @@ def one_process(store: Store) -> list[Task]:
             Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
             Task("arrivals", DUPLICATES_INTERVAL, _duplicates, _forget_duplicates, limited=True),
+            Task("scripts", SCRIPTS_INTERVAL, eventscripts.waiting, eventscripts.run_some),
             Task("outgoing", SWEEP_OUTGOING, lambda store: ("files",), _sweep_outgoing, limited=True),
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),

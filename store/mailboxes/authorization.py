@@ -1,6 +1,6 @@
 """Who may do what with which mailbox (RFC 4314). One's own mailboxes, which is nearly all, cost a comparison."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import lru_cache
 from itertools import islice
@@ -187,19 +187,26 @@ def annotations(store: Store, entry: MailboxEntry, user: str) -> dict[str, bytes
             if whose in ("", user) and not is_hidden(name)}
 
 
-@problems()
 def annotate(store: Store, entry: MailboxEntry, name: str, value: bytes | None, user: str = "") -> None:
-    """Set an annotation of the mailbox, of `user`'s own or of all; None removes it. Durable.
+    """`annotate_all` of one."""
+    annotate_all(store, entry, {(name, user): value})
+
+
+@problems()
+def annotate_all(store: Store, entry: MailboxEntry, values: Mapping[tuple[str, str], bytes | None]) -> None:
+    """Set annotations of the mailbox, all or none, by their names and whose they are ("": for all); None removes one.
+    Durable.
 
     Raises StoreError LIMIT, NO_MAILBOX.
     """
     def work(txn: Txn) -> None:
-        if is_hidden(name):
+        if any(is_hidden(name) for name, _ in values):
             raise ValueError("Not the name of an annotation")
         if store.mailboxes.find_id(entry.id, txn) is None:
             raise StoreError(Problem.NO_MAILBOX)
         store.mailboxes.guard(entry.name.owner, txn)
-        store.mailboxes.annotations.set(entry.id, name, value, txn, user)
+        for name, user in sorted(values):
+            store.mailboxes.annotations.set(entry.id, name, values[name, user], txn, user)
 
     try:
         transact(store.mailboxes.env, work)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
+from store.events.scriptevents import COPY
 from store.mailboxes.authorization import changeable
 from store.mailboxes.expunge import take_out
 from store.partition.partition import Partition
@@ -30,7 +31,7 @@ from store.tables.copiesunderway import CopyUnderWay
 from store.tables.index import Rows
 from store.tables.references import tally
 from store.tables.state import MailboxState, gained, keyword_bits
-from store.values import Flag
+from store.values import Flag, Flags
 
 log = logging.getLogger(__name__)
 
@@ -48,19 +49,22 @@ class PartlyMoved(PartlyDone):
 
 def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
                   uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "",
-                  progress: Progress | None = None, guard: Callable[[MailboxState], None] | None = None) -> list[int]:
+                  progress: Progress | None = None, guard: Callable[[MailboxState], None] | None = None,
+                  event_of: str = "") -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none; the new UIDs in ascending order of the old ones.
 
     Flags are copied as the `reader` sees them (`Store.private_bits`), those that it may set in the target.
     Both mailboxes are on this partition; no file is touched. Not flushed yet. `guard` gets the source's figures, and
-    raises what keeps the messages where they are; with it, they are copied in one transaction.
+    raises what keeps the messages where they are; with it, they are copied in one transaction. `event_of`: whose
+    command it is, if a script of the target is to run for it.
 
     Many are copied some at a time. When a copy cannot be made to its end, what there is of it goes again; a move
     leaves what it has moved, and raises PartlyMoved.
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT; Abandoned, and then none are copied.
     """
     wanted = sorted_uids(uids)
-    copying = _Copying(store, source, target, reader, remove, progress or Progress(), guard or (lambda source: None))
+    copying = _Copying(store, source, target, reader, remove, progress or Progress(), guard or (lambda source: None),
+                       event_of)
     pieces = [wanted] if guard else list(slices(wanted, MOVE_UNITS if remove else COPY_UNITS))
     partition = store.partition_of(target)
     copying.progress.total = copying.progress.done = 0
@@ -95,6 +99,7 @@ class _Copying:
     remove: bool
     progress: Progress
     guard: Callable[[MailboxState], None]
+    event_of: str
 
     def octets(self, wanted: NDArray[np.uint32]) -> int:
         """Of all messages. Raises StoreError GONE."""
@@ -139,6 +144,11 @@ class _Copying:
             tallies = [(digest, 0, new - old) for (digest, _, new), (_, _, old) in zip(
                 tallies, tally(source.id, rows), strict=True)]
         txn.refs.add_all(tallies, txn.handle)
+        if self.event_of and (last or under_way is None):       # not before all are there: what is cut off goes again
+            come = np.ascontiguousarray(copies["uid"])
+            if under_way is not None:
+                come = np.concatenate((txn.partition.copies.uids(under_way, txn.handle), come))
+            txn.partition.script_events.add(target.id, COPY, self.event_of, come, txn.handle)
         if under_way is not None and last:
             txn.partition.copies.forget(under_way, txn.handle)
         elif under_way is not None:
@@ -237,6 +247,26 @@ def copies_of(rows: Rows, source: MailboxState, target: MailboxState, allowed: t
         bit, _ = keyword_bits(widened, [name], add=True)
         copies["keywords"] |= np.where(rows["keywords"] & old, np.uint64(bit), np.uint64(0))
     return copies, words
+
+
+def copy_within(txn: WriteTxn, source: MailboxEntry, target: MailboxEntry, uid: int, flags: Flags) -> bool:
+    """Copy one message, which gets these flags; whether it is there still. Both mailboxes are on this partition.
+    Keywords for which there is no room are left away. Raises StoreError NO_MAILBOX, OVER_QUOTA, BUSY, CORRUPT."""
+    states = {mailbox: txn.state(mailbox) for mailbox in sorted({source.id, target.id})}
+    rows, before = txn.rows_of(source.id, np.array([uid], np.uint32)), states[target.id]
+    if not len(rows):
+        return False
+    txn.charge(before, int(rows["size"].sum()), len(rows))
+    copies, _ = copies_of(rows, states[source.id], before, (flags.system, False))
+    try:
+        bits, keywords = keyword_bits(before, flags.keywords, add=True)
+    except StoreError:
+        bits, keywords = keyword_bits(before, flags.keywords, add=False)
+    copies["flags"], copies["keywords"] = int(flags.system), bits
+    txn.append(target.id, copies)
+    txn.set_state(target.id, before, evolve(with_rows(before, copies), keywords=keywords))
+    txn.refs.add_all(tally(target.id, copies), txn.handle)
+    return True
 
 
 def with_rows(state: MailboxState, rows: Rows) -> MailboxState:

@@ -19,6 +19,7 @@ from store.delivery import durable
 from store.delivery.batch import NotCopied, SideBySide, one_by_one, refer
 from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
+from store.events.scriptevents import COPY
 from store.mailboxes.authorization import changeable
 from store.mailboxes.copymessages import PartlyMoved, copies_of, copy_messages, try_quota, with_rows
 from store.mailboxes.expunge import remove as remove_messages
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
          remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one,
-         progress: Progress | None = None) -> list[int]:
+         progress: Progress | None = None, event_of: str = "") -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none, wherever the mailboxes are; see `copy_messages`.
 
     For a thread, unless both are on one partition. Not flushed yet, where both are.
@@ -47,7 +48,7 @@ def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterabl
     wanted = sorted_uids(uids)
     def work() -> list[int]:
         try:
-            return _copy(store, source, target, wanted, remove, reader, side_by_side, progress)
+            return _copy(store, source, target, wanted, remove, reader, side_by_side, progress, event_of)
         except PartlyMoved:
             raise
         except StoreError as error:
@@ -61,7 +62,7 @@ def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterabl
 
 async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], *,
                remove: bool = False, reader: str = "", at_once: bool = False,
-               progress: Progress | None = None) -> list[int]:
+               progress: Progress | None = None, event_of: str = "") -> list[int]:
     """COPY (with `remove`, MOVE) of all of `uids` or none, to wherever the target is; the new UIDs. It is on disk when
     this returns (see `flushed`). `at_once`: without a thread, if it can be done without.
 
@@ -71,7 +72,8 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
     new = None
     if at_once and store.partition_of(source) is store.partition_of(target):
         try:
-            new = await change(store, lambda: copy_messages(store, source, target, uids, remove=remove, reader=reader))
+            new = await change(store, lambda: copy_messages(store, source, target, uids, remove=remove, reader=reader,
+                                                            event_of=event_of))
         except StoreError as error:
             if error.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
                 raise
@@ -80,7 +82,7 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
         try:
             new = await run(store, "changes", lambda: copy(
                 store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side,
-                progress=progress), user=reader)
+                progress=progress, event_of=event_of), user=reader)
         except PartlyMoved:
             await _flushed(store, written)
             raise
@@ -106,10 +108,11 @@ def patiently(store: Store, work: Callable[[], T]) -> T:
 
 
 def _copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,
-          reader: str, side_by_side: SideBySide, progress: Progress | None) -> list[int]:
+          reader: str, side_by_side: SideBySide, progress: Progress | None, event_of: str) -> list[int]:
     here, there = store.partition_of(source), store.partition_of(target)
     if here is there:
-        return copy_messages(store, source, target, uids, remove=remove, reader=reader, progress=progress)
+        return copy_messages(store, source, target, uids, remove=remove, reader=reader, progress=progress,
+                             event_of=event_of)
     mailbox = store.open_mailbox(source, reader)
     rows = take(mailbox.rows, places(mailbox.rows, uids))
     if len(rows) != len(uids):
@@ -118,15 +121,15 @@ def _copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArra
         return []
     within_root = remove and there.state(target.id).quota_root == mailbox.state.quota_root
     new = bring(store, mailbox, target, rows, reader=reader, side_by_side=side_by_side, progress=progress,
-                within_root=within_root)
+                within_root=within_root, event_of=event_of)
     if remove:
         _remove(store, mailbox, target, rows, new)
     return new
 
 
 def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, reader: str = "",
-          side_by_side: SideBySide = one_by_one, progress: Progress | None = None, within_root: bool = False
-          ) -> list[int]:
+          side_by_side: SideBySide = one_by_one, progress: Progress | None = None, within_root: bool = False,
+          event_of: str = "") -> list[int]:
     """Make records of the target's of these, which are the mailbox's, whose partition has the message files; flushed.
 
     For a thread. Raises StoreError NO_MAILBOX, OVER_QUOTA, BUSY, DISK_FULL, CORRUPT.
@@ -134,7 +137,7 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
     if here is there:
         with suppress(NotCopied):              # a file is no longer as it was: the copier says what it is now
-            return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root)
+            return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root, event_of)
     if not within_root:
         octets = int(rows["size"].sum())
         there.transact(lambda txn: try_quota(txn, txn.state(target.id), octets, len(rows)))
@@ -143,7 +146,7 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
         carried, = copy_rows(copier, [rows])
         try:
             new = there.transact(lambda txn: _arrive(
-                store, txn, target, carried, mailbox, reader, within_root))     # noqa: B023
+                store, txn, target, carried, mailbox, reader, within_root, event_of))   # noqa: B023
         except NotCopied:
             continue
         there.flush()
@@ -152,10 +155,11 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
 
 
 def _copy_from_snapshot(store: Store, partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
-                     reader: str, within_root: bool) -> list[int]:
+                     reader: str, within_root: bool, event_of: str) -> list[int]:
     """Add records of a snapshot of the partition, whose files are there still. Numbers of header fields are as they
     are now. Raises NotCopied."""
-    new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, seen=False))
+    new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, event_of,
+                                                     seen=False))
     partition.flush()
     return new
 
@@ -170,7 +174,7 @@ def _unless_abandoned(progress: Progress, side_by_side: SideBySide) -> SideBySid
 
 
 def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
-            within_root: bool, *, seen: bool = True) -> list[int]:
+            within_root: bool, event_of: str, *, seen: bool = True) -> list[int]:
     """Add the records, which are those of the target's partition already; `seen` see `refer`."""
     before = txn.state(target.id)
     octets = int(rows["size"].sum())
@@ -182,6 +186,8 @@ def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, sourc
     txn.append(target.id, copies)
     txn.set_state(target.id, before, evolve(with_rows(before, copies), keywords=keywords))
     refer(txn, target.id, copies, seen=seen)
+    if event_of:
+        txn.partition.script_events.add(target.id, COPY, event_of, np.ascontiguousarray(copies["uid"]), txn.handle)
     return [int(uid) for uid in copies["uid"]]
 
 

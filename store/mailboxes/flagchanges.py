@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
+from store.events.scriptevents import FLAG
 from store.mailboxes.authorization import changeable
 from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
 from store.tables.state import keyword_bits
-from store.values import Flag, FlagAction, Flags
+from store.values import SYSTEM_NAMES, Flag, FlagAction, Flags
 
 
 @frozen(eq=False)
@@ -44,12 +45,14 @@ def change_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
 
 
 def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
-                 action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
+                 action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None, *,
+                 event_of: str = "") -> Update:
     """Change the flags of `uids`, with `known` of those only that pass its test. Not flushed yet; of many, some at a
     time: what is refused half way raises PartlyDone (RFC 3501 §6.4.6 says nothing else).
 
     In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
-    that the reader has no right to change stay as they are (RFC 4314 §4).
+    that the reader has no right to change stay as they are (RFC 4314 §4). `event_of`: whose command it is, if a script
+    is to run for it; for flags of readers' own none does.
     Raises StoreError NO_MAILBOX, LIMIT, and NO_PERMISSION when none of the flags may be changed.
     """
     own = store.private_bits(entry, reader)
@@ -60,7 +63,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         raise StoreError(Problem.NO_PERMISSION)
 
     wanted = sorted_uids(uids)
-    if len(wanted) == 1 and known is None and not own and not named and (
+    if len(wanted) == 1 and known is None and not own and not named and not event_of and (
             action is not FlagAction.REPLACE or not words):
         return _update_one(store, entry, int(wanted[0]), action, system, may)
 
@@ -73,6 +76,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         if known is not None:
             at = found[change.passes(_shown(txn, entry.id, rows, found, reader if own else ""), known)]
         there, old = rows["uid"][at], rows["flags"][at]
+        old_words = rows["keywords"][at] if event_of else None
         differ = change.of_all(rows, at)
         if differ.any():
             txn.rewrite(entry.id, rows, differ, in_parts=True)
@@ -84,6 +88,9 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
                 unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
                 deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED))
             txn.set_state(entry.id, before, after)
+            if old_words is not None:
+                _have_script_run(txn, entry.id, event_of, there, old ^ rows["flags"][at],
+                                 old_words ^ rows["keywords"][at], keywords)
             if len(rows) == before.messages:
                 txn.hand_over(entry.id, after, rows)
         present = rows["uid"][found]
@@ -91,6 +98,49 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
     return _joined(in_slices(wanted, FLAG_UNITS, lambda some: store.transact(entry, partial(work, wanted=some))))
+
+
+def change_within(txn: WriteTxn, mailbox: MailboxId, uid: int, come: Flags, gone: Flags) -> None:
+    """One message gets flags and loses others, if it is there still; keywords for which there is no room are left away.
+    Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
+    before = txn.state(mailbox)
+    try:
+        bits, keywords = keyword_bits(before, come.keywords, add=True)
+    except StoreError:
+        bits, keywords = keyword_bits(before, come.keywords, add=False)
+    lost, _ = keyword_bits(before, gone.keywords, add=False)
+    wanted = np.array([uid], np.uint32)
+    rows = txn.load(mailbox, wanted)
+    at = places(rows, wanted)
+    if not len(at):
+        return
+    one = rows[at[0]]
+    old, words = int(one["flags"]), int(one["keywords"])
+    new = (old | int(come.system)) & ~int(gone.system)
+    new_words = (words | bits) & ~lost
+    if (old, words) == (new, new_words):
+        return
+    modseq = before.highestmodseq + 1
+    one["flags"], one["keywords"], one["modseq"] = new, new_words, modseq
+    differ = np.zeros(len(rows), np.bool_)
+    differ[at] = True
+    txn.rewrite(mailbox, rows, differ, in_parts=True)
+    seen, deleted = int(Flag.SEEN), int(Flag.DELETED)
+    txn.set_state(mailbox, before, evolve(
+        before, highestmodseq=modseq, changed=modseq, keywords=keywords,
+        unseen=before.unseen + bool(old & seen) - bool(new & seen),
+        deleted=before.deleted + bool(new & deleted) - bool(old & deleted)))
+
+
+def _have_script_run(txn: WriteTxn, mailbox: MailboxId, user: str, uids: NDArray[np.uint32], flags: Rows, words: Rows,
+                     keywords: tuple[str, ...]) -> None:
+    """The script of the mailbox is to hear which flags of these messages are other than before."""
+    changed = np.stack((flags.astype(np.uint64), words))
+    for kind in np.unique(changed[:, changed.any(axis=0)], axis=1).T:
+        names = [name for bit, name in SYSTEM_NAMES.items() if int(kind[0]) & bit]
+        names += [name for at, name in enumerate(keywords) if int(kind[1]) >> at & 1]
+        some = np.sort(uids[(changed == kind[:, None]).all(axis=0)])
+        txn.partition.script_events.add(mailbox, FLAG, user, some, txn.handle, names)
 
 
 def _update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, system: int, allowed: int) -> Update:

@@ -34,6 +34,7 @@ from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder
+from store.events.scriptevents import ScriptEvents
 from store.partition.filecontent import seen, trace_of
 from store.partition.marks import (
     READ_ONLY,
@@ -112,6 +113,7 @@ class Partition:
         self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.duplicates = Duplicates(self.env.table("arrivals.db"))
         self.outbox = OutboxTable(self.env.table("outbox.db"))
+        self.script_events = ScriptEvents(self.outbox)
         self.recorder: Recorder | None = None           # the store's
         self.serials = Serials(self, self.env.table("cache.db", page=16384))
         self._roomy_until = -1.0

@@ -20,7 +20,7 @@ CAPABILITIES = {
     "include": "RFC 6609", "ihave": "RFC 5463", "duplicate": "RFC 7352", "mime": "RFC 5703",
     "foreverypart": "RFC 5703", "replace": "RFC 5703", "enclose": "RFC 5703", "extracttext": "RFC 5703",
     "special-use": "RFC 8579", "fcc": "RFC 8580", "mailboxid": "RFC 9042",
-    "extlists": "RFC 6134", "regex": "draft-ietf-sieve-regex"}
+    "extlists": "RFC 6134", "imapsieve": "RFC 6785", "regex": "draft-ietf-sieve-regex"}
 
 
 def _all_there(node: Node) -> bool:

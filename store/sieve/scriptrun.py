@@ -17,6 +17,10 @@ Value = bool | int | Text | tuple[Text, ...]
 Function = Callable[["Run", "Node"], bool | None]
 NO_TAGS: Mapping[str, Value] = {}
 
+#: Capabilities that there are only when mail comes: a script that requires one fails at an event of IMAP (RFC 6785
+#: §3.11).
+FOR_DELIVERY = frozenset(("reject", "ereject", "vacation", "vacation-seconds"))
+
 
 @frozen(eq=False)
 class Node:
@@ -67,7 +71,9 @@ class Scope:
 
 @define(eq=False)
 class Run:
-    """The state of one run. `compiled(name, site)` gives other scripts; `noted` hears of each node and what it said."""
+    """The state of one run. `compiled(name, site)` gives other scripts; `noted` hears of each node and what it said.
+    `event`: it runs for an event of IMAP, and not for mail that comes (RFC 6785).
+    """
 
     message: ReceivedMail
     envelope: Envelope
@@ -75,6 +81,7 @@ class Run:
     limits: Limits = DEFAULT
     compiled: Callable[[str, bool], Tree | None] = lambda _name, _site: None
     noted: Callable[[Node, bool | None], None] | None = None
+    event: bool = False
     outcome: Outcome = Factory(Outcome)
     keeping: bool = True                            # the implicit keep (RFC 5228 §2.10.2) has not been cancelled
     flags: tuple[str, ...] = ()                     # the internal variable of RFC 5232 §2
@@ -164,6 +171,11 @@ class Run:
         if rest not in variables and len(self.shared) + len(self.scope.own) >= self.limits.variables:
             raise RunProblem(f"the script sets more than {self.limits.variables} variables", node.place)
         variables[rest] = value[:self.limits.string]
+
+    def require_delivery(self, node: Node) -> None:
+        """Raises RunProblem for what there is only when mail comes (RFC 6785 §3.11, §4.6)."""
+        if self.event:
+            raise RunProblem(f"{node.name} is for mail that comes, not for events of IMAP", node.place)
 
     def act(self, node: Node) -> None:
         """One more action is to follow. Raises RunProblem when there are too many."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def bring_back(snapshot: "SnapshotReader", source: Mailbox, target: MailboxEntry,
                uids: Iterable[int] | NDArray[np.uint32], *, reader: str = "",
-               progress: Progress | None = None) -> list[int]:
+               progress: Progress | None = None, event_of: str = "") -> list[int]:
     """Copy all of `uids` of a mailbox of `store.snapshot`, or none; the new UIDs in ascending order of the old ones.
 
     Flags, keywords and internal dates come with them, those flags that the reader may set in the target. For a thread.
@@ -40,7 +40,7 @@ def bring_back(snapshot: "SnapshotReader", source: Mailbox, target: MailboxEntry
         return []
     rows = _numbered_as_now(snapshot, source.entry.partition, rows)
     return patiently(store, lambda: bring(store, source, target, rows, reader=reader, side_by_side=in_threads,
-                                          progress=progress))
+                                          progress=progress, event_of=event_of))
 
 
 def _numbered_as_now(snapshot: "SnapshotReader", name: str, rows: Rows) -> Rows:

@@ -46,9 +46,9 @@ class CopiesUnderWay:
         before = self._table.get_to_change(copy.key, txn) or b""
         self._table.put(copy.key, before + to_ranges(uids), txn)
 
-    def uids(self, copy: CopyUnderWay) -> NDArray[np.uint32]:
+    def uids(self, copy: CopyUnderWay, txn: Txn = None) -> NDArray[np.uint32]:
         """What is on record as being there."""
-        return from_ranges(self._table.get(copy.key) or b"")
+        return from_ranges(self._table.get(copy.key, txn) or b"")
 
     def forget(self, copy: CopyUnderWay, txn: Txn) -> None:
         """It has come to its end, or is undone."""

@@ -441,6 +441,8 @@ OPERATIONS: dict[str, Operation] = {
                                         tolerated="nothing is known of this file"),
     "deliver by scripts": Operation(scripts.deliver_by_scripts, prepare=scripts.prepare_scripts,
                                     inspect=scripts.letters_agree, events=False),
+    "scripts for a copy": Operation(scripts.run_for_a_copy, prepare=scripts.prepare_events,
+                                    inspect=scripts.events_agree, events=False),
     "append": Operation(_append),
     "copy": Operation(_copy),
     "move": Operation(_move),

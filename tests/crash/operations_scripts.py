@@ -1,23 +1,29 @@
-"""An operation of the table beside it: mail is delivered as scripts want; what leaves, and what they remember, is there
-exactly when the message is."""
+"""Operations of the table beside it: mail is delivered as scripts want; what leaves, and what they remember, is there
+exactly when the message is. And scripts run for what IMAP commands did: once, and as a whole."""
 
 from email import message_from_bytes
 
+from mboxlist.annotations import EVENT_SCRIPT
 from mboxlist.names import INBOX, MailboxName
 from store import offload
 from store.delivery.commit import Target
 from store.errors import StoreError
 from store.events.outgoingmail import message_of
 from store.events.receivers import Receiver
-from store.filtering import filtereddelivery, userscripts
+from store.filtering import eventscripts, filtereddelivery, userscripts
+from store.filtering.filters import Filters
+from store.mailboxes.authorization import annotate
+from store.mailboxes.copymessages import copy_messages
 from store.store import Store
-from tests.crash.places import BOB, NEW, TRACE, WHEN, Answered, Place
+from tests.crash.places import ALICE, ARCHIVE, BOB, NEW, TRACE, WHEN, WORK, Answered, Place
 from tests.support.stores.heardevents import hear
 
 RELAY = "relay"
 AWAY = """require ["fileinto", "copy", "vacation"];
 fileinto :copy "Archive"; vacation :addresses "alice@example.org" "Away";"""
 ON = 'require "copy"; redirect :copy "bob@example.net";'
+ON_EVENTS = """require ["imapsieve", "imap4flags", "fileinto", "copy"];
+addflag "scripted"; fileinto :copy "Work"; redirect :copy "on@example.net";"""
 HEAD = b"From: eve@example.net\r\nTo: alice@example.org\r\nMessage-ID: <%d@example.net>\r\n"
 
 
@@ -61,4 +67,40 @@ def letters_agree(store: Store, answers: int) -> list[str]:
         return [f"after {answers} answers {on} wait to be sent on"]
     if len(back) != min(there, 1):
         return [f"{there} messages came, {len(back)} were answered"]
+    return []
+
+
+def prepare_events(store: Store) -> None:
+    """A script of alice's runs for what comes to a mailbox of hers."""
+    Filters.of(store)
+    account = store.directory.user("alice")
+    assert account is not None
+    userscripts.put(store, account.account, "events", ON_EVENTS.encode())
+    annotate(store, store.entry(ARCHIVE), EVENT_SCRIPT, b"events")
+    hear(store, Receiver(RELAY, kind="mail"))
+
+
+def run_for_a_copy(place: Place, answered: Answered) -> None:
+    """A message is copied, and the script files it, sends it on and flags it."""
+    Filters.of(place.store)
+    copy_messages(place.store, place.entry(ALICE), place.entry(ARCHIVE), [1], reader="alice", event_of="alice")
+    place.flushed(ARCHIVE)
+    answered()
+    for item in eventscripts.waiting(place.store):
+        eventscripts.run_some(place.store, item)
+    answered()
+
+
+def events_agree(store: Store, answers: int) -> list[str]:
+    """What the script does is done as a whole, or still waits for its turn; it has been done when that was said."""
+    partition, marked = store.partitions["primary"], []
+    for name in (ARCHIVE, WORK):
+        view = store.open_mailbox(store.entry(name))
+        marked.append(sum("scripted" in view.keyword_names(int(row["keywords"])) for row in view.rows))
+    sent = len(list(partition.outbox.every(RELAY)))
+    wait = sum(len(event.uids) for event in partition.script_events.of(store.entry(ARCHIVE).id, 9))
+    done = marked[0]
+    if marked != [done, done] or sent != done or done + wait > 1 or done + wait < min(answers, 1) or (
+            answers > 1 and not done):
+        return [f"after {answers} answers {marked} are marked, {sent} sent on, {wait} wait"]
     return []

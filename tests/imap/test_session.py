@@ -131,7 +131,7 @@ def test_passwords_and_messages_are_not_logged(place, caplog):
 
 
 def test_every_command_has_its_verb():
-    assert len(VERBS) == 39
+    assert len(VERBS) == 41
     assert all(verb.__doc__ for verb in VERBS.values())
 
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from store.sieve.commandforms import Form, Kind, Tag, Tests, constant, constants
 from store.sieve.scriptproblems import RunProblem
-from store.sieve.scriptrun import Node, Returned, Run, Scope, Stopped
+from store.sieve.scriptrun import FOR_DELIVERY, Node, Returned, Run, Scope, Stopped
 from store.sieve.templates import IDENTIFIER
 
 
@@ -55,6 +55,8 @@ def include(run: Run, node: Node) -> None:
         if "optional" in node.tags:
             return
         raise RunProblem(f'there is no script "{which[0]}" to include, or it is wrong', node.place)
+    if run.event and not tree.needs.isdisjoint(FOR_DELIVERY):
+        raise RunProblem(f'the script "{which[0]}" is for mail that comes, not for events of IMAP', node.place)
     if len(run.included) >= run.limits.included:
         raise RunProblem(f"more than {run.limits.included} scripts are included", node.place)
     run.included.add(which)

@@ -46,6 +46,7 @@ def redirect(run: Run, node: Node) -> None:
 
 def refuse(run: Run, node: Node) -> None:
     """`reject`, `ereject` (RFC 5429): once, and with nothing else that is done with the message (§2.4)."""
+    run.require_delivery(node)
     outcome = run.outcome
     if outcome.files or outcome.redirects or outcome.answer is not None or outcome.refused is not None:
         raise RunProblem(f"{node.name} goes with no other action", node.place)
@@ -65,6 +66,7 @@ def copy_of(run: Run, node: Node) -> Copied | None:
 
 def vacation(run: Run, node: Node) -> None:
     """RFC 5230 §4; to whom, and whether at all, is decided when the outcome is carried out (§4.5, §4.6)."""
+    run.require_delivery(node)
     if run.outcome.answer is not None:
         raise RunProblem("vacation is done once (RFC 5230 §4.7)", node.place)
     if run.outcome.refused is not None:

@@ -196,6 +196,7 @@ def _part(node: Node) -> str:
 
 def envelope(run: Run, node: Node) -> bool:
     """RFC 5228 §5.4; the null path is an empty string for each part of an address."""
+    run.require_delivery(node)
     values: list[str] = []
     for name in run.list(node.values[0]):
         name = name.lower()

@@ -76,6 +76,27 @@ def check_acl(talk: Talk, name: str, text: str) -> None:
     assert found == expected, text
 
 
+def annotations(talk: Talk) -> None:
+    """RFC 5464 §3.3: `l`, and one of r, s, w, i, p; `w` for what all see, and `a` for what runs (RFC 6785)."""
+    name = talk.family.mailbox
+    held = talk.truth.held(name)
+    can = "l" in held and bool(held & set("rswip"))
+    _metadata(talk, can, f"GETMETADATA {name} /shared/comment", "METADATA")
+    _metadata(talk, can, f'SETMETADATA {name} (/private/comment "x")')
+    _metadata(talk, can and "w" in held, f'SETMETADATA {name} (/shared/comment "x")')
+    _metadata(talk, can and "a" in held, f'SETMETADATA {name} (/shared/imapsieve/script "")')
+
+
+def _metadata(talk: Talk, can: bool, command: str, *kinds: str) -> None:
+    if can:
+        talk.well(command, *kinds)
+    elif "l" in talk.truth.held(talk.family.mailbox):
+        talk.refused(command, "NOPERM")
+    else:
+        talk.like_missing(talk.refused(command, "NONEXISTENT"), command.replace(talk.family.mailbox, "{}"),
+                          talk.family.mailbox)
+
+
 def quotas(talk: Talk) -> None:
     """RFC 9208 §6: GETQUOTAROOT tells use, so it needs `r`; others' roots are like none (§8) but to administrators."""
     truth, name, kind = talk.truth, talk.family.mailbox, talk.combination.kind

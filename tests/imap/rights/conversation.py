@@ -35,6 +35,7 @@ def everything(talk: Talk) -> None:
     authenticated.listing(talk)
     authenticated.rights(talk)
     authenticated.quotas(talk)
+    authenticated.annotations(talk)
     wanted = talk.rng.sample(("\\Seen", "\\Deleted", "\\Flagged", "word"), talk.rng.randrange(4))
     authenticated.appending(talk, talk.family.mailbox, set(wanted))
     selected.in_the_mailbox(talk)

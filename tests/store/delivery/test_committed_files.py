@@ -13,11 +13,12 @@ from store import offload
 from store.delivery import durable, severalmessages
 from store.delivery.batch import one_by_one
 from store.delivery.commit import Target
-from store.housekeeping import notices
+from store.delivery.inthread import deliver_here
 from store.mailboxes import crosspartition
 from store.migration.messageimport import Contents
 from store.partitions import partitionmove, volumes
 from store.store import Store
+from store.values import InternalDate
 from tests.store.net.test_after_commit import Planted
 from tests.support.stores.stores import deliver, make_store
 
@@ -68,7 +69,7 @@ def appended(store: Store, number: int) -> Callable[[], object]:
 
 
 def noticed(store: Store, number: int) -> Callable[[], object]:
-    return lambda: notices.deliver(store.partitions["second"], Target(store.entry(BOB)), body(number), 1)
+    return lambda: deliver_here(store.partitions["second"], Target(store.entry(BOB)), body(number), InternalDate(1))
 
 
 @pytest.mark.filterwarnings("ignore:DBTxn aborted")     # the step that fails may be within the next transaction

@@ -27,6 +27,8 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     account: disabled                       alice's status; or `password`: another one
     fail: name PROBLEM                      from here on that function fails so; `bug` is an error that nobody expects
     slow: copy 25                           from here on that function takes so many seconds
+    sieve: mark keep :flags "a";            alice's Sieve script of that name
+    scripts:                                the server runs scripts for what commands did
     box: INBOX one(\Seen) two               what is in the mailbox in the end
 """
 
@@ -50,6 +52,8 @@ from store.accounts.passwords import hash_password
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.filtering import eventscripts, userscripts
+from store.filtering.filters import Filters
 from store.mailboxes import crosspartition, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
@@ -409,6 +413,18 @@ class Player:
     def on_acl(self, text, _):
         name, identifier, rights = text.split(" ")
         set_acl(self.place.store, self.place.name(name), identifier, "" if rights == "-" else rights)
+
+    def on_sieve(self, text, _):
+        name, _, script = text.partition(" ")
+        store = self.place.store
+        Filters.of(store)
+        userscripts.put(store, store.directory.user(self.place.user).account, name, script.encode())
+
+    def on_scripts(self, _, __):
+        for item in eventscripts.waiting(self.place.store):
+            eventscripts.run_some(self.place.store, item)
+        for wire in self.wires.values():
+            wire.settle()
 
     def on_box(self, text, _):
         path, _, subjects = text.partition(" ")

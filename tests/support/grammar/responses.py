@@ -49,6 +49,9 @@ class Reader(MessageReader):
             return name, self.capabilities()
         self.space()
         match name:
+            case b"METADATA":                   # RFC 5464 §5
+                kind = self.atom()
+                return name, kind, None if kind in (b"TOOMANY", b"NOPRIVATE") else (self.space(), self.number())
             case b"BADCHARSET":
                 return name, self.list_of(self.astring, least=1)
             case b"PERMANENTFLAGS":
@@ -323,6 +326,14 @@ class Reader(MessageReader):
         return name, roots
 
 
+    def metadata(self):
+        """METADATA with values (RFC 5464 §5)"""
+        self.space()
+        name = self.mailbox()
+        self.space()
+        return name, self.list_of(lambda: (self.astring(), self.space(), self.nstring()), least=1)
+
+
 _RESPONSES = {
     b"CAPABILITY": lambda read: (read.capabilities(),),
     b"ENABLED": lambda read: (read.words(),),
@@ -333,7 +344,7 @@ _RESPONSES = {
     b"VANISHED": Reader.vanished,
     b"NAMESPACE": Reader.namespaces, b"ID": Reader.identity,
     b"ACL": Reader.acl, b"LISTRIGHTS": Reader.list_rights, b"MYRIGHTS": Reader.my_rights,
-    b"QUOTA": Reader.quota, b"QUOTAROOT": Reader.quota_root,
+    b"QUOTA": Reader.quota, b"QUOTAROOT": Reader.quota_root, b"METADATA": Reader.metadata,
 }
 
 

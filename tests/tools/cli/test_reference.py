@@ -25,10 +25,11 @@ PAGES = ROOT / "docs" / "reference"
 def test_every_capability_has_its_rfc_and_note() -> None:
     announced = set[str]()
     for logged_in, tls, may, administrator, refers in product((False, True), repeat=5):
-        announced |= {name.decode().split("=")[0] if name.startswith((b"AUTH=", b"APPENDLIMIT=")) else name.decode()
+        announced |= {name.decode().split("=")[0] if name.startswith((b"AUTH=", b"APPENDLIMIT=", b"IMAPSIEVE="))
+                      else name.decode()
                       for name in capabilities(logged_in=logged_in, can_start_tls=tls, may_log_in=may,
                                                append_limit=1000, administrator=administrator, refers=refers,
-                                               mechanisms=["PLAIN"])}
+                                               sieve_url="sieve://example.org", mechanisms=["PLAIN"])}
     assert announced == {name.decode() for name in (*BASE, *AFTER_LOGIN, *SOMETIMES)} == extensionpage.NOTES.keys()
 
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -34,9 +34,11 @@ from tools.http.webpages import Pages
 from tools.server.process.accepting import Port, Spares, UnixPort
 from tools.server.process.sockets import BACKLOG, HTTP, Listening, Purpose
 from tools.server.tls.contexts import Certificates
+from tools.serversettings import ManageSieveListen
 
 log = logging.getLogger(__name__)
 
+SIEVE_PORT = 4190       # of ManageSieve, if a URL names none (RFC 5804 §3)
 CHECK = 0.05            # seconds between two looks whether all sessions have ended
 
 SETTINGS: dict[str, type[AdmissionSettings]] = {
@@ -98,8 +100,8 @@ class Server:
                                              self._door(HTTP), implicit_tls=tls))
         certificates = self.certificates[server]
         if server == "imap":
-            return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
-                                         self.reactor, certificates, implicit_tls=tls, admission=self._door("imap"))
+            return imap.protocol.factory(self.store, self._imap_settings(), self.reactor, certificates,
+                                         implicit_tls=tls, admission=self._door("imap"))
         if server == "managesieve":
             return cast(StreamFactory, _managesieve(
                 self.store, self.config.settings(server, ManageSieveSettings), self.reactor, certificates,
@@ -114,6 +116,15 @@ class Server:
                                                                                      self.counts))
         return lmtp.protocol.factory(self.store, settings, self.reactor, certificates, implicit_tls=tls,
                                      guaranteed=purpose is Purpose.GUARANTEED, admission=self._door("lmtp"))
+
+    def _imap_settings(self) -> imap.settings.Settings:
+        """With the place of ManageSieve, where that is served here."""
+        settings = self.config.settings("imap", imap.settings.Settings)
+        port = self.config.settings("managesieve", ManageSieveListen).port
+        host = self.store.settings.host or self.store.recorder.server
+        if settings.sieve_url or not port:
+            return settings
+        return evolve(settings, sieve_url=f"sieve://{host}" + ("" if port == SIEVE_PORT else f":{port}"))
 
     def _door(self, server: str) -> AdmissionControl:
         """The one of all listeners of that server."""

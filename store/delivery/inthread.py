@@ -1,0 +1,28 @@
+"""What `durable.deliver` does, in the thread that asks for it: for messages that the store itself makes."""
+
+from store.delivery.commit import Target, commit
+from store.errors import StoreError
+from store.partition.partition import Partition
+from store.values import InternalDate
+
+
+def deliver_here(partition: Partition, target: Target, octets: bytes, received: InternalDate, trace: bytes = b""
+                 ) -> None:
+    """Deliver a message to a mailbox of the partition; on disk when this returns. Raises StoreError, Unflushed."""
+    staged = partition.stage(trace)
+    try:
+        staged.write(octets)
+        staged.finish()
+        staged.sync()
+        staged.files.sync_names()
+        staged.close()
+        outcome, = commit(partition, staged, [target], received)
+        if not staged.committed:
+            staged.abort()
+    except BaseException:
+        staged.abort()
+        raise
+    partition.flush()
+    staged.place()
+    if isinstance(outcome, StoreError):
+        raise outcome

@@ -1,0 +1,341 @@
+"""Scripts run after APPEND, COPY, MOVE and changes of flags (RFC 6785).
+
+The command's transaction has put on record what it did (`store.events.scriptevents`), and the command is answered. The
+keeper runs the scripts, some messages of each mailbox in turn, so that nobody waits for those of a large change. What a
+script wants for a message is done in one transaction, which also takes the message off the record: once, also when the
+process is killed. Copies that are another message, since the script has edited it, and copies to another partition come
+just before; one killed in between brings them again.
+
+What a script does is no event: no script runs for that. A script that fails changes nothing, and its owner finds a note
+in the INBOX. One that takes too much is not run for the other messages of its event.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+
+from attrs import define, evolve, field, frozen
+
+from mboxlist.annotations import EVENT_SCRIPT
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, MailboxName
+from store.delivery.commit import Target
+from store.delivery.inthread import deliver_here
+from store.errors import Problem, StoreError
+from store.events.scriptevents import FLAG, ScriptEvent
+from store.filtering.disposition import Disposer, flags_of
+from store.filtering.filters import HEADER, Filters, Recipient
+from store.mailboxes.copymessages import copy_within
+from store.mailboxes.flagchanges import change_within
+from store.message.headers import header_end
+from store.partition.messagereading import MessageFile
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.sieve.receivedmail import ReceivedMail
+from store.sieve.scriptlimits import DEFAULT
+from store.sieve.scriptoutcome import KEPT, UNCHANGED, Filed, Outcome
+from store.sieve.scriptrun import FOR_DELIVERY, Tree, run
+from store.store import Store
+from store.tables.state import Mailbox
+from store.values import SYSTEM_NAMES, Flag, Flags, InternalDate
+
+log = logging.getLogger(__name__)
+
+PASSES = 20                 # turns that each mailbox has in a round
+SLICE = 0.02                # seconds of a turn
+AT_A_TIME = 20              # events that are read together
+MOST = 2000                 # events of a mailbox that wait; what comes on top of them is forgotten
+LIMITS = DEFAULT            # of a run
+LARGEST = 32 << 20          # octets of a message that is stored again
+_LASTING = frozenset((Problem.NO_MAILBOX, Problem.NO_PERMISSION, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED,
+                      Problem.LIMIT, Problem.TOO_BIG))
+
+
+def waiting(store: Store) -> Iterator[tuple[str, MailboxId]]:
+    """The mailboxes in which scripts are to run, with the partitions that have it on record; each some times, one after
+    the other."""
+    for _ in range(PASSES):
+        found = [(name, mailbox) for name, partition in store.writable.items()
+                 for mailbox in partition.script_events.mailboxes()]
+        if not found:
+            return
+        yield from found
+
+
+def run_some(store: Store, item: tuple[str, MailboxId]) -> int:
+    """Run the script of a mailbox for some of the messages that wait for it; how many. For a thread. Raises StoreError.
+    """
+    recorded, mailbox = store.partitions[item[0]], item[1]
+    events = recorded.script_events.of(mailbox, AT_A_TIME)
+    entry = store.mailboxes.find_id(mailbox)
+    name = None if entry is None else script_name(store, entry)
+    if not events or entry is None or name is None:
+        return recorded.transact(lambda txn: txn.partition.script_events.drop(mailbox, txn.handle))
+    if len(events) == AT_A_TIME and recorded.transact(
+            lambda txn: txn.partition.script_events.drop(mailbox, txn.handle, first=MOST)):
+        log.warning("%s: too many changes wait for its script, the last ones are forgotten", entry.name)
+    own = _Turn(store, recorded, entry, name, time.monotonic() + SLICE)
+    done = 0
+    for event in events:
+        done += own.run(event)
+        if own.over:
+            break
+    recorded.flush()
+    return done
+
+
+@frozen
+class ScriptName:
+    """What an annotation says: of the mailbox, or of the server."""
+
+    name: str
+    server: bool
+
+
+def script_name(store: Store, entry: MailboxEntry) -> ScriptName | None:
+    """The script that runs on events in the mailbox (RFC 6785 §2.3.1); None: none does."""
+    if not entry.name.owner or not Filters.of(store).settings_of(entry.name.owner).enabled:
+        return None
+    value = store.mailboxes.annotations.get(entry.id, EVENT_SCRIPT)
+    found = ScriptName(store.event_script, True) if value is None else ScriptName(
+        value.decode("utf-8", "replace").strip(), False)
+    return found if found.name else None
+
+
+@define(eq=False)
+class _Turn:
+    """A mailbox has its turn, until that time (`time.monotonic`)."""
+
+    store: Store
+    recorded: Partition         # which has the events
+    entry: MailboxEntry
+    name: ScriptName
+    until: float
+    filters: Filters = field(init=False)
+    tree: Tree | None = field(init=False)
+    view: Mailbox = field(init=False)
+
+    @filters.default
+    def _filters(self) -> Filters:
+        return Filters.of(self.store)
+
+    @tree.default
+    def _tree(self) -> Tree | None:
+        return self.filters.on_events(self.entry.name.owner, self.name.name, site_first=self.name.server)
+
+    @view.default
+    def _view(self) -> Mailbox:
+        return self.store.open_mailbox(self.entry)
+
+    @property
+    def over(self) -> bool:
+        """Whether it is another one's turn."""
+        return time.monotonic() >= self.until
+
+    def run(self, event: ScriptEvent) -> int:
+        """Run the script for messages of an event; how many."""
+        if self.tree is None:           # RFC 6785 §2.3.1: where there is no such script, none is run
+            return self._take(event, event.uids.tolist())
+        idle, done = list[int](), 0     # messages for which nothing is to be done
+        for uid in event.uids.tolist():
+            if done + len(idle) and self.over:
+                break
+            wanted = self._decide(event, uid)
+            if wanted is None or wanted.nothing:
+                idle.append(uid)
+                continue
+            rest = event.uids[event.uids > uid].tolist() if wanted.exhausted else []
+            done += wanted.carry_out(self.recorded, event, [*idle, uid, *rest])
+            idle.clear()
+            if wanted.exhausted:
+                break
+        return done + (self._take(event, idle) if idle else 0)
+
+    def _take(self, event: ScriptEvent, uids: list[int]) -> int:
+        self.recorded.transact(lambda txn: txn.partition.script_events.take(event, uids, txn.handle))
+        return len(uids)
+
+    def _decide(self, event: ScriptEvent, uid: int) -> "Wanted | None":
+        """What the script wants for a message; None when that is not there any more, or cannot be read."""
+        row = self.view.row(uid)
+        if row is None:
+            return None
+        try:
+            with self.store.open_message(self.view.entry, row) as file:
+                flags = Flags(Flag(int(row["flags"])), self.view.keyword_names(int(row["keywords"])))
+                date = InternalDate(int(row["received"]), int(row["zone"]))
+                return self._wanted(event, Message(self.entry, uid, flags, date), file)
+        except StoreError as problem:
+            if problem.problem is not Problem.CORRUPT:
+                raise
+            log.error("%s: message %d cannot be read, so no script runs for it: %s", self.entry.name, uid, problem)
+            return None
+
+    def _wanted(self, event: ScriptEvent, message: "Message", file: MessageFile) -> "Wanted":
+        assert self.tree is not None
+        owner, now = self.entry.name.owner, datetime.now(UTC).astimezone()
+        inbox = self.store.mailboxes.find(MailboxName(owner, INBOX)) or self.entry
+        head = file.read(0, min(HEADER, file.size))
+        end = header_end(head)
+        head = head[:end if end is not None else len(head)]
+        filters, settings = self.filters, self.filters.settings_of(owner)
+        base = Target(inbox, ignore_quota=True)     # for notes; copies of mail have targets of their own
+        address = filters.whole_address(owner)
+        _, state = filters.state(ReceivedMail(head, file.size, file.read), address, Recipient(base, address), now,
+                                 LIMITS)
+        state.surroundings = evolve(state.surroundings, environment={
+            **state.surroundings.environment, "imap.user": event.user,
+            "imap.email": filters.whole_address(event.user), "imap.cause": event.cause,
+            "imap.mailbox": self.entry.name.to_client(owner),
+            "imap.changedflags": " ".join(event.flags) if event.cause == FLAG else ""})
+        state.event = True
+        state.flags = shown = names_of(message.flags)
+        outcome = run([self.tree], state) if (why := _unfit(self.tree)) == "" else Outcome(failure=why)
+        original = ReceivedMail(head, file.size, file.read)
+        disposer = Disposer(self.store, settings, base, original, state.envelope, now,
+                            state.surroundings.addresses, 1, partial(filters.create, inbox),
+                            lambda letters: filters.allowance.take(owner, letters, settings.hourly))
+        wanted = Wanted(self.store, message, disposer, exhausted=state.exhausted)
+        if outcome.failure:
+            wanted.fail(outcome.failure)
+        else:
+            wanted.want(outcome, shown, file)
+        for note in disposer.notes:
+            log.info("script of %s: %s", owner, note)
+        return wanted
+
+
+def _unfit(tree: Tree) -> str:
+    """Why a script cannot run for an event of IMAP (RFC 6785 §2.1, §3.11)."""
+    if "imapsieve" not in tree.needs:
+        return 'a script for events of IMAP requires "imapsieve"'
+    wrong = sorted(tree.needs & FOR_DELIVERY)
+    return f"{wrong[0]} is for mail that comes, not for events of IMAP" if wrong else ""
+
+
+@frozen
+class Message:
+    """The message of an event, as it was when its script ran."""
+
+    entry: MailboxEntry
+    uid: int
+    flags: Flags
+    date: InternalDate
+
+
+@define(eq=False)
+class Wanted:
+    """What a script wants for a message: copies, other flags, and what `disposer` has of mail that leaves."""
+
+    store: Store
+    message: Message
+    disposer: Disposer
+    exhausted: bool = False
+    _come: Flags = field(default=Flags(), init=False)
+    _gone: Flags = field(default=Flags(), init=False)
+    _copied: list[tuple[MailboxEntry, Flags]] = field(factory=list, init=False)         # by their records
+    _stored: list[tuple[Target, bytes]] = field(factory=list, init=False)               # as messages of their own
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the message stays as it is, and nothing else is to be done."""
+        return not (self._come != self._gone or self._copied or self._stored or self.disposer.follows
+                    or self.disposer.copies)
+
+    def fail(self, why: str) -> None:
+        """The message stays as it is, and the owner of the script hears of it."""
+        self._come = self._gone = Flags()
+        self._copied.clear()
+        self._stored.clear()
+        entry = self.message.entry
+        log.warning("a script of %s failed at message %d of %s: %s", entry.name.owner, self.message.uid, entry.name,
+                    why)
+        self.disposer.tell_owner(why, f"stays in {entry.name.to_client(entry.name.owner)} as it was")
+
+    def want(self, outcome: Outcome, shown: tuple[str, ...], file: MessageFile) -> None:
+        r"""What the outcome means (RFC 6785 §3); `shown` are the flags as the script saw them. A message that is not
+        kept gets \Deleted; changes of its text are only for copies."""
+        kept = [one for one in outcome.files if one.mailbox == KEPT and not one.mailbox_id]
+        stays = not self.disposer.send(outcome) or bool(kept)
+        for filed in outcome.files:
+            if filed.mailbox != KEPT or filed.mailbox_id:
+                stays = not self._file(filed, file) or stays
+        named = flags_of(kept[-1].flags if kept else shown)
+        old = flags_of(shown)
+        allowed = partial(self.disposer.allowed, self.message.entry)
+        self._come = allowed(_without(named, old))
+        self._gone = allowed(_without(old, named))
+        if not stays:
+            self._come = allowed(Flags(self._come.system | Flag.DELETED, self._come.keywords))
+
+    def _file(self, filed: Filed, file: MessageFile) -> bool:
+        """Have a copy filed; whether there is such a mailbox."""
+        entry = self.disposer.find(filed)
+        if entry is None:
+            return False
+        flags = self.disposer.allowed(entry, flags_of(filed.flags))
+        here = self.store.partition_of(entry) is self.store.partition_of(self.message.entry)
+        if here and filed.edition == UNCHANGED:
+            self._copied.append((entry, flags))
+            return True
+        octets = filed.edition.whole
+        if octets is None:
+            if file.size > LARGEST:
+                self.disposer.notes.append(f"a message of more than {LARGEST} octets is not stored again")
+                return False
+            octets = filed.edition.added + file.read(0, file.size)
+        self._stored.append((Target(entry, flags, group=1), octets))
+        return True
+
+    def carry_out(self, recorded: Partition, event: ScriptEvent, uids: list[int]) -> int:
+        """Do it, and take these messages off the record; how many. Raises StoreError when it may be done later."""
+        try:
+            self._do(recorded, event, uids)
+        except StoreError as problem:
+            if problem.problem not in _LASTING:
+                raise
+            self.disposer = evolve(self.disposer, notes=[], follows=[], others=[], copies=[])
+            self.fail(problem.public)
+            self._do(recorded, event, uids)
+        for octets, target in self.disposer.copies:
+            try:
+                deliver_here(self.store.partition_of(target.entry), target, octets, self.message.date)
+            except StoreError as problem:
+                log.warning("a note, or a copy of what a script sends, could not be filed: %s", problem)
+        return len(uids)
+
+    def _do(self, recorded: Partition, event: ScriptEvent, uids: list[int]) -> None:
+        place = self.store.partition_of(self.message.entry)
+
+        def last(txn: WriteTxn) -> None:
+            if place is recorded and not txn.partition.script_events.take(event, uids, txn.handle):
+                raise StoreError(Problem.BUSY, detail="another process has run that script")
+            for target, flags in sorted(self._copied, key=lambda each: each[0].id):
+                copy_within(txn, self.message.entry, target, self.message.uid, flags)
+            if self._come != self._gone:
+                change_within(txn, self.message.entry.id, self.message.uid, self._come, self._gone)
+            for follow in self.disposer.follows:
+                follow(txn)
+
+        stored = sorted(self._stored, key=lambda each: self.store.partition_of(each[0].entry) is place)
+        together = bool(stored) and self.store.partition_of(stored[-1][0].entry) is place
+        for at, (target, octets) in enumerate(stored, 1):
+            ending = evolve(target, follows=(last,)) if together and at == len(stored) else target
+            deliver_here(self.store.partition_of(target.entry), ending, octets, self.message.date)
+        if not together:
+            place.transact(last)
+        if place is not recorded:           # the mailbox has been moved to another partition since
+            place.flush()
+            recorded.transact(lambda txn: txn.partition.script_events.take(event, uids, txn.handle))
+
+
+def names_of(flags: Flags) -> tuple[str, ...]:
+    """These flags as scripts write them."""
+    return (*(name for bit, name in SYSTEM_NAMES.items() if int(flags.system) & bit), *flags.keywords)
+
+
+def _without(flags: Flags, others: Flags) -> Flags:
+    known = {name.lower() for name in others.keywords}
+    return Flags(flags.system & ~others.system, tuple(name for name in flags.keywords if name.lower() not in known))
