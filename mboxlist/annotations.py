@@ -16,6 +16,7 @@ if TYPE_CHECKING:                   # who only wants to know the limits needs no
 
 SHARED = "/shared/"
 PRIVATE = "/private/"
+OURS = SHARED + "vendor/onecopy/"      # what the store itself goes by; clients set none of these
 LAST_LOGIN = "/onecopy/last-login"
 LAST_READ = "/onecopy/last-read"
 LAST_USE = frozenset((LAST_LOGIN, LAST_READ))

@@ -1,7 +1,10 @@
 """GETMETADATA and SETMETADATA: RFC 5464 §3, §4.
 
 The annotations of the server say which script runs on events of IMAP (RFC 6785 §2.3.1), which administrators choose
-(`sieve.imap_script`). Which script of its owner's runs in a mailbox is for who may administer that.
+(`sieve.imap_script`). Which script of its owner's runs in a mailbox is for who may administer that; what onecopy itself
+goes by (rules of expiry) is for the site's administrators.
+
+Annotations are in the databases of the list, which quota does not count: clients may set few and short ones.
 """
 
 from collections.abc import Iterable
@@ -9,12 +12,14 @@ from collections.abc import Iterable
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.wire.metadata import GetMetadata, SetMetadata, format_metadata
-from mboxlist.annotations import EVENT_SCRIPT, MAX_VALUE, PRIVATE, SHARED, is_legal
+from mboxlist.annotations import EVENT_SCRIPT, OURS, PRIVATE, SHARED, is_legal
 from mboxlist.entry import MailboxEntry
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 
+LONGEST = 4096                          # octets of a value that a client sets
+MOST = 32                               # entries of a mailbox for all and of the client's own, when it adds one
 READERS = frozenset("rswip")            # one of these is needed, beside `l` (RFC 5464 §3.3)
 
 
@@ -55,8 +60,12 @@ async def set_metadata(session: Session, command: SetMetadata) -> Reply:
         raise Refused("What is said of the server is set by its administrators", b"NOPERM")
     entry = _entry(session, command.mailbox)
     _require_rights(session, entry, values)
-    if any(value is not None and len(value) > MAX_VALUE for value in values.values()):
-        raise Refused("That value is too long", b"METADATA MAXSIZE %d" % MAX_VALUE)
+    if any(value is not None and len(value) > LONGEST for value in values.values()):
+        raise Refused("That value is too long", b"METADATA MAXSIZE %d" % LONGEST)
+    there = authorization.annotations(session.store, entry, session.user)
+    added = {name for name, value in values.items() if value is not None} - there.keys()
+    if added and len(there) + len(added) > MOST:
+        raise Refused("The mailbox has too many annotations", b"METADATA TOOMANY")
     owned = {(name, session.user if name.startswith(PRIVATE) else ""): value for name, value in values.items()}
     try:
         await offload.run(session.store, "names", authorization.annotate_all, session.store, entry, owned)
@@ -78,5 +87,7 @@ def _entry(session: Session, mailbox: str) -> MailboxEntry:
 def _require_rights(session: Session, entry: MailboxEntry, names: Iterable[str]) -> None:
     """What is for all is for who may write there. Raises StoreError NO_PERMISSION."""
     for name in names:
+        if name.startswith(OURS):
+            raise StoreError(Problem.NO_PERMISSION)
         if not name.startswith(PRIVATE):
             session.granted(entry, "a" if name == EVENT_SCRIPT else "w")

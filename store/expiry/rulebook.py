@@ -17,7 +17,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.annotations import MAX_VALUE
+from mboxlist.annotations import MAX_VALUE, OURS
 from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
@@ -28,7 +28,7 @@ from store.mailboxes.authorization import annotate
 from store.partition.partition import Partition
 from store.store import Store
 
-ANNOTATION = "/shared/vendor/onecopy/expire"        # of a mailbox: its rules (RFC 5464 §3.2)
+ANNOTATION = OURS + "expire"        # of a mailbox: its rules (RFC 5464 §3.2)
 FILE = "expire.rules"                               # of a partition, in its folder
 FOLDER = "expire"                                   # below the store's: DOMAIN.rules
 

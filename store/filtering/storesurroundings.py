@@ -1,11 +1,13 @@
 """What a script can learn of the store around it."""
 
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
 from hashlib import blake2b
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from mboxlist.annotations import EVENT_SCRIPT, PRIVATE, is_hidden
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -20,6 +22,8 @@ from store.tables.duplicates import Duplicates
 if TYPE_CHECKING:
     from store.store import Store
 
+REMEMBERED = 20_000         # answers about special uses
+LONGEST_USE = 100           # characters; longer than any there is
 _OBJECT_ID = re.compile(r"M([0-9a-f]{1,8})-[0-9a-f]{1,8}")
 _SCORE = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
@@ -112,10 +116,43 @@ class StoreSurroundings(Surroundings):
         return 5 if said.startswith(("infected", "yes")) else 1 if said.startswith(("clean", "no")) else 0
 
 
+@define(eq=False)
+class SpecialUses:
+    """Where the users' mailboxes of special use are, as far as this process has looked for them: a user may have
+    thousands of mailboxes, and a script asks for each message. What is remembered is compared with its row; that there
+    is none counts until anything in the list changes."""
+
+    _known: OrderedDict[tuple[str, str], MailboxId | tuple[int, int]] = field(factory=OrderedDict, init=False)
+    _lock: Lock = field(factory=Lock, init=False)
+
+    def find(self, store: "Store", user: str, use: str) -> MailboxEntry | None:
+        """See `special`."""
+        with self._lock:
+            known = self._known.get((user, use))
+        if isinstance(known, tuple):
+            if known == store.mailboxes.version():
+                return None
+        elif known is not None:
+            entry = store.mailboxes.find_id(known)
+            if entry is not None and _has_use(entry, user, use):
+                return entry
+        version = store.mailboxes.version()
+        found = next((entry for entry in store.names(user) if _has_use(entry, user, use)), None)
+        with self._lock:
+            self._known[user, use] = version if found is None else found.id
+            self._known.move_to_end((user, use))
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return found
+
+
 def special(store: "Store", user: str, use: str) -> MailboxEntry | None:
     """The user's own mailbox of that use (RFC 6154)."""
-    return next((entry for entry in store.names(user)
-                 if entry.name.owner == user and (entry.special_use or "").lower() == use.lower()), None)
+    return store.owned.get(SpecialUses, SpecialUses).find(store, user, use.lower()[:LONGEST_USE])
+
+
+def _has_use(entry: MailboxEntry, user: str, use: str) -> bool:
+    return entry.name.owner == user and (entry.special_use or "").lower() == use
 
 
 def _first(values: Iterable[str], pattern: re.Pattern[str]) -> str | None:

@@ -12,9 +12,10 @@ from store.filtering import filters, userscripts
 from store.filtering.allowance import HOUR
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings
-from store.mailboxes import namespace
+from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import annotations
 from store.metrics.processcounters import Counters
+from store.store import Store
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver, message_files
 
@@ -154,6 +155,32 @@ def test_a_mailbox_is_found_by_its_id_whatever_it_is_called(mail):
                          f'mailboxidexists ["{lists.object_id}", "{bobs.object_id}"]) {{ fileinto "Renamed"; }}')
     deliver(mail.place, ["alice"], message("exists"))
     assert mail.count("alice/Renamed") == 3
+
+
+def test_a_special_use_is_looked_up_and_not_searched_for_each_message(mail, monkeypatch):
+    """RFC 8579: where the mailbox is, or that there is none, is remembered, and never wrong."""
+    walks, names = [], Store.names
+    monkeypatch.setattr(Store, "names", lambda store, owner: (walks.append(owner), names(store, owner))[1])
+    mail.script("alice", r'require ["fileinto", "special-use"]; fileinto :specialuse "\\JUNK" "Lists";')
+    made = []
+
+    def come(expected, walked):
+        del walks[:]
+        made.append(expected)
+        deliver(mail.place, ["alice"], message(f"special {len(made)}"))
+        assert (mail.count(expected), len(walks)) == (made.count(expected), walked)
+
+    come("alice/Lists", 1)
+    come("alice/Lists", 0)
+    namespace.create_mailbox(mail.store, MailboxName("alice", "Spam"), special_use="\\Junk")
+    come("alice/Spam", 1)
+    come("alice/Spam", 0)
+    namespace.rename_mailbox(mail.store, MailboxName("alice", "Spam"), MailboxName("alice", "Unwanted"))
+    made[:] = ["alice/Unwanted"] * made.count("alice/Spam")
+    come("alice/Unwanted", 0)
+    deletion.delete_mailbox(mail.store, MailboxName("alice", "Unwanted"))
+    made[:] = ["alice/Lists"] * 2
+    come("alice/Lists", 1)
 
 
 def test_a_script_that_fails_keeps_the_message(mail):
