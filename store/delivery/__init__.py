@@ -17,6 +17,8 @@ Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction
    thread does it 100 ms later, for all messages of that while (`net.sharedsyncs`). Until then readers find the file by
    its staged name.
 
+What scripts make of a message is another one, which is delivered in the transaction of the first (`alongside`).
+
 `Staged.abort` leaves a message alone that has been committed. `onecopy deliver` takes this way with everything done at
 once instead of in threads (`store.offload.Threads`).
 

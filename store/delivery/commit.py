@@ -281,6 +281,23 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
     return uids
 
 
+def commit_within(txn: WriteTxn, staged: Staged, target: Target, received: InternalDate,
+                  numbers: Mapping[bytes, tuple[int, int]]) -> bool:
+    """Deliver one more message in a transaction of its partition; whether its file is the one that is used. It is on
+    disk, and has no trace fields; `numbers` are those of the target's header (`header_numbers`). Raises StoreError."""
+    known = txn.refs.glance(staged.digest)
+    known = None if known is None else _usable(txn, known, staged)
+    record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
+    arrived = _arrive(txn, target, _for_targets(record, staged, received, numbers, 0)[target.header])
+    _reference(txn, staged, known, record, 1, mark(target.entry.id, arrived.uid))
+    return known is None
+
+
+def header_numbers(partition: Partition, staged: Staged, target: Target) -> dict[bytes, tuple[int, int]]:
+    """For `commit_within`, before its transaction. Raises StoreError LIMIT, BUSY."""
+    return _numbers(partition, {target.header, b""}, staged, b"", None)
+
+
 def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
                      seconds: float) -> list[Outcome]:
     """`commit` for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""

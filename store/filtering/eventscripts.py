@@ -3,8 +3,7 @@
 The command's transaction has put on record what it did (`store.events.scriptevents`), and the command is answered. The
 keeper runs the scripts, some messages of each mailbox in turn, so that nobody waits for those of a large change. What a
 script wants for a message is done in one transaction, which also takes the message off the record: once, also when the
-process is killed. Copies that are another message, since the script has edited it, and copies to another partition come
-just before; one killed in between brings them again.
+process is killed. Copies to another partition come just before; one killed in between brings them again.
 
 What a script does is no event: no script runs for that. A script that fails changes nothing, and its owner finds a note
 in the INBOX. One that takes too much is not run for the other messages of its event.
@@ -21,6 +20,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.annotations import EVENT_SCRIPT
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
+from store.delivery.alongside import Alongside, placed_here, prepared_here
 from store.delivery.commit import Target
 from store.delivery.inthread import deliver_here
 from store.errors import Problem, StoreError
@@ -309,23 +309,32 @@ class Wanted:
     def _do(self, recorded: Partition, event: ScriptEvent, uids: list[int]) -> None:
         place = self.store.partition_of(self.message.entry)
 
-        def last(txn: WriteTxn) -> None:
+        def work(txn: WriteTxn) -> None:
             if place is recorded and not txn.partition.script_events.take(event, uids, txn.handle):
                 raise StoreError(Problem.BUSY, detail="another process has run that script")
             for target, flags in sorted(self._copied, key=lambda each: each[0].id):
                 copy_within(txn, self.message.entry, target, self.message.uid, flags)
             if self._come != self._gone:
                 change_within(txn, self.message.entry.id, self.message.uid, self._come, self._gone)
+            for one in stored:
+                one.deliver(txn)
             for follow in self.disposer.follows:
                 follow(txn)
 
-        stored = sorted(self._stored, key=lambda each: self.store.partition_of(each[0].entry) is place)
-        together = bool(stored) and self.store.partition_of(stored[-1][0].entry) is place
-        for at, (target, octets) in enumerate(stored, 1):
-            ending = evolve(target, follows=(last,)) if together and at == len(stored) else target
-            deliver_here(self.store.partition_of(target.entry), ending, octets, self.message.date)
-        if not together:
-            place.transact(last)
+        stored: list[Alongside] = []
+        try:
+            for target, octets in self._stored:
+                if (partition := self.store.partition_of(target.entry)) is place:
+                    stored.append(prepared_here(place, octets, target, self.message.date))
+                else:
+                    deliver_here(partition, target, octets, self.message.date)
+            place.transact(work)
+            for one in stored:
+                one.is_delivered()
+            if stored:
+                place.flush()
+        finally:
+            placed_here(stored)
         if place is not recorded:           # the mailbox has been moved to another partition since
             place.flush()
             recorded.transact(lambda txn: txn.partition.script_events.take(event, uids, txn.handle))

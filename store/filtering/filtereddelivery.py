@@ -1,20 +1,27 @@
 """A message is delivered as its recipients' scripts want: `durable.deliver` with what `filters` has decided.
 
-All targets that get the message as it came are delivered to in one transaction of their partition, with what follows:
-mail that leaves, and what scripts remember. A message that a script has changed is another message: it is delivered
-first, and when that fails its recipient is refused for now, so that the message comes again. Notes to the owner and
-copies of what is sent come last, and only when all else is done.
+All targets are delivered to in one transaction of their partition, with what follows: mail that leaves, and what
+scripts remember. A message that a script has changed is another message: it is on disk before, and is delivered in that
+transaction, too. (On another partition than its recipient's INBOX it is delivered first, and when that fails the
+recipient is refused for now, so that the message comes again.) Notes to the owner and copies of what is sent come last,
+and only when all else is done.
 """
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
+from attrs import evolve
+
+from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from store import offload
 from store.delivery import durable
+from store.delivery.alongside import Alongside, discard, placed, prepared
 from store.delivery.commit import Delivered, Outcome, Target, Unfiled
 from store.errors import Problem, StoreError
+from store.filtering.disposition import Disposition
 from store.filtering.filters import Filters, Recipient
 from store.partition.staged import Staged
 from store.store import Store
@@ -46,26 +53,58 @@ async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[Ma
         return dict(zip(targets, await durable.deliver(store, staged, tuple(targets.values()), received), strict=True))
     outcomes: dict[MailboxId, Outcome] = {}
     wanted: list[tuple[MailboxId, Target]] = []
-    for mailbox, target in targets.items():
-        disposition = decided.get(mailbox)
-        if disposition is None:
-            wanted.append((mailbox, target))
-        elif disposition.refused is not None:
-            outcomes[mailbox] = Rejected(disposition.refused.reason)
-        elif (failed := await _deliver_others(store, disposition.others, received)) is not None:
-            outcomes[mailbox] = failed
-        else:
-            wanted += [(mailbox, each) for each in disposition.targets]
-    if not wanted:
-        after_commit(staged.abort)
-        return outcomes
-    found = await durable.deliver(store, staged, [target for _, target in wanted], received)
+    edited: dict[MailboxId, list[Alongside]] = {}
+    try:
+        for mailbox, target in targets.items():
+            disposition = decided.get(mailbox)
+            if disposition is None:
+                wanted.append((mailbox, target))
+            elif disposition.refused is not None:
+                outcomes[mailbox] = Rejected(disposition.refused.reason)
+            elif not disposition.others:
+                wanted += [(mailbox, each) for each in disposition.targets]
+            else:
+                try:
+                    edited[mailbox] = await _edited(store, disposition, received)
+                except StoreError as refusal:
+                    outcomes[mailbox] = refusal
+                    continue
+                first, *others = disposition.targets
+                first = evolve(first, follows=(*(one.deliver for one in edited[mailbox]), *first.follows))
+                wanted += [(mailbox, each) for each in (first, *others)]
+        if not wanted:
+            after_commit(staged.abort)
+            return outcomes
+        found = await durable.deliver(store, staged, [target for _, target in wanted], received)
+    except Unflushed:               # what is in `staging/` is taken up later
+        raise
+    except BaseException:
+        for messages in edited.values():
+            discard(store, messages)
+        raise
     for (mailbox, _), outcome in zip(wanted, found, strict=True):
         outcomes[mailbox] = _worse(outcomes.get(mailbox), outcome)
+    for mailbox, messages in edited.items():
+        if isinstance(outcomes[mailbox], Delivered | Unfiled):
+            for one in messages:
+                one.is_delivered()
+    if edited:
+        await placed(store, [one for messages in edited.values() for one in messages])
     for mailbox, disposition in decided.items():
         if disposition.copies and isinstance(outcomes[mailbox], Delivered | Unfiled):
             await _deliver_copies(store, disposition.copies)
     return outcomes
+
+
+async def _edited(store: Store, disposition: Disposition, received: InternalDate | None) -> list[Alongside]:
+    """What a script has made of the message, ready for the transaction that delivers; what goes to another partition is
+    delivered. Raises StoreError."""
+    place = store.partition_of(disposition.targets[0].entry)
+    here = [each for each in disposition.others if store.partition_of(each[1].entry) is place]
+    there = [each for each in disposition.others if store.partition_of(each[1].entry) is not place]
+    if (failed := await _deliver_others(store, there, received)) is not None:
+        raise failed
+    return await prepared(store, here, received or InternalDate(int(time.time())))
 
 
 def _worse(one: Outcome | None, other: Outcome) -> Outcome:

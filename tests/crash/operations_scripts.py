@@ -21,14 +21,14 @@ from tests.support.stores.heardevents import hear
 RELAY = "relay"
 AWAY = """require ["fileinto", "copy", "vacation"];
 fileinto :copy "Archive"; vacation :addresses "alice@example.org" "Away";"""
-ON = 'require "copy"; redirect :copy "bob@example.net";'
+ON = 'require ["copy", "editheader"]; redirect :copy "bob@example.net"; deleteheader "to";'
 ON_EVENTS = """require ["imapsieve", "imap4flags", "fileinto", "copy"];
 addflag "scripted"; fileinto :copy "Work"; redirect :copy "on@example.net";"""
 HEAD = b"From: eve@example.net\r\nTo: alice@example.org\r\nMessage-ID: <%d@example.net>\r\n"
 
 
 def prepare_scripts(store: Store) -> None:
-    """alice files and answers, bob sends on; there is a relay, to which nothing goes meanwhile."""
+    """alice files and answers, bob sends on and edits; there is a relay, to which nothing goes meanwhile."""
     for user, script in (("alice", AWAY), ("bob", ON)):
         account = store.directory.user(user)
         assert account is not None

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from mboxlist.engine.transact import Commits
 from mboxlist.names import INBOX, MailboxName
 from store.events import outgoingfiles, receivers
 from store.events.outgoingmail import message_of, named_files
@@ -303,6 +304,27 @@ def test_a_changed_header_is_of_that_recipient_alone(mail):
     assert alice.startswith(b"X-Seen-By: alice\r\nReturn-Path:") and b"Subject" not in alice
     assert bob.startswith(b"X-Seen-By: bob\r\nReturn-Path:") and b"Subject: plans" in bob
     assert b"X-Seen-By" not in carol
+
+
+def test_messages_that_scripts_edit_come_in_the_transaction_of_all_others(mail, place):
+    """Two that become the same message have one file; a recipient who is refused gets nothing, and harms no other."""
+    place.prepare([Step(1, "have", "small room=700; small/Lists")])
+    for user in ("alice", "bob", "small"):
+        mail.script(user, 'require ["editheader", "fileinto", "copy"]; fileinto :copy "Lists"; deleteheader "subject"; '
+                          'keep; redirect :copy "away@example.com";')
+    deliver(mail.place, ["carol"], message("makes an INBOX"))
+    files, commits = mail.store.partitions["primary"].files, Commits.total
+    before = message_files(files)
+    replies = deliver(mail.place, ["alice", "bob", "carol"], message("edited", body=b"x" * 200 + b"\r\n"))
+    assert [reply[:3] for reply in replies] == [b"250"] * 3 and Commits.total == commits + 1
+    assert len(message_files(files) - before) == 2 and len(mail.letters()) == 2
+    for user in ("alice", "bob"):
+        (edited,), (filed,) = mail.place.messages(f"{user}/INBOX"), mail.place.messages(f"{user}/Lists")
+        assert filed.replace(b"Subject: plans\r\n", b"") == edited and b"Subject" in filed
+    replies = deliver(mail.place, ["small", "alice"], message("too much", body=b"y" * 200 + b"\r\n"))
+    assert [reply[:3] for reply in replies] == [b"452", b"250"]
+    assert (mail.count("small/INBOX"), mail.count("small/Lists"), mail.count("alice/INBOX")) == (0, 0, 2)
+    assert len(mail.letters()) == 3
 
 
 def test_a_group_is_delivered_to_whole_or_not_at_all(mail, place):
