@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from store.events.outboxtable import OutboxTable, to_json
+from store.events.eventvalues import to_json
+from store.events.outboxtable import OutboxTable
 from store.tables.vanished import from_ranges, to_ranges
 
 APPEND, COPY, FLAG = "APPEND", "COPY", "FLAG"       # RFC 6785 §4.3

@@ -26,7 +26,7 @@ from store.delivery.inthread import deliver_here
 from store.errors import Problem, StoreError
 from store.events.scriptevents import FLAG, ScriptEvent
 from store.filtering.disposition import Disposer, flags_of
-from store.filtering.filters import HEADER, Filters, Recipient
+from store.filtering.filters import HEADER, WAITING, Filters, Recipient
 from store.mailboxes.copymessages import copy_within
 from store.mailboxes.flagchanges import change_within
 from store.message.headers import header_end
@@ -34,7 +34,6 @@ from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.scriptlimits import DEFAULT
 from store.sieve.scriptoutcome import KEPT, UNCHANGED, Filed, Outcome
 from store.sieve.scriptrun import FOR_DELIVERY, Tree, run
 from store.store import Store
@@ -47,7 +46,7 @@ PASSES = 20                 # turns that each mailbox has in a round
 SLICE = 0.02                # seconds of a turn
 AT_A_TIME = 20              # events that are read together
 MOST = 2000                 # events of a mailbox that wait; what comes on top of them is forgotten
-LIMITS = DEFAULT            # of a run
+PACE = WAITING              # of a run
 LARGEST = 32 << 20          # octets of a message that is stored again
 _LASTING = frozenset((Problem.NO_MAILBOX, Problem.NO_PERMISSION, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED,
                       Problem.LIMIT, Problem.TOO_BIG))
@@ -183,8 +182,8 @@ class _Turn:
         filters, settings = self.filters, self.filters.settings_of(owner)
         base = Target(inbox, ignore_quota=True)     # for notes; copies of mail have targets of their own
         address = filters.whole_address(owner)
-        _, state = filters.state(ReceivedMail(head, file.size, file.read), address, Recipient(base, address), now,
-                                 LIMITS)
+        envelope = filters.envelope(address, Recipient(base, address))
+        state = filters.state(ReceivedMail(head, file.size, file.read), envelope, inbox, now, settings, PACE)
         state.surroundings = evolve(state.surroundings, environment={
             **state.surroundings.environment, "imap.user": event.user,
             "imap.email": filters.whole_address(event.user), "imap.cause": event.cause,
@@ -194,9 +193,7 @@ class _Turn:
         state.flags = shown = names_of(message.flags)
         outcome = run([self.tree], state) if (why := _unfit(self.tree)) == "" else Outcome(failure=why)
         original = ReceivedMail(head, file.size, file.read)
-        disposer = Disposer(self.store, settings, base, original, state.envelope, now,
-                            state.surroundings.addresses, 1, partial(filters.create, inbox),
-                            lambda letters: filters.allowance.take(owner, letters, settings.hourly))
+        disposer = filters.disposer(original, envelope, base, now, settings, 1)
         wanted = Wanted(self.store, message, disposer, exhausted=state.exhausted)
         if outcome.failure:
             wanted.fail(outcome.failure)

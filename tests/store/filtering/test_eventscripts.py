@@ -15,7 +15,7 @@ from store.events.outgoingmail import message_of
 from store.events.receivers import Receiver
 from store.events.scriptevents import ScriptEvents
 from store.filtering import eventscripts, userscripts
-from store.filtering.filters import Filters
+from store.filtering.filters import Filters, Pace
 from store.mailboxes import namespace
 from store.mailboxes.authorization import annotate
 from store.mailboxes.copymessages import copy_messages
@@ -210,7 +210,7 @@ def test_what_cannot_be_done_leaves_the_message(store: Store) -> None:
 
 def test_at_delivery_there_is_no_event(store: Store) -> None:
     """§4.2: the items are empty then."""
-    assert Filters.of(store)._environment("alice").items() >= {"imap.user": "", "imap.email": ""}.items()
+    assert Filters.of(store)._environment().items() >= {"imap.user": "", "imap.email": ""}.items()
 
 
 def test_the_script_of_the_server(store: Store, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_large_change_is_done_in_turns_and_a_script_that_takes_too_much_is_cut
     while eventscripts.run_some(store, ("primary", entry.id)):
         pass
     assert events.mailboxes() == []
-    monkeypatch.setattr("store.filtering.eventscripts.LIMITS", evolve(DEFAULT, steps=3))
+    monkeypatch.setattr(eventscripts, "PACE", Pace(evolve(DEFAULT, steps=3)))
     script(store, "if false {} if false {} if false {} discard;")
     update_flags(store, entry, uids, FlagAction.ADD, Flags(Flag.FLAGGED), "alice", event_of="alice")
     rows = len(events.of(entry.id, 99))
