@@ -31,12 +31,17 @@ class DomainRow:
     @classmethod
     def from_bytes(cls, data: bytes | None) -> "DomainRow":
         """Out of its stored form; None for a domain without a row."""
-        values = {} if data is None else json.loads(data)
+        if data is None:                # of nearly all
+            return NO_ROW
+        values = json.loads(data)
         return cls(str(values.get("access", "")), str(values.get("sieve", "")))
 
     def to_bytes(self) -> bytes:
         """The stored form."""
         return json.dumps({name: value for name, value in asdict(self).items() if value}).encode()
+
+
+NO_ROW = DomainRow()
 
 
 class DomainRules:

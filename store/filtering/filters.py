@@ -1,6 +1,7 @@
 """The scripts of an open store: compiled once, and run for each message and recipient."""
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -106,6 +107,7 @@ class Filters:
     _counted: ScriptCounters = field(init=False)
     _nodes: int = field(default=0, init=False)          # of all in `_trees`
     _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
+    _second: datetime = field(default=datetime.fromtimestamp(0, UTC), init=False)
 
     @site.default
     def _site_scripts(self) -> SiteScripts:
@@ -222,13 +224,20 @@ class Filters:
         if quick and (end is None and staged.size > QUICK or not _are_quick(trees)):
             raise _TooMuch
         message = ReceivedMail(head if end is None else head[:end], staged.size, staged.peek)
-        arrived = _Arrived(message, sender, datetime.now(UTC).astimezone(), pace)
+        arrived = _Arrived(message, sender, self._now(), pace)
         # All of them before anything is done: what takes too long begins again.
         wanted = [self._wanted(arrived, recipient, own, holds) if own else None
                   for recipient, own, holds in zip(recipients, trees, settings, strict=True)]
         return {recipient.target.entry.id: self._disposed(arrived, recipient, outcome, holds, group)
                 for group, (recipient, outcome, holds) in enumerate(zip(recipients, wanted, settings, strict=True), 1)
                 if outcome is not None}
+
+    def _now(self) -> datetime:
+        """In whole seconds, in the zone of this machine, of which the system is asked once a second."""
+        second = int(time.time())
+        if second != int(self._second.timestamp()):
+            self._second = datetime.fromtimestamp(second, UTC).astimezone()
+        return self._second
 
     def _wanted(self, arrived: "_Arrived", recipient: Recipient, trees: tuple[Tree, ...], settings: Settings
                 ) -> Outcome | Exception:

@@ -67,15 +67,15 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
 
 
 def all_fields(header: bytes) -> dict[bytes, list[bytes]]:
-    """The unfolded values of all fields, by their names in lower case; of a name in order."""
+    """The values of all fields, which may be folded still, by their names in lower case; of a name in order."""
     found: dict[bytes, list[bytes]] = {}
-    unfolded = unfold(header)
-    for name, value in _ANY_FIELD.findall(unfolded) if len(unfolded) <= LOOKED_AT else _found(_ANY_FIELD, unfolded):
-        found.setdefault(name.lower(), []).append(value.strip())
+    long = len(header) > LOOKED_AT
+    for name, value in _found(_ANY_FIELD, unfold(header)) if long else _ANY_FIELD.findall(header):
+        found.setdefault(name.lower(), []).append(value)
     return found
 
 
-_ANY_FIELD = re.compile(rb"^([!-9;-~]++)[ \t]*+:([^\n]*+)", re.MULTILINE)
+_ANY_FIELD = re.compile(rb"^([!-9;-~]++)[ \t]*+:([^\n]*+(?:\n[ \t][^\n]*+)*)", re.MULTILINE)
 
 
 def _found(fields: re.Pattern[bytes], header: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -173,6 +173,9 @@ class Values:
             self.length += len(text)
 
 
+NOTHING = Values((), 1)
+
+
 @frozen
 class Matching:
     """The match type and comparator of one test. `relation`: of `:count` and `:value`.
@@ -205,6 +208,9 @@ class Matching:
             run.count(node, values.cost, values.steps)
             return self.any(run, node, values.texts, run.list(node.values[-1]))
         texts = values.texts
+        if not texts:
+            run.count(node, values.cost, values.steps)
+            return False
         run.steps += values.steps + len(texts)
         run.octets += values.cost + values.length * len(keys)
         if run.steps > run.limits.steps or run.octets > run.limits.octets:

@@ -60,7 +60,8 @@ class ReceivedMail:
         self.remembered: dict[Hashable, Any] = {}
         self._room = REMEMBERED
         self._fields: list[HeaderField] | None = None
-        self._values: dict[bytes, list[bytes]] | None = None
+        self._folded: dict[bytes, list[bytes]] | None = None
+        self._values: dict[str, list[bytes]] = {}
         self._texts: dict[str, list[str]] = {}
         self._parts: mime.Part | None = None
 
@@ -84,11 +85,16 @@ class ReceivedMail:
 
     def values(self, name: str) -> list[bytes]:
         """The values of the fields of that name, unfolded, without the blanks around them."""
-        found = self._values
+        name = name.lower()
+        found = self._values.get(name)
         if found is None:
-            found = self._values = all_fields(self.header if self._fields is None else b"".join(
-                [one.octets if one.octets.endswith(b"\n") else one.octets + b"\n" for one in self._fields]))
-        return found.get(name.lower().encode("utf-8", "replace"), [])
+            if self._folded is None:
+                self._folded = all_fields(self.header if self._fields is None else b"".join(
+                    [one.octets if one.octets.endswith(b"\n") else one.octets + b"\n" for one in self._fields]))
+            found = self._values[name] = []
+            for value in self._folded.get(name.encode("utf-8", "replace"), ()):
+                found.append((unfold(value) if b"\n" in value else value).strip())
+        return found
 
     def texts(self, name: str) -> list[str]:
         """These values with their encoded words decoded (RFC 5228 §2.4.2.2)."""

@@ -40,11 +40,13 @@ from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.users.newuser import add_user
 from store.values import Secret
+from tools.benchmarks.temporaryserver import give_script
 from tools.cli.output import print_json, print_table
 
 reactor: Any = _reactor
 
 ADDRESS, USER, PASSWORD = "127.0.0.1", "bench", "secret"
+FILING = "filing"       # a user with a script
 TIMES = 200             # how often each command is sent in a measurement
 MESSAGES = 300          # in the mailbox that is selected
 MESSAGE = b"From: a@example.org\r\nTo: b@example.org\r\nSubject: %d\r\nMessage-ID: <%d@example.org>\r\n\r\n" + (
@@ -193,11 +195,12 @@ def commands(ports: dict[str, int]) -> Iterator[tuple[str, Send]]:
     lmtp_client = Client(ports["lmtp"])
     lmtp_client.ask(b"LHLO example.org\r\n", b"250 ")
 
-    def deliver(n: int) -> None:
-        lmtp_client.ask(b"MAIL FROM:<a@example.org>\r\nRCPT TO:<%b>\r\nDATA\r\n" % USER.encode(), b"354")
-        lmtp_client.ask(MESSAGE % (n, 2_000_000 + n) + b".\r\n", b"250")
+    def deliver(user: str, message: bytes) -> None:
+        lmtp_client.ask(b"MAIL FROM:<a@example.org>\r\nRCPT TO:<%b>\r\nDATA\r\n" % user.encode(), b"354")
+        lmtp_client.ask(message + b".\r\n", b"250")
 
-    yield "LMTP, one recipient", deliver
+    yield "LMTP, one recipient", lambda n: deliver(USER, MESSAGE % (n, 2_000_000 + n))
+    yield "LMTP, by a script of ten rules", lambda n: deliver(FILING, MESSAGE % (n, 4_000_000 + n))
     pop3_client = Client(ports["pop3"])
     pop3_client.ask(b"USER %b\r\n" % USER.encode(), b"+OK")
     pop3_client.ask(b"PASS %b\r\n" % PASSWORD.encode(), b"+OK")
@@ -232,7 +235,9 @@ def measure(parent: Path | None, sync: str) -> list[Cost]:
     try:
         make_empty_store(folder / "store")
         store = open_store(folder / "store", Settings(sync=sync), who="tools/bench")
-        add_user(store, USER, hash_password(Secret(PASSWORD.encode())))
+        for user in (USER, FILING):
+            add_user(store, user, hash_password(Secret(PASSWORD.encode())))
+        give_script(store, FILING)
         threads = ReactorThreads(reactor.callFromThread)
         sharedsyncs.attach(store, threads, sharedsyncs.KernelSyncs.of(reactor))
         authentication.attach(store, LoginSettings())

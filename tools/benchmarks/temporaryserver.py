@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from mboxlist import privatefiles
+from mboxlist.names import MailboxName
 from store import VERSION
 from store.accounts.passwords import hash_password
+from store.filtering import userscripts
+from store.mailboxes import namespace
 from store.opening import PRIMARY, open_store
 from store.settings import Settings
 from store.store import Store
 from store.users.newuser import NewUser, add_users
 from store.values import Secret
+from tools.benchmarks import tenrules
 from tools.cli.storeaccess import init
 from tools.exits import Failure
 from tools.http.apitokens import ADMINISTRATOR, Tokens
@@ -34,21 +38,39 @@ STOP_TIME = 30.0        # seconds until it must have ended
 CHECK = 0.02
 
 
-def make_users(root: Path, count: int) -> None:
-    """Quickly: they share one password hash, as each costs tens of milliseconds."""
+def make_users(root: Path, count: int, *, scripts: bool = False) -> None:
+    """Quickly: they share one password hash, as each costs tens of milliseconds. `scripts`: and
+    those who have the script of `tenrules`."""
     store = open_store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
     try:
         fill_with_users(store, count, [PRIMARY])
+        if scripts:
+            names = tenrules.users(count)
+            fill_with_users(store, len(names), [PRIMARY], pattern=tenrules.USER)
+            for name in names:
+                give_script(store, name)
     finally:
         store.close()
 
 
-def fill_with_users(store: Store, count: int, partitions: Sequence[str], stored: str | None = None) -> None:
+def fill_with_users(store: Store, count: int, partitions: Sequence[str], stored: str | None = None, *,
+                    pattern: str = USER) -> None:
     """So many, spread over the partitions; `stored`: a hash of the password."""
     secret = Secret((stored or hash_password(Secret(PASSWORD.encode()))).encode())
-    users = [NewUser(USER % number, secret, partitions[number % len(partitions)]) for number in range(count)]
+    users = [NewUser(pattern % number, secret, partitions[number % len(partitions)]) for number in range(count)]
     for added in add_users(store, users, lambda given: given.reveal().decode()):
         assert not added.refused
+
+
+def give_script(store: Store, user: str) -> None:
+    """Have the script of ten rules run for that user, who has the mailboxes that it files into."""
+    row = store.directory.user(user)
+    assert row is not None
+    userscripts.put(store, row.account, tenrules.NAME, tenrules.script())
+    userscripts.activate(store, user, tenrules.NAME)
+    for path in tenrules.MAILBOXES:
+        if store.mailboxes.find(name := MailboxName(user, path)) is None:
+            namespace.create_mailbox(store, name)
 
 
 def free_ports(count: int) -> list[int]:

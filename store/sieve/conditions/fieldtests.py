@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from store.message import headers, mime
 from store.message.text import decode_text, decode_words
 from store.sieve.commandforms import MATCH_OR_LIST, Form, Kind, Tag, constants, matching
-from store.sieve.keymatching import COMPARISON, Values
+from store.sieve.keymatching import COMPARISON, NOTHING, Values
 from store.sieve.receivedmail import HeaderField, ReceivedMail
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
@@ -110,6 +110,8 @@ def _texts(message: ReceivedMail, names: Sequence[str]) -> Values:
     texts: list[str] = []
     for name in names:
         texts += message.texts(name)
+    if not texts:                       # of most names that scripts ask for there is no field
+        return NOTHING
     found = Values(texts, len(names), COMPARISON * len(texts))
     message.remember(tuple(names), found, _MEMORY * found.length)
     return found

@@ -5,17 +5,20 @@ What of it is not installed is unpacked (tools/packages/unpacked.list). Its conf
 below one folder.
 """
 
+import base64
 import grp
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mboxlist import privatefiles
+from tools.benchmarks import tenrules
 from tools.benchmarks.compare import disks
 from tools.benchmarks.compare.starting import running
 from tools.benchmarks.load.loadimap import Imap
@@ -32,7 +35,7 @@ PACKAGES = {COMMON / "master": "cyrus-common", UNPACKED / "imapd": "cyrus-imapd"
 QUOTA = 1 << 20             # KiB of each user
 ADMINISTRATOR = "admin"
 FOLDERS = ("conf", *(f"conf/{name}" for name in ("db", "log", "msg", "quota", "socket", "user")), "run", "run/proc",
-           "run/lock", "spool")
+           "run/lock", "spool", "scripts")
 
 
 def missing() -> list[str]:
@@ -43,7 +46,7 @@ def missing() -> list[str]:
 @contextmanager
 def cyrus(place: Path, users: int) -> Iterator[Target]:
     """A server with so many users, as long as the block lasts. Raises Failure."""
-    imap, pop3, lmtp = free_ports(3)
+    imap, pop3, lmtp, sieve = free_ports(4)
     owner = pwd.getpwnam("cyrus").pw_uid, grp.getgrnam("mail").gr_gid
     with ExitStack() as mounts:
         for name in ("run", "programs"):
@@ -53,20 +56,25 @@ def cyrus(place: Path, users: int) -> Iterator[Target]:
         for name in FOLDERS:
             privatefiles.make_folder(place / name, exist_ok=True)
             privatefiles.share(place / name, 0o750, disks.REACHED, owner)
-        _make_users(place / "conf/sasldb2", users, owner)
-        for name, text in ("imapd.conf", _configuration(place)), ("cyrus.conf", _services(place, imap, pop3, lmtp)):
+        filing = tenrules.users(users)
+        names = [*(USER % number for number in range(users)), *filing]
+        _make_users(place / "conf/sasldb2", names, owner)
+        services = _services(place, imap, pop3, lmtp, sieve)
+        for name, text in ("imapd.conf", _configuration(place)), ("cyrus.conf", services):
             privatefiles.write(place / name, text)
             privatefiles.share(place / name, 0o644, disks.REACHED)
         command = (COMMON / "master", "-C", place / "imapd.conf", "-M", place / "cyrus.conf", "-p",
                    place / "run/master.pid", "-l", "512")
-        with running(NAME, command, place / "said", (imap, pop3, lmtp)) as pid:
-            run_one(_make_inboxes(imap, users))
+        with running(NAME, command, place / "said", (imap, pop3, lmtp, sieve)) as pid:
+            run_one(_make_inboxes(imap, names))
+            for name in filing:
+                _put_script(sieve, name)
             yield Target(NAME, USER, PASSWORD, users, (ADDRESS, imap), (ADDRESS, pop3), (ADDRESS, lmtp), pid,
                          place / "spool", f"Cyrus {_version()}")
 
 
-def _make_users(database: Path, users: int, owner: tuple[int, int]) -> None:
-    for name in (ADMINISTRATOR, *(USER % number for number in range(users))):
+def _make_users(database: Path, users: Sequence[str], owner: tuple[int, int]) -> None:
+    for name in (ADMINISTRATOR, *users):
         done = subprocess.run(["saslpasswd2", "-c", "-p", "-u", "localhost", "-f", database, name],
                               input=PASSWORD.encode(), capture_output=True, check=False)
         if done.returncode:
@@ -74,15 +82,29 @@ def _make_users(database: Path, users: int, owner: tuple[int, int]) -> None:
     privatefiles.share(database, 0o640, disks.REACHED, owner)
 
 
-async def _make_inboxes(port: int, users: int) -> None:
+async def _make_inboxes(port: int, users: Sequence[str]) -> None:
     imap = Imap((ADDRESS, port))
     await imap.greeting()
     await imap.login(ADMINISTRATOR, PASSWORD)
-    for number in range(users):
-        inbox = b"user/" + (USER % number).encode()
+    for name in users:
+        inbox = b"user/" + name.encode()
         await imap.must(b"CREATE " + inbox)
         await imap.must(b"SETQUOTA %b (STORAGE %d)" % (inbox, QUOTA))
     await imap.logout()
+
+
+def _put_script(port: int, user: str) -> None:
+    """By ManageSieve (RFC 5804), so that Cyrus compiles it. Raises Failure."""
+    login = base64.b64encode(f"\0{user}\0{PASSWORD}".encode())
+    with socket.create_connection((ADDRESS, port), timeout=60) as connection, connection.makefile("rb") as answers:
+        for command in (b"", b'AUTHENTICATE "PLAIN" "%b"\r\n' % login,
+                        b'PUTSCRIPT "%b" {%d+}\r\n%b\r\n' % (tenrules.NAME.encode(), len(tenrules.script()),
+                                                            tenrules.script()),
+                        b'SETACTIVE "%b"\r\n' % tenrules.NAME.encode()):
+            connection.sendall(command)
+            while not (line := answers.readline()).startswith(b"OK"):
+                if not line or line.startswith((b"NO", b"BYE")):
+                    raise Failure(f"Cyrus does not take the script of {user}: {line.decode(errors='replace')}", 1)
 
 
 def _version() -> str:
@@ -94,6 +116,8 @@ def _version() -> str:
 def _configuration(place: Path) -> str:
     return f"""\
 configdirectory: {place}/conf
+sievedir: {place}/scripts
+sieveusehomedir: 0
 defaultpartition: default
 partition-default: {place}/spool
 proc_path: {place}/run/proc
@@ -124,7 +148,7 @@ sasl_auto_transition: no
 """
 
 
-def _services(place: Path, imap: int, pop3: int, lmtp: int) -> str:
+def _services(place: Path, imap: int, pop3: int, lmtp: int, sieve: int) -> str:
     of = f"-C {place}/imapd.conf"
     rest = 'proto="tcp4" maxfds=1024'
     return f"""\
@@ -135,6 +159,7 @@ SERVICES {{
     imap cmd="{place}/programs/imapd {of}" listen="{ADDRESS}:{imap}" prefork=8 maxchild=4096 {rest}
     pop3 cmd="{place}/programs/pop3d {of}" listen="{ADDRESS}:{pop3}" prefork=8 maxchild=4096 {rest}
     lmtp cmd="{COMMON}/lmtpd {of} -a" listen="{ADDRESS}:{lmtp}" maxchild=512 {rest}
+    sieve cmd="{COMMON}/timsieved {of}" listen="{ADDRESS}:{sieve}" maxchild=16 {rest}
 }}
 EVENTS {{
     checkpoint cmd="{COMMON}/ctl_cyrusdb {of} -c" period=30

@@ -16,6 +16,7 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist import privatefiles
+from tools.benchmarks import tenrules
 from tools.benchmarks.compare import disks
 from tools.benchmarks.compare.starting import running
 from tools.benchmarks.load.target import Target
@@ -23,8 +24,10 @@ from tools.benchmarks.temporaryserver import ADDRESS, PASSWORD, USER, free_ports
 from tools.exits import Failure
 
 UNPACKED = Path(sys.prefix) / "unpacked/dovecot/usr/lib/dovecot"
+PIGEONHOLE = Path(sys.prefix) / "unpacked/pigeonhole/usr"
+MODULES = Path("/usr/lib/dovecot/modules")
 PACKAGES = {Path("/usr/lib/dovecot/imap"): "dovecot-imapd", UNPACKED / "lmtp": "dovecot-lmtpd",
-            UNPACKED / "pop3": "dovecot-pop3d"}
+            UNPACKED / "pop3": "dovecot-pop3d", PIGEONHOLE / "bin/sievec": "dovecot-sieve"}
 STARTING = 60.0             # seconds in which all of it has started
 AGAIN = 0.2                 # seconds until it is asked again
 QUOTA = 1 << 20             # KiB of each user
@@ -53,20 +56,26 @@ def dovecot(place: Path, users: int, style: Style) -> Iterator[Target]:
     """A server with so many users, as long as the block lasts. Raises Failure."""
     imap, pop3, lmtp = free_ports(3)
     with ExitStack() as mounts:
-        for name in ("volatile", "programs"):
+        for name in ("volatile", "programs", "pigeonhole"):
             mounts.callback(disks.unmount, place / name)
         disks.in_memory(place / "volatile")
         disks.beside(UNPACKED, place / "programs")
-        for name in ("run", "mail"):
+        disks.beside(PIGEONHOLE / "lib/dovecot", place / "pigeonhole")
+        for name in ("run", "mail", "scripts", "modules"):
             privatefiles.make_folder(place / name)
             privatefiles.share(place / name, 0o755, disks.REACHED, (style.owner, style.owner))
         privatefiles.share(place / "volatile", 0o755, disks.REACHED, (style.owner, style.owner))
-        _write(place / "passwd", "".join(f"{USER % number}:{{PLAIN}}{PASSWORD}:{style.owner}:{style.owner}::"
-                                         f"{place}/mail/{USER % number}::\n" for number in range(users)))
+        names = [*(USER % number for number in range(users)), *tenrules.users(users)]
+        _write(place / "passwd", "".join([f"{name}:{{PLAIN}}{PASSWORD}:{style.owner}:{style.owner}::"
+                                          f"{place}/mail/{name}::\n" for name in names]))
+        for module in (*MODULES.glob("lib*.so"), place / "pigeonhole/modules/lib90_sieve_plugin.so"):
+            (place / "modules" / module.name).symlink_to(module)
+        for name in tenrules.users(users):          # compiled when it first runs, and kept so beside its text
+            _write(place / f"scripts/{name}.sieve", tenrules.script().decode())
         _write(place / "dovecot.conf", _configuration(place, style, imap, pop3, lmtp))
         command = ("dovecot", "-F", "-c", place / "dovecot.conf")
         with running(style.name, command, place / "said", (imap, pop3, lmtp)) as pid:
-            _make_inboxes(place, users)
+            _make_inboxes(place, len(names))
             yield Target(style.name, USER, PASSWORD, users, (ADDRESS, imap), (ADDRESS, pop3), (ADDRESS, lmtp), pid,
                          place / "mail", f"Dovecot {_said('dovecot', '--version').split()[0]}")
 
@@ -124,6 +133,8 @@ first_valid_uid = {style.owner}
 
 mail_location = sdbox:~/sdbox:VOLATILEDIR={place}/volatile/%u
 mail_fsync = {style.fsync}
+mail_plugin_dir = {place}/modules
+import_environment = TZ LD_LIBRARY_PATH={place}/pigeonhole
 mail_plugins = quota
 namespace inbox {{
   inbox = yes
@@ -133,6 +144,7 @@ plugin {{
   quota = count:User quota
   quota_rule = *:storage={QUOTA}k
   quota_vsizes = yes
+  sieve = file:{place}/scripts/%n.sieve
 }}
 
 default_vsz_limit = 1G
@@ -191,6 +203,9 @@ service auth {{
 }}
 service anvil {{
   client_limit = 16384
+}}
+protocol lmtp {{
+  mail_plugins = quota sieve
 }}
 protocol imap {{
   mail_plugins = quota imap_quota

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from attrs import frozen
@@ -24,7 +25,7 @@ class Ourselves:
     sync: str = "messages"
     workers: int = 2
     options: Sequence[str] = ()
-    make: Callable[[Path, int], None] = make_users
+    make: Callable[[Path, int], None] = partial(make_users, scripts=True)
 
 
 @contextmanager

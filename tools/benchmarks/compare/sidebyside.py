@@ -48,6 +48,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
                         help="before each run wait as long until other programs are quiet (0)")
     parser.add_argument("--disk", type=float, default=6.0, metavar="GIB", help="of each server, in a sparse file (6)")
     parser.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    parser.add_argument("--part", default="compare", metavar="NAME",
+                        help="which part of the page to write, between comments that name it (compare, with charts); "
+                             "sieve is for --workloads lmtp-1,sieve-1,lmtp-50,sieve-50")
     parser.add_argument("--out", type=Path, default=speedpage.PAGE, metavar="FILE", help="the page (docs/speed.md)")
     return parser.parse_args(words)
 
@@ -96,10 +99,11 @@ def compare(chosen: argparse.Namespace) -> None:
         outcome = measured(targets, chosen.workloads, chosen.repeats, options, chosen.wait_quiet)
     minutes = (time.monotonic() - begun) / 60
     found = lines(outcome.samples)
+    drawn = _drawn(found) if chosen.part == "compare" else []
     page = "\n\n".join([_circumstances(chosen, options, targets, kinds, outcome, minutes),
-                        *_tables(found, chosen.only), *_charts(found), *_wrong(outcome)])
+                        *_tables(found, chosen.only), *(_charts(found) if drawn else []), *_wrong(outcome)])
     print(page)
-    speedpage.write_part(chosen.out, "compare", page, {name: bars.bars(_of(found, name)) for name in _drawn(found)})
+    speedpage.write_part(chosen.out, chosen.part, page, {name: bars.bars(_of(found, name)) for name in drawn})
 
 
 def _circumstances(chosen: argparse.Namespace, options: Options, targets: Sequence[Target], kinds: set[str],

@@ -205,13 +205,13 @@ class Context:
 
     def clear_inboxes(self, users: Iterable[int]) -> None:
         """Empty (and so create) the INBOX of these users."""
-        self._over_users(users, self._clear_one)
+        self.over_users(users, self._clear_one)
 
     def count_inboxes(self, users: Iterable[int]) -> int:
         """The number of messages in the INBOX of all these users."""
-        return sum(self._over_users(users, self._count_one))
+        return sum(self.over_users(users, self._count_one))
 
-    def _over_users(self, users: Iterable[int], work: Any) -> list[int]:
+    def over_users(self, users: Iterable[int], work: Any) -> list[int]:
         """Do something once for every different user, some side by side."""
         todo = iter(sorted({one % self.target.users for one in users}))
 

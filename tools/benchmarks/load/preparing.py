@@ -25,8 +25,8 @@ _WINDOW = 16
 _VISIT = (b"FETCH 1:* (UID FLAGS INTERNALDATE RFC822.SIZE ENVELOPE BODYSTRUCTURE)",
           b"FETCH 1:* BODY.PEEK[HEADER.FIELDS (FROM TO CC SUBJECT DATE MESSAGE-ID REFERENCES)]",
           b"FETCH 1 BODY.PEEK[]")
-# Users that have been broken in, by the target's name.
-_broken_in: dict[str, set[int]] = {}
+# Users that have been broken in, by the target's name and the pattern of theirs.
+_broken_in: dict[tuple[str, str], set[int]] = {}
 # Changes whenever the generated messages do.
 _VERSION = 1
 
@@ -91,7 +91,7 @@ def break_in(ctx: Context, users: Iterable[int]) -> None:
     for (Dovecot) has learned it, so that deliveries cost what they will cost
     from then on.
     """
-    known = _broken_in.setdefault(ctx.target.name, set())
+    known = _broken_in.setdefault((ctx.target.name, ctx.target.user), set())
     todo = [one for one in users if one % ctx.target.users not in known]
     if not todo:
         return

@@ -3,12 +3,23 @@
 from collections.abc import Callable
 
 from tools.benchmarks.load.measuring import Context
-from tools.benchmarks.load.workloads import changing, delivering, fetching, idling, mixedload, searching, sessions
+from tools.benchmarks.load.workloads import (
+    byscript,
+    changing,
+    delivering,
+    fetching,
+    idling,
+    mixedload,
+    searching,
+    sessions,
+)
 
 WORKLOADS: dict[str, Callable[[Context], None]] = {
     "lmtp-1": delivering.lmtp_1,
     "lmtp-50": delivering.lmtp_50,
     "lmtp-big": delivering.lmtp_big,
+    "sieve-1": byscript.sieve_1,
+    "sieve-50": byscript.sieve_50,
     "append": delivering.append,
     "login": sessions.login,
     "fetch-flags": fetching.fetch_flags,
