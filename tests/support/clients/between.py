@@ -1,5 +1,6 @@
 """A wire between a client and a server that can be cut, or tells somebody, after so many octets from the server."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -16,11 +17,29 @@ class Between:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.cut = 0
+        self._open = threading.Event()
+        self._open.set()
+        self._sockets: list[socket.socket] = []
         self._plan: list[tuple[int, Callable[[], object] | None]] = []
 
     def plan(self, plan: Plan) -> None:
         """From the next connection on."""
         self._plan = list(plan)
+
+    def hold(self) -> None:
+        """Pass nothing on, as a network does that is half open: nobody hears that the connection has ended."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Go on with what has come meanwhile."""
+        self._open.set()
+
+    def cut_all(self) -> None:
+        """End all connections."""
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._sockets.clear()
 
     def __enter__(self) -> "Between":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,6 +60,7 @@ class Between:
             except OSError:             # nobody listens
                 client.close()
                 continue
+            self._sockets += client, server
             limit, call = self._plan.pop(0) if self._plan else (1 << 60, None)
             threading.Thread(target=self._pass, args=(client, server, 1 << 60, None), daemon=True).start()
             threading.Thread(target=self._pass, args=(server, client, limit, call), daemon=True).start()
@@ -50,6 +70,7 @@ class Between:
         passed = 0
         try:
             while passed < limit and (data := source.recv(min(4096, limit - passed))):
+                self._open.wait()
                 target.sendall(data)
                 passed += len(data)
             if passed >= limit and call is not None:
