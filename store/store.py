@@ -54,7 +54,7 @@ class Owned:
     """Objects that belong to an open store or snapshot and are made by rooms above it: at most one of each class."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()          # what is made may ask for another one
         self._found: dict[type[object], object] = {}
         self._forget: list[Callable[[MailboxId], None]] = []
 

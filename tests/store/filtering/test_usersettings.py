@@ -100,6 +100,11 @@ def test_the_switch(store: Store, tmp_path: Path) -> None:
     assert names(filters, "alice") == [["discard"]]
 
 
+def test_the_first_who_asks_for_them_in_a_store_gets_them(store: Store) -> None:
+    """`onecopy sieve test` does before anything counts: once it waited for itself."""
+    assert store.owned.find(Counters) is None and Filters.of(store) is Filters.of(store)
+
+
 def test_limits_of_number_and_size(store: Store) -> None:
     with pytest.raises(ScriptRefused, match="20 at most") as refused:
         keep(store, "alice", b"#" * 21, script_size=20)
