@@ -4,7 +4,8 @@
 # set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-venv=$root/.venv
+# PYTHON, such as python3.13, is used in place of the first that is found, in a virtual environment of its own.
+venv=$root/.venv${PYTHON:+-${PYTHON##*/}}
 # The host may have an onecopy of its own: nothing of its configuration counts for what the scripts start.
 unset ${!ONECOPY_@}
 export ONECOPY_CONFIG=/dev/null
@@ -22,10 +23,16 @@ fail() {
     exit 2
 }
 
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+[ -z "${PYTHON-}" ] || is_new_enough "$PYTHON" || fail "PYTHON=$PYTHON is no Python of 3.11 or later"
+
 choose_python() {
     local candidate
-    for candidate in python3 python3.11 python3.12 python3.13 python3.14; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    for candidate in ${PYTHON:-python3 python3.11 python3.12 python3.13 python3.14}; do
+        if is_new_enough "$candidate"; then
             python=$(command -v "$candidate")
             return
         fi
@@ -125,7 +132,7 @@ debian_roots() {
 }
 
 usable() {
-    "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+    is_new_enough "$venv/bin/python"
 }
 
 # What .venv was made of. The names of the packages count: an editable installation knows only those that were there.
@@ -145,6 +152,8 @@ virtual_environment() {
             [ -e "$venv/onecopy.stamp" ] && [[ $(cat "$venv/onecopy.stamp") != "$root "* ]]; }; then
         echo "${0##*/}: making $venv" >&2
         "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
+        # What Debian's packages bring is the same for all.
+        [ "$venv" = "$root/.venv" ] || { mkdir -p "$root/.venv/unpacked" && ln -s ../.venv/unpacked "$venv/unpacked"; }
     fi
 }
 

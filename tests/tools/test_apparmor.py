@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.servers.debianpackage import made
-from tests.support.servers.debianroot import DebianRoot
+from tests.support.servers.debianroot import UNPACKED, DebianRoot
 
 PROFILE = "/etc/apparmor.d/onecopy"
 SETTINGS = """root = "/var/lib/onecopy/store"
@@ -38,9 +39,9 @@ CHANGES = ("unlink", "rename", "mkdir", "rmdir", "link", "symlink", "chmod", "ch
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages")]
 
 
-@pytest.fixture(scope="module")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
-    with DebianRoot(tmp_path_factory.mktemp("debian"), "debian-12") as root:
+@pytest.fixture
+def debian(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebianRoot]:
+    with DebianRoot(tmp_path, "debian-12") as root:
         root.copy(made("debian-12", tmp_path_factory), "/var/tmp/onecopy.deb")
         root.run("dpkg -i /var/tmp/onecopy.deb")
         yield root
@@ -57,15 +58,15 @@ def test_a_server_opens_only_what_it_may(debian: DebianRoot, tmp_path: Path) -> 
     reads, writes = opened(trace.read_text().splitlines(), str(debian.folder / "root"))
     assert {"/etc/onecopy/onecopy.toml", "/usr/bin/onecopy"} <= reads
     assert "/var/spool/postfix/onecopy/lmtp" in writes and len(reads) > 500
-    rules = Rules(debian.path)
+    rules = Rules(debian.path / PROFILE.lstrip("/"), debian.path / "etc/apparmor.d")
     links = {path for path in reads if (debian.path / path.lstrip("/")).is_symlink()}   # what they lead to is opened
     assert not [path for path in sorted(reads - links) if not rules.allow(path, "r")]
     assert not [path for path in sorted(writes) if not rules.allow(path, "w")]
 
 
-def test_what_is_not_a_servers_is_not_allowed(debian: DebianRoot) -> None:
+def test_what_is_not_a_servers_is_not_allowed() -> None:
     """That the test before can fail."""
-    rules = Rules(debian.path)
+    rules = Rules(ROOT / "tools/packages/debian/onecopy.apparmor", UNPACKED / "debian-12/etc/apparmor.d")
     assert not [path for path in ("/etc/shadow", "/home/alice/mail", "/var/mail/alice",
                                   "/var/lib/other/store") if rules.allow(path, "r")]
     assert not [path for path in ("/etc/onecopy/onecopy.toml", "/usr/lib/onecopy/bin/onecopy", "/etc/passwd")
@@ -96,11 +97,11 @@ def opened(lines: list[str], root: str) -> tuple[set[str], set[str]]:
 class Rules:
     """What a profile allows, with all that it includes."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / "etc/apparmor.d"
+    def __init__(self, profile: Path, included: Path) -> None:
+        self._folder = included
         self._variables = {"pid": "[0-9]*", "pids": "[0-9]*", "tid": "[0-9]*"}
         self._rules = list[tuple[re.Pattern[str], str]]()
-        self._read(self._folder / "onecopy")
+        self._read(profile)
 
     def _read(self, file: Path) -> None:
         for line in file.read_text().splitlines():

@@ -22,16 +22,16 @@ from tests.support.servers.debianroot import UNPACKED, DebianRoot
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.geteuid() != 0, reason="only root makes root folders")]
 
-STORAGE = '[storage]\ndriver = "vfs"\ngraphroot = "{0}/graph"\nrunroot = "{0}/run"\n'
+STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{0}/graph"\nrunroot = "{0}/run"\n'
 POLICY = {"default": [{"type": "insecureAcceptAnything"}]}
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def image(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file that the last line names."""
-    folder = tmp_path_factory.mktemp("image")
-    (folder / "storage.conf").write_text(STORAGE.format(folder))
+    folder = tmp_path / "image"
     (folder / "home/.config/containers").mkdir(parents=True)
+    (folder / "storage.conf").write_text(STORAGE.format(folder))
     (folder / "home/.config/containers/policy.json").write_text(json.dumps(POLICY))
     buildah = UNPACKED / "buildah/usr"
     libraries = ":".join(str(path) for path in (buildah / "lib").glob("*-linux-gnu*"))

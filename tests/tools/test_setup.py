@@ -197,6 +197,27 @@ def test_all_python_packages_are_installed_in_one_go(repository: Path) -> None:
         repository, "test", "spark", "docs")
 
 
+def test_another_python_has_an_environment_of_its_own(repository: Path) -> None:
+    """PYTHON chooses it; what Debian's packages bring is shared."""
+    for name in ("setup.cfg", "pyproject.toml"):
+        (repository / name).write_text("")
+    (repository / "tools" / "packages" / "build.list").write_text("here  choose_python\n")
+    (repository / "tools" / "packages" / "python.sh").write_text("exit 0\n")
+    (repository / "python").symlink_to(sys.executable)
+    (repository / "tools" / "setup.sh").write_text(SCRIPT.read_text())
+    done = subprocess.run(["bash", "-c", ". tools/setup.sh --yes; setup; echo $venv"], cwd=repository, text=True,
+                          capture_output=True, check=False, env={**os.environ, "PYTHON": f"{repository}/python"})
+    assert (done.returncode, done.stdout) == (0, f"{repository}/.venv-python\n"), done.stderr
+    assert (repository / ".venv-python/bin/python").resolve() == Path(sys.executable).resolve()
+    assert (repository / ".venv-python/unpacked").resolve() == repository / ".venv/unpacked"
+
+
+def test_a_python_that_is_too_old_or_not_there_is_refused() -> None:
+    done = subprocess.run(["bash", "-c", f". {SCRIPT}", "tools/try"], text=True, capture_output=True, check=False,
+                          env={**os.environ, "PYTHON": "/bin/false"})
+    assert (done.returncode, done.stderr) == (2, "try: PYTHON=/bin/false is no Python of 3.11 or later\n")
+
+
 def test_a_package_of_npm_is_unpacked_only_with_its_digest(tmp_path: Path) -> None:
     """What the registry sends another day under that name and version is not taken."""
     (tmp_path / "package").mkdir()

@@ -12,8 +12,9 @@ here=$copy/tools/packages/debian
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
-# pip compiles nothing (it wants that said so), since it would note the folder of the build.
-export LC_ALL=C.UTF-8 PIP_NO_COMPILE=0 PYTHONDONTWRITEBYTECODE=1
+# pip compiles nothing (it wants that said so), since it would note the folder of the build. What a debugger reads is not made: it
+# would be stripped.
+export LC_ALL=C.UTF-8 PIP_NO_COMPILE=0 PYTHONDONTWRITEBYTECODE=1 CFLAGS=-g0
 tree=$work/tree
 home=$tree/usr/lib/onecopy
 python=$(readlink -f /usr/bin/python3)
@@ -25,12 +26,6 @@ version=$number-1+deb$VERSION_ID
 "$python" -m venv "$home"
 bash "$copy/tools/packages/python.sh" "$home"
 packages=$(echo "$home"/lib/python3.*/site-packages)
-"$home/bin/onecopy" man --to "$tree/usr/share/man"
-complete=$tree/usr/share
-mkdir -p "$complete/bash-completion/completions" "$complete/zsh/vendor-completions" "$complete/fish/vendor_completions.d"
-"$home/bin/onecopy" completion bash >"$complete/bash-completion/completions/onecopy"
-"$home/bin/onecopy" completion zsh >"$complete/zsh/vendor-completions/_onecopy"
-"$home/bin/onecopy" completion fish >"$complete/fish/vendor_completions.d/onecopy.fish"
 rm -rf "$packages"/{pip,pip-*,setuptools,setuptools-*,wheel,wheel-*,_distutils_hack,distutils-precedence.pth} \
     "$home"/{include,share,lib64}
 find "$packages" -type d \( -name test -o -name tests \) -prune -exec rm -r {} +
@@ -45,6 +40,7 @@ strip --strip-unneeded "$packages"/berkeleydb/*.so
 "$python" -m compileall -q -j 0 -s "$tree" "$packages"
 mkdir -p "$tree/usr/bin"
 ln -s ../lib/onecopy/bin/onecopy "$tree/usr/bin/onecopy"
+"$home/bin/python3" -P "$copy/tools/packages/alongside.py" "$tree/usr/share" zsh/vendor-completions
 
 # What a system wants to have beside it.
 install -D -m 644 "$here/onecopy.toml" "$tree/etc/onecopy/onecopy.toml"

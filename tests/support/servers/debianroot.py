@@ -32,8 +32,9 @@ UNIT = "usr/lib/systemd/system/onecopy.service"
 LOG = "/var/log/serve"          # what a server that `serve` started has written
 
 # The first process. It collects those whose parents have ended, as init does. Arguments: the system, the test's folder.
+# What is written is thrown away, so nothing of it is synced (volatile).
 _FIRST = """set -e
-mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changes,workdir=$2/work" "$2/root"
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/changes,workdir=$2/work,volatile" "$2/root"
 cd "$2/root"
 mount --rbind /dev dev; mount -t proc proc proc
 mount -t tmpfs -o mode=1777 none tmp; mount -t tmpfs -o mode=755 none run
