@@ -121,4 +121,10 @@ def test_what_comes_along(debian: DebianRoot) -> None:
                "logrotate --force /etc/logrotate.d/onecopy")
     assert debian.run("ls /var/log/onecopy") == "onecopy.log.1\n"
     assert debian.run("zcat /usr/share/doc/onecopy/changelog.gz | head -1 || true") == "# Changelog\n"
-    assert "runtime" not in debian.run("dpkg -V onecopy")         # what was installed is what the sums say
+    # What was installed is what the sums say, and each file has one. Who has no manual yet may read it afterwards.
+    assert "runtime" not in debian.run("dpkg -V onecopy")
+    listed = debian.run("dpkg-deb -c /var/tmp/onecopy.deb").splitlines()
+    assert {line.split()[0] for line in listed} <= {"drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x", "lrwxrwxrwx"}
+    files = {line.partition(" ./")[2] for line in listed if line.startswith("-")}
+    summed = debian.run("cut -c35- /var/lib/dpkg/info/onecopy.md5sums").splitlines()
+    assert set(summed) == {file for file in files if not file.startswith("etc/")}

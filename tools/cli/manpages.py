@@ -84,6 +84,7 @@ def escaped(page: str) -> str:
     """A page of the library with what roff would take for its own in texts, or print as another letter."""
     head, rest = page.split("\n", 1)
     rest = re.sub(r"^(?=\.[^A-Z])", r"\\&", rest.translate(_MARKS), flags=re.MULTILINE)
+    rest = re.sub(r"(?<!\\)\\(?=[A-Z])", r"\\(rs", rest)      # in what a command does the library leaves \Deleted
     return head.replace(r"\-", "-") + "\n" + rest
 
 

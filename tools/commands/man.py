@@ -40,12 +40,13 @@ def man(invocation: Invocation) -> int:
     found = manpages.pages(commandtree.tree(), reloaded)
     if arguments.to is not None:
         for name, text in found.items():
-            folder = arguments.to / f"man{name[-1]}"
-            if not folder.is_dir():
-                privatefiles.make_folder(folder, parents=True)
-                privatefiles.share(folder, 0o755, FOR_ALL)
-            privatefiles.write(folder / name, text)
-            privatefiles.share(folder / name, 0o644, FOR_ALL)
+            file = arguments.to / f"man{name[-1]}" / name
+            for folder in file.parent.parent, file.parent:
+                if not folder.is_dir():
+                    privatefiles.make_folder(folder, parents=True)
+                    privatefiles.share(folder, 0o755, FOR_ALL)
+            privatefiles.write(file, text)
+            privatefiles.share(file, 0o644, FOR_ALL)
         return 0
     if arguments.page is None:
         for name in found:

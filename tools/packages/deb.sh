@@ -21,6 +21,7 @@ python=$(readlink -f /usr/bin/python3)
 . /etc/os-release
 number=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' "$copy/store/__init__.py")
 version=$number-1+deb$VERSION_ID
+maintainer="${DEBFULLNAME:-onecopy} <${DEBEMAIL:-onecopy@localhost}>"     # who builds it
 
 # The program. What installed it stays behind, and the tests of what it needs.
 "$python" -m venv "$home"
@@ -30,8 +31,8 @@ rm -rf "$packages"/{pip,pip-*,setuptools,setuptools-*,wheel,wheel-*,_distutils_h
     "$home"/{include,share,lib64}
 find "$packages" -type d \( -name test -o -name tests \) -prune -exec rm -r {} +
 find "$home/bin" -type f ! -name onecopy -delete
-find "$home/bin" -type l ! -name 'python*' -delete
-ln -sfn "$python" "$home/bin/python3"
+find "$home/bin" -type l -delete
+ln -s "$python" "$home/bin/python3"
 sed -i '1c#!/usr/lib/onecopy/bin/python3' "$home/bin/onecopy"
 printf 'home = /usr/bin\ninclude-system-site-packages = false\nversion = %s\n' \
     "$("$python" -c 'import platform; print(platform.python_version())')" >"$home/pyvenv.cfg"
@@ -41,6 +42,7 @@ strip --strip-unneeded "$packages"/berkeleydb/*.so
 mkdir -p "$tree/usr/bin"
 ln -s ../lib/onecopy/bin/onecopy "$tree/usr/bin/onecopy"
 "$home/bin/python3" -P "$copy/tools/packages/alongside.py" "$tree/usr/share" zsh/vendor-completions
+ln -sfn "../../../bin/${python##*/}" "$home/bin/python3"        # as Debian has links: not to a file of where it was built
 
 # What a system wants to have beside it.
 install -D -m 644 "$here/onecopy.toml" "$tree/etc/onecopy/onecopy.toml"
@@ -62,7 +64,7 @@ onecopy ($version) stable; urgency=medium
 
   * Version $number; changelog.gz says what is new in it.
 
- -- onecopy <onecopy@localhost>  $(date -R -u -r "$copy/CHANGELOG.md")
+ -- $maintainer  $(date -R -u -r "$copy/CHANGELOG.md")
 TEXT
 find "$tree/usr/share/man" -type f -exec gzip -9n {} +
 
@@ -76,12 +78,12 @@ minor=$("$python" -c 'import sys; print(sys.version_info.minor)')
 mkdir "$tree/DEBIAN"
 install -m 755 "$here"/{postinst,prerm,postrm} "$tree/DEBIAN/"
 (cd "$tree" && find etc -type f -printf '/%p\n' | sort >DEBIAN/conffiles
- find usr ${unit:${#tree}:4} -type f -print0 2>/dev/null | sort -zu | xargs -0 md5sum >DEBIAN/md5sums)
+ find . \( -path ./DEBIAN -o -path ./etc \) -prune -o -type f -printf '%P\0' | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 cat >"$tree/DEBIAN/control" <<TEXT
 Package: onecopy
 Version: $version
 Architecture: $(dpkg --print-architecture)
-Maintainer: onecopy <onecopy@localhost>
+Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size "$tree" | cut -f1)
 Depends: python3 (>= 3.$minor), python3 (<< 3.$((minor + 1))), adduser, init-system-helpers (>= 1.52), $depends
 Recommends: ca-certificates, logrotate

@@ -188,3 +188,13 @@ def test_words_that_roff_would_take_for_its_own_are_shown(tmp_path: Path) -> Non
         (tmp_path / name).write_text(page)
     for number, text in enumerate(words):
         assert f"--option OPTION {text}" in rendered(tmp_path / f"onecopy-x{number}.1")
+
+
+def test_a_flag_in_what_a_command_of_a_group_does(tmp_path: Path) -> None:
+    """Its backslash is no escape of roff."""
+    parser = argparse.ArgumentParser("onecopy group")
+    parser.add_subparsers(metavar="COMMAND").add_parser("x", help="those with \\Deleted")
+    (page,) = (page for name, page in manpages.pages(Node((), "", parser, (Node(("group",), "help", parser, ()),)),
+                                                     ()).items() if name == "onecopy-group.1")
+    (tmp_path / "group.1").write_text(page)
+    assert "those with \\Deleted" in rendered(tmp_path / "group.1")
