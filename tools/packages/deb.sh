@@ -41,7 +41,7 @@ strip --strip-unneeded "$packages"/berkeleydb/*.so
 "$python" -m compileall -q -j 0 -s "$tree" "$packages"
 mkdir -p "$tree/usr/bin"
 ln -s ../lib/onecopy/bin/onecopy "$tree/usr/bin/onecopy"
-"$home/bin/python3" -P "$copy/tools/packages/alongside.py" "$tree/usr/share" zsh/vendor-completions
+"$home/bin/python3" -P "$copy/tools/packages/manualfiles.py" "$tree/usr/share" zsh/vendor-completions
 ln -sfn "../../../bin/${python##*/}" "$home/bin/python3"        # as Debian has links: not to a file of where it was built
 
 # What a system wants to have beside it.

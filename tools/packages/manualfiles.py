@@ -1,6 +1,6 @@
 """The manual and what shells complete, written by an installed onecopy into a folder `share`: all in one process.
 
-    python -P alongside.py SHARE ZSH-FOLDER
+    python -P manualfiles.py SHARE ZSH-FOLDER
 """
 
 import os
