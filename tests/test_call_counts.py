@@ -58,7 +58,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 COUNTS = {
     "NOOP": 24,
     "UID STORE": 123,
-    "UID STORE of a keyword": 226,
+    "UID STORE of a keyword": 230,
     "UID FETCH BODY.PEEK[]": 47,
     "UID FETCH (FLAGS ENVELOPE)": 56,
     "FETCH 1:250 (ENVELOPE BODYSTRUCTURE)": 67,
@@ -72,7 +72,7 @@ COUNTS = {
     "LMTP to one with ten rules": 368,
     "LMTP to fifty with ten rules": 4490,
     "RETR": 64,
-    "UID STORE, a receiver hears it": 132,
+    "UID STORE, a receiver hears it": 136,
     "LMTP, a receiver hears it": 190,
 }
 MODULES = {
@@ -84,7 +84,7 @@ WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 47,
     "SELECT": 88,
-    "APPEND": 268,
+    "APPEND": 270,
 }
 
 
