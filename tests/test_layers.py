@@ -66,6 +66,7 @@ store/expiry
 store/backup
 store/usermove
 store/standby
+store/rejoin
 store/housekeeping
 store/finishing
 store/net

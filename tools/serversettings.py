@@ -99,7 +99,10 @@ class Exchange:
     host: str = setting("", "the name of this machine to other back ends, and in its certificate; default: store.host, "
                             "which a standby has in common with the one that it follows")
     standbys: tuple[str, ...] = setting((), "back ends that may copy all of this store, and follow it, each by its own "
-                                        "exchange.host or store.host, with commas between them")
+                                        "exchange.host or store.host, with commas between them; host=address:port "
+                                        "where the name, or the port, is not that at which it can be asked")
+    start_alone: bool = setting(True, "whether the server starts when a machine that has followed it cannot be asked "
+                                "whether it has been promoted")
     synchronous: tuple[str, ...] = setting((), "those of exchange.standbys that answers wait for, with commas between "
                                            "them: no change is answered before each has it on its disk, too")
     without_standby: str = setting(

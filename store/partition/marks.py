@@ -10,6 +10,7 @@
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
     <store>/standby.json            it is a standby, which nobody may open: see `store/standby`
+    <store>/succession.json         which of several machines may serve it: see `store/standby/succession.py`
     <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
     <store>/without-files           it is a copy of databases alone: see `snapshots.comparison`
 """
@@ -25,7 +26,7 @@ EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY, WITHOUT_FILES = "read-only", "without-files"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
-STANDBY = "standby.json"
+STANDBY, SUCCESSION = "standby.json", "succession.json"
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
 

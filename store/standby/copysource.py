@@ -28,7 +28,7 @@ from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, environments
-from store.standby import logrecords
+from store.standby import logrecords, succession
 from store.standby.applying import distance
 from store.standby.copyformat import (
     FILES,
@@ -58,11 +58,11 @@ Answer = tuple[dict[str, Any], bytes]
 
 @define(eq=False)
 class Source:
-    """What one standby hears. Every answer raises BadMessage for what is no question, StoreError, OSError. `member`:
-    how far it
-    is, and whether answers wait for it."""
+    """What one standby hears, which is the machine `host`. Every answer raises BadMessage for what is no question,
+    StoreError, OSError. `member`: how far it is, and whether answers wait for it."""
 
     store: Store
+    host: str
     member: Member | None = None
     _session: int = field(default=0, init=False)
     _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
@@ -77,7 +77,8 @@ class Source:
         found = {"copy begin": self._begin, "copy snapshot": self._snapshot, "copy database": self._database,
                 "copy list": self._list, "copy staged": self._staged, "copy files": self._files,
                 "copy piece": self._piece, "copy small": self._small, "copy small file": self._small_file,
-                "copy ends": self._ends, "copy log": self._log, "copy next": self._next}
+                "copy ends": self._ends, "copy log": self._log, "copy next": self._next,
+                "copy succession": self._succession}
         return {name: partial(self._do, action) for name, action in found.items()}
 
     def _do(self, action: Callable[[Message], Answer], message: Message) -> Answer:
@@ -87,14 +88,22 @@ class Source:
         with self.store.write_freeze.second.exempt():
             return action(message)
 
+    def _succession(self, message: Message) -> Answer:
+        """Asked by a machine that has served the store before."""
+        return {"identity": self.store.mailboxes.identity, "succession": succession.read(self.store.root).number}, b""
+
     def _begin(self, message: Message) -> Answer:
         """The first question: whether both understand each other, and what there is."""
         if message.text("version") != VERSION:
             raise StoreError(Problem.UNAVAILABLE, f"This back end has version {VERSION} of onecopy, and the standby "
                                                   f"{message.text('version')}: both must have the same one")
         taking.require_whole(self.store)
-        return {"host": self.store.settings.host, "identity": self.store.mailboxes.identity,
-                "partitions": sorted(self.store.partitions)}, b""
+        root, identity = self.store.root, self.store.mailboxes.identity
+        succession.note_successor(root, self.host, message.number("succession"))
+        succession.require_not_superseded(root)
+        succession.note_follower(root, identity, self.host)     # before it has anything that it could serve
+        return {"host": self.store.settings.host, "identity": identity, "partitions": sorted(self.store.partitions),
+                "succession": succession.read(root).number}, b""
 
     # Beginning
 

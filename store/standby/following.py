@@ -57,9 +57,12 @@ class Follower:
 
     def begin(self) -> None:
         """Before the first round. Raises Reseed, StoreError, OSError."""
-        host, identity, _ = self.source.begin()
-        if (host, identity) != (self.state.host, self.state.identity):
-            raise StoreError(Problem.UNAVAILABLE, f"{host} has another store than the one that was followed")
+        begun = self.source.begin(self.state.succession)
+        if (begun.host, begun.identity) != (self.state.host, self.state.identity):
+            raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store than the one that was followed")
+        if begun.succession != self.state.succession:
+            self.state = evolve(self.state, succession=begun.succession)
+            self.state.save(self.root)          # a promotion of this one counts further
         if self.state.phase != FOLLOWING:
             raise Reseed("its beginning was cut off")
         self.state = standbyjournal.replay(self.root, self.state)

@@ -17,11 +17,11 @@ from attrs import define, field
 from mboxlist import privatefiles
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
-from store.filelock import exclusive
+from store.filelock import exclusive, in_turn
 from store.standby import applying, seeding, standbystate, switching
 from store.standby.following import Follower, Reseed
 from store.standby.sourcepeer import SourcePeer
-from store.standby.standbystate import StandbyState
+from store.standby.standbystate import TABLES_LOCK, StandbyState
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +197,8 @@ def _apply_and_end(root: Path, state: StandbyState) -> None:
     """In the new process."""
     status = 1
     try:
-        applying.apply(root, state)
+        with in_turn(root / TABLES_LOCK):
+            applying.apply(root, state)
         status = 0
     except (Failure, OSError) as error:
         log.error("the logs cannot be applied to the tables: %s", error)

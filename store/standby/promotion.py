@@ -12,6 +12,7 @@ reaches it.
 import contextlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,13 +29,15 @@ from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError, disk_problem
+from store.filelock import in_turn
 from store.partition.marks import STANDBY, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, standbyjournal, standbystate, switching
-from store.standby.standbystate import FOLLOWING, RECOVERED, SWITCHING, StandbyState
+from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState
+from store.standby.succession import Succession
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ UNCLEAN_ENDS = 8            # that are counted: 524,288 UIDs of each mailbox
 BLOCKS = 1024               # of arrival serials that are left out
 IDENTITIES = 1_000_000      # ids of mailboxes, and UIDVALIDITYs, that are left out
 CACHE = 64 << 20
+PROMOTED = "promoted"       # the folder of these tables, as they were at the promotion:
+LIST_TABLES = "annotations.db", "mailboxes.db", "names.db", "rights.db"
+PROMOTED_STATES, PROMOTED_RECORDS = "state.db", "index.db"
 
 
 def promote(root: Path) -> StandbyState:
@@ -54,9 +60,16 @@ def promote(root: Path) -> StandbyState:
     try:
         state = switching.finish(root, state)
         if state.phase == FOLLOWING:
-            state = _recover(root, state)
-        for name in state.ends:
-            _go_ahead(root, name)
+            with in_turn(root / TABLES_LOCK):
+                state = _recover(root, state)
+        names, twice = list(state.ends), 1
+        if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
+            switching.tidy(root)
+            names, twice = [LIST, *sorted(str(path.relative_to(root)) for path in root.glob("partitions/*/index"))], 2
+        for name in names:
+            _go_ahead(root, name, twice)
+        Succession(state.succession + 1, state.identity, before=state.address.partition("=")[0].partition(":")[0],
+                   moment=state.moment).save(root)
         (root / STANDBY).unlink()
         sync_folder(root)
     except OSError as error:
@@ -69,7 +82,7 @@ def promote(root: Path) -> StandbyState:
 
 def require_whole(state: StandbyState) -> None:
     """Raises StoreError UNAVAILABLE when not all of the store is there."""
-    if state.phase not in (FOLLOWING, SWITCHING, RECOVERED):
+    if state.phase not in (FOLLOWING, SWITCHING, RECOVERED, RETURNING):
         raise StoreError(Problem.UNAVAILABLE, "This standby has not got to its beginning: not all of the store is here")
 
 
@@ -80,19 +93,35 @@ def _recover(root: Path, state: StandbyState) -> StandbyState:
     switching.tidy(root)
     for name in state.ends:
         hotcopy.recover(root / name)
+    _keep_common_place(root, state)
     found = evolve(state, phase=RECOVERED)     # from here on the logs are its own, and must not be cut
     found.save(root)
     return found
 
 
-def _go_ahead(root: Path, name: str) -> None:
+def _keep_common_place(root: Path, state: StandbyState) -> None:
+    """Keep what both machines have had: the other one finds out what only it has when it comes back (`store/rejoin`).
+    """
+    top = root / PROMOTED
+    shutil.rmtree(top, ignore_errors=True)
+    for name in state.ends:
+        place = top / name
+        privatefiles.make_folder(place, parents=True)
+        for table in LIST_TABLES if name == LIST else (PROMOTED_STATES, PROMOTED_RECORDS):
+            privatefiles.copy(root / name / table, place / table)
+            sync_file(place / table)
+        sync_folder(place)
+    sync_folder(top)
+
+
+def _go_ahead(root: Path, name: str, times: int) -> None:
     folder = root / name
     if name == LIST:
         mailboxes = MailboxList(folder, cache=CACHE, recover=True)
         try:
             mailbox, validity = mailboxes.last_identity()
             transact(mailboxes.env, lambda txn: mailboxes.skip_identities(
-                MailboxId(mailbox + IDENTITIES), validity + IDENTITIES, txn))
+                MailboxId(mailbox + times * IDENTITIES), validity + times * IDENTITIES, txn))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
         finally:
@@ -102,13 +131,14 @@ def _go_ahead(root: Path, name: str) -> None:
         try:
             states = env.table("state.db", page=4096)
             epoch, serial, version = META.unpack(states.get(META_KEY) or b"")
-            transact(env, lambda txn: states.put(META_KEY, META.pack(epoch, serial + BLOCKS * SERIALS, version), txn))
+            transact(env, lambda txn: states.put(META_KEY, META.pack(
+                epoch, serial + times * BLOCKS * SERIALS, version), txn))
             env.flush()
             _set_unknown_aside(folder.parent, env.table("messages.db"))
             env.checkpoint()
         finally:
             env.close()
-        write_epoch(folder.parent, max(epoch, read_epoch(folder.parent)) + UNCLEAN_ENDS)
+        write_epoch(folder.parent, max(epoch, read_epoch(folder.parent)) + times * UNCLEAN_ENDS)
         privatefiles.touch(folder / "unclean")
     for region in folder.glob("__db.*"):        # the next who opens it makes its own
         region.unlink()

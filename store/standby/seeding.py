@@ -43,12 +43,13 @@ def require_empty(root: Path) -> None:
 def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
     """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, OSError."""
     require_empty(root)
-    host, identity, _ = source.begin()
     known = standbystate.read(root)
-    if known is not None and known.identity != identity:
+    begun = source.begin(0 if known is None else known.succession)
+    if known is not None and known.identity != begun.identity:
         raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
                                                f"remove it first")
-    state = StandbyState(host, address, identity) if known is None else evolve(known, host=host, address=address)
+    state = StandbyState(begun.host, address, begun.identity) if known is None else known
+    state = evolve(state, host=begun.host, address=address, succession=begun.succession)
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
     return state
@@ -58,7 +59,7 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
     many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
     state = standbyjournal.replay(root, switching.finish(root, state))
-    partitions = source.begin()[2]
+    partitions = source.begin(state.succession).partitions
     for name in partitions:
         if not NAME.fullmatch(name):
             raise source.peer.unclear(f"a partition of the name {name!r}")

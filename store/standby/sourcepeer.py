@@ -9,6 +9,7 @@ from attrs import define, field, frozen
 
 from mboxlist.engine.hotcopy import Position
 from store import VERSION
+from store.errors import Problem, StoreError
 from store.snapshots.taking import Manifest
 from store.standby.copyformat import (
     FOLDERS,
@@ -91,6 +92,17 @@ class Next:
         return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said)
 
 
+@frozen
+class Begun:
+    """What the one that serves says of itself: its name, the identity of its list of mailboxes, its partitions, and how
+    many promotions it knows of."""
+
+    host: str
+    identity: str
+    partitions: list[str]
+    succession: int
+
+
 @define(eq=False)
 class SourcePeer:
     """A connection to the one that serves. Every method raises StoreError: its refusal, or UNAVAILABLE."""
@@ -98,11 +110,16 @@ class SourcePeer:
     peer: Peer
     rate: Rate = field(factory=Rate)
 
-    def begin(self) -> tuple[str, str, list[str]]:
-        """Its name, the identity of its list of mailboxes, its partitions."""
-        said = self._ask({"op": "copy begin", "version": VERSION})
+    def begin(self, succession: int) -> Begun:
+        """The first question; so many promotions are known here. One that knows of fewer is not followed."""
+        said = self._ask({"op": "copy begin", "version": VERSION, "succession": succession})
         with self._understood():
-            return said.text("host"), said.text("identity"), said.texts("partitions", 10_000)
+            begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000),
+                          said.number("succession"))
+        if begun.succession < succession:
+            raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
+                                                  "it is not followed")
+        return begun
 
     def snapshot(self, age: int) -> tuple[str, Manifest]:
         """A snapshot that is not older than so many seconds, by its name, with what is in it."""

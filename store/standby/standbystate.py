@@ -18,8 +18,11 @@ from mboxlist.engine.hotcopy import Position
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY
 
-# Phases. SWITCHING: a new copy of the databases is whole, and on its way to its place (`switching`).
-BEGINNING, FOLLOWING, SWITCHING, RECOVERED = "beginning", "following", "switching", "recovered"
+TABLES_LOCK = "run/standby-tables.lock"     # of whoever changes tables, or has them stay as they are
+
+# Phases. SWITCHING: a new copy of the databases is whole, and on its way to its place (`switching`). RETURNING: what is
+# here is the store that another machine has taken the place of, and the copy of that one's is not whole.
+BEGINNING, FOLLOWING, SWITCHING, RECOVERED, RETURNING = "beginning", "following", "switching", "recovered", "returning"
 
 
 @frozen
@@ -27,7 +30,8 @@ class StandbyState:
     """What is on record. `host` and `address` ("192.0.2.1:4190") are of the one that is followed, `identity` that of
     its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
     them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
-    `moment`: the Unix time at which the store was like that, by the clock of the one that is followed.
+    `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
+    how many promotions that one knows of.
     """
 
     host: str
@@ -41,6 +45,7 @@ class StandbyState:
     tables: dict[str, dict[str, str]] = field(factory=dict)
     epochs: dict[str, int] = field(factory=dict)
     small: dict[str, int] = field(factory=dict)
+    succession: int = 0
 
     def sums(self, root: Path) -> dict[str, int]:
         """What the one that is followed recognises its logs by. Raises StoreError UNAVAILABLE when one is missing."""

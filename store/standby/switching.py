@@ -15,14 +15,16 @@ from pathlib import Path
 
 from attrs import evolve
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.setaside import set_aside
+from store.filelock import in_turn
 from store.partition.marks import generations_of_list, generations_of_partition
 from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST
-from store.standby.standbystate import FOLLOWING, SWITCHING, StandbyState
+from store.standby.standbystate import FOLLOWING, SWITCHING, TABLES_LOCK, StandbyState
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,11 @@ def finish(root: Path, state: StandbyState) -> StandbyState:
     OSError."""
     if state.phase != SWITCHING:
         return state
+    with in_turn(root / TABLES_LOCK):
+        return _finish(root, state)
+
+
+def _finish(root: Path, state: StandbyState) -> StandbyState:
     for name in state.ends:
         new, folder, old = place(root, name), root / name, root / f"{name}{OLD}"
         if new.is_dir():                        # else it is in its place already
@@ -57,6 +64,7 @@ def finish(root: Path, state: StandbyState) -> StandbyState:
             sync_folder(folder.parent)
     for name in partitions_of(state):
         _put_files(root / "partitions" / name)
+        _empty_user_area(root / "partitions" / name)
     _forget_generations(root, state)
     drop_others(root, state)
     found = evolve(state, phase=FOLLOWING)
@@ -115,6 +123,15 @@ def _put_files(partition: Path) -> None:
                 found = True
     if found:
         sync_file_system(partition)
+
+
+def _empty_user_area(partition: Path) -> None:
+    """It is of a store that was here before; that of a standby is empty until it serves."""
+    users = partition / "users"
+    if users.is_dir() and any(users.iterdir()):
+        shutil.rmtree(users)
+        privatefiles.make_folder(users)
+        sync_folder(partition)
 
 
 def _forget_generations(root: Path, state: StandbyState) -> None:

@@ -15,7 +15,14 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, body, dump
-from tests.support.servers.standbymachines import SERVED, USERS, StandbyMachine, two_machines
+from tests.support.servers.standbymachines import (
+    SERVED,
+    USERS,
+    StandbyMachine,
+    following,
+    is_current,
+    two_machines,
+)
 
 STRANGER = "third.example.org"
 
@@ -37,7 +44,21 @@ def status(machine: StandbyMachine, expected: int) -> dict[str, object]:
     return found
 
 
-def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]) -> None:
+def test_who_may_not_copy_the_store_learns_nothing(machines: tuple[BackEnd, StandbyMachine], tmp_path: Path) -> None:
+    """A certificate that is trusted is not enough: its name must be among exchange.standbys; and who is in no
+    exchange.peers moves no users."""
+    one, two = machines
+    stranger = StandbyMachine(tmp_path / "three", {**two.options, "root": str(tmp_path / "three/store"),
+                                                   "exchange.host": STRANGER})
+    with open(two.options["exchange.authorities"], "a") as file:
+        file.write(stranger.command("config", "certificate"))
+    status, _, complaint = command.run(("standby", "create", "--from", two.source), stranger.environment(), b"", 60)
+    assert status == 1
+    assert "is not among" in complaint
+    assert not (stranger.root / "mboxlist").exists()
+
+
+def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine], tmp_path: Path) -> None:
     """Beside a server that goes on; and whoever has followed it for long enough takes its place."""
     one, two = machines
     for number in range(5):
@@ -45,7 +66,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     two.command("standby", "create", "--from", two.source)
     assert "no process follows" in str(status(two, 1)["trouble"])
     two.command("serve", status=1)
-    with two.following():
+    with following(two):
         for number in range(5):
             deliver(one, f"since-{number}@example.org", *USERS)
         with Imap(one.imap, "alice") as imap:
@@ -54,10 +75,11 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
             imap.ok("UID MOVE 2:3 Archive")
             imap.ok("UID STORE 4 +FLAGS (\\Flagged $Later)")
         answered = time.time()
-        wait.until(lambda: two.is_current(answered), "the standby", pid=os.getpid(), limit=60)
+        wait.until(lambda: is_current(two, answered), "the standby", pid=os.getpid(), limit=60)
         said = status(two, 0)
         assert said["follows"] == SERVED and said["trouble"] == ""
         before = {user: dump(one, user) for user in USERS}
+        reads_only(two, tmp_path, before)
         two.command("standby", "promote", "--yes", status=2)        # the other machine answers
         assert status(two, 0)["process"]
         one.kill()
@@ -68,26 +90,31 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     deliver(two, "after@example.org", "alice")
     two.check()
     two.command("standby", "status", status=2)
+    found, _, complaint = command.run(("serve",), one.environment(), b"", 60)
+    assert found == 1
+    assert "second.example.org has been promoted" in complaint and "standby rejoin" in complaint
+
+
+def reads_only(two: StandbyMachine, folder: Path, expected: dict[str, dict[str, object]]) -> None:
+    """IMAP is served from what the standby has, while it follows, and refuses changes (RFC 3501 §6.3.1, RFC 5530). A
+    backup is made of it."""
+    place = folder / "reader/store"
+    assert json.loads(two.command("standby", "copy", "--to", str(place), "--json"))["root"] == str(place)
+    reader = BackEnd(folder / "reader", (), {"store.host": SERVED})
+    with reader:
+        assert without_figures({user: dump(reader, user) for user in USERS}) == without_figures(expected)
+        with Imap(reader.imap, "alice") as imap:
+            assert imap.ok("SELECT INBOX").text.startswith("[READ-ONLY]")
+            assert imap.command("STORE 1 +FLAGS (\\Seen)").text.startswith("[UNAVAILABLE]")
+        two.command("standby", "copy", "--to", str(place), status=2)         # it is being served
+    reader.command("backup", "--to", str(folder / "backup.tar"), "--json")
+    assert json.loads(reader.command("backup", "verify", str(folder / "backup.tar"), "--json"))
+    two.command("standby", "copy", "--to", str(place))
 
 
 def without_figures(found: dict[str, dict[str, object]]) -> str:
     """What is shown, but for UIDNEXT and HIGHESTMODSEQ, which have skipped."""
     return re.sub(r"(UIDNEXT|HIGHESTMODSEQ) \d+", r"\1", repr(found))
-
-
-def test_who_may_not_copy_the_store_learns_nothing(machines: tuple[BackEnd, StandbyMachine], tmp_path: Path) -> None:
-    """A certificate that is trusted is not enough: its name must be among exchange.standbys; and who is in no
-    exchange.peers moves no users."""
-    one, two = machines
-    stranger = StandbyMachine(tmp_path / "three", {**two.options, "root": str(tmp_path / "three/store"),
-                                                   "exchange.host": STRANGER})
-    with open(two.options["exchange.authorities"], "a") as file:
-        file.write(stranger.command("config", "certificate"))
-    one.start()
-    status, _, complaint = command.run(("standby", "create", "--from", two.source), stranger.environment(), b"", 60)
-    assert status == 1
-    assert "is not among" in complaint
-    assert not (stranger.root / "mboxlist").exists()
 
 
 def test_nothing_older_than_what_is_reported_is_lost(tmp_path: Path) -> None:
@@ -96,7 +123,7 @@ def test_nothing_older_than_what_is_reported_is_lost(tmp_path: Path) -> None:
         two.command("standby", "create", "--from", two.source)
         answered: dict[bytes, float] = {}
         uids: dict[int, bytes] = {}
-        with two.following() as follower, contextlib.suppress(OSError, ConnectionError):
+        with following(two) as follower, contextlib.suppress(OSError, ConnectionError):
             with Lmtp(one.lmtp) as lmtp, Imap(one.imap, "alice") as imap:
                 began = time.time()
                 for number in itertools.count():
@@ -107,9 +134,14 @@ def test_nothing_older_than_what_is_reported_is_lost(tmp_path: Path) -> None:
                     if number == 20:
                         imap.select()
                         uids = {uid: MESSAGE_ID.search(octets)[1] for uid, octets in imap.messages().items()}
-                    if number > 60 and two.is_current(began):
+                    if number > 60 and is_current(two, began):
                         follower.kill()
                         follower.join()
+                        for name in ("late-1", "late-2"):
+                            deliver(one, f"{name}@example.org", *USERS)
+                        imap.ok("UID SEARCH 1")
+                        late = max(imap.messages())
+                        imap.ok(f"UID STORE {late} +FLAGS (\\Flagged $Late)")
                         one.kill()
         assert len(answered) > 60
         current = json.loads((two.root / "run/standby").read_text())["current"]
@@ -125,4 +157,37 @@ def test_nothing_older_than_what_is_reported_is_lost(tmp_path: Path) -> None:
         with Imap(two.imap, "alice") as imap:
             imap.select()
             assert max(imap.messages()) > len(answered) + 65_536      # no UID that was shown comes again
+        comes_back(one, two, {*answered, b"after@example.org", b"late-1@example.org", b"late-2@example.org"})
         two.check()
+
+
+def comes_back(one: BackEnd, two: BackEnd, names: set[bytes]) -> None:
+    """The machine that was lost brings what only it has to the one that was promoted, once, and follows it; and takes
+    its place again."""
+    found = json.loads(one.command("standby", "rejoin", "--from", one.source, "--dry-run", "--json"))
+    late = [each for each in found["mail"] if each["mailbox"] == "user/bob/INBOX"]
+    assert len(late) == 2 and found["messages"] >= 4
+    assert found == json.loads(one.command("standby", "rejoin", "--from", one.source, "--dry-run", "--json"))
+    said = json.loads(one.command("standby", "rejoin", "--from", one.source, "--yes", "--json"))
+    assert (said["brought"], said["there"], said["kept"]) == (found["messages"], 0, 0)
+    assert inbox(two, "alice") == sorted(names)
+    assert inbox(two, "bob") == [b"late-1@example.org", b"late-2@example.org"]
+    with Imap(two.imap, "alice") as imap:
+        imap.select()
+        assert imap.ok("UID SEARCH FLAGGED KEYWORD $Late").find(rb"SEARCH \d+$")
+    with following(one):
+        deliver(two, "last@example.org", "alice")
+        answered = time.time()
+        wait.until(lambda: is_current(one, answered), "the standby", pid=os.getpid(), limit=60)
+    two.kill()
+    one.command("standby", "promote", "--yes")
+    one.start()
+    assert inbox(one, "alice") == sorted({*names, b"last@example.org"})
+    one.check()
+
+
+def inbox(machine: BackEnd, user: str) -> list[bytes]:
+    """The Message-IDs of all messages, each as often as it is there."""
+    with Imap(machine.imap, user) as imap:
+        imap.select()
+        return sorted(MESSAGE_ID.search(octets)[1] for octets in imap.messages().values())

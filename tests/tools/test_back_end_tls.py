@@ -18,7 +18,7 @@ from tests.support.faults.planted import Faults
 from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
 from tools.cli import options as config
-from tools.server.control.backendlink import Listener, Place
+from tools.server.control.backendlink import Listener, Place, answering
 from tools.server.process import accepting
 from tools.server.process.accepting import Spares
 from tools.server.tls.contexts import make_back_end_certificate, make_certificate
@@ -54,7 +54,7 @@ def place(folder: Path, host: str, authorities: Path, certificate: Path | None =
 def serving(store: Store, there: Place) -> Iterator[int]:
     """A listener for that back end; the port. It has no callers any more at the end."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listener = Listener(store, there, Spares())
+        listener = Listener(there, Spares(), answering(store, there))
         listener.start([SimpleNamespace(socket=listening)])
         try:
             yield listening.getsockname()[1]

@@ -84,8 +84,9 @@ def test_slapd_takes_its_configuration(tmp_path, role):
     assert done.returncode == 0 and "config file testing succeeded" in done.stderr, done.stderr
 
 
-def test_the_unit_is_one():
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", DEPLOY / "onecopy.service"], capture_output=True,
+@pytest.mark.parametrize("unit", ["onecopy.service", "onecopy-standby.service"])
+def test_the_unit_is_one(unit):
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", DEPLOY / unit], capture_output=True,
                           text=True, check=False)
     told = [line for line in done.stderr.splitlines() if "is not executable" not in line]
     assert told == []

@@ -123,6 +123,9 @@ COMMANDS = (
     Registered("standby follow", "standby.followsource"),
     Registered("standby status", "standby.standbystatus"),
     Registered("standby promote", "standby.promotestandby", audit="restore"),
+    Registered("standby copy", "standby.copystandby"),
+    Registered("standby rejoin", "standby.rejoinstandby", audit="restore"),
+    Registered("standby forget", "standby.forgetstandby", audit="restore"),
     Registered("recover", "recover",
                "read all databases of a store that is down, and mend what is damaged: a start does "
                                    "the same where it finds something wrong; exit status 1 if anything is missing "

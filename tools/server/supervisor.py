@@ -27,6 +27,7 @@ from store.accounts.throttle.sharedcounts import Place
 from store.errors import StoreError
 from store.net import controlchannel
 from store.partition import processes as process_registry
+from store.partition.marks import SUCCESSION
 from store.readonly import readingcopy, volumestate
 from store.settings import Settings
 from tools.cli.later import Later
@@ -53,6 +54,9 @@ ALIVE_TIME = 1.0        # seconds that a process may take to answer that it is t
 NEXT_COPY = 5.0         # seconds until a copy for reading is tried again
 
 _WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
+
+_may_serve = Later("tools.server.control.fencing:require_first")
+_still_serves = Later("tools.server.control.fencing:require")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -147,6 +151,7 @@ class Supervisor:
                         self._pause()
         except _Stopped:
             self._stop()
+            self._require_not_superseded(_still_serves)
         finally:
             self._kill()                                # nothing is left to kill after a clean stop
             sockets.close(self._sockets)
@@ -154,6 +159,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._up = False
+        self._require_not_superseded(_may_serve)
         self._choose()
         clearing.clear(self._run_folder)
         if not self._sockets:
@@ -179,6 +185,11 @@ class Supervisor:
             self.ready()
 
     # What is served
+
+    def _require_not_superseded(self, look: Callable[[Config], None]) -> None:
+        """No standby has been promoted in the place of this machine. Raises Failure."""
+        if self._copy is None and (self.config.root / SUCCESSION).exists():
+            look(self.config)
 
     @property
     def _served_config(self) -> Config:

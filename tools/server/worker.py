@@ -47,7 +47,7 @@ from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.outbox import hostlookups
 from tools.outbox.sendall import Dispatch, of_config
-from tools.server.control import backendlink
+from tools.server.control import backendlink, fencing
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.doorpages import add_pages
@@ -159,6 +159,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if dispatch is not None:
         hostlookups.install(reactor)
         more = [*more, dispatch.task()]
+    watch = (fencing.watch(worker_config.config, opened, others, worker_config.supervisor)
+             if worker_config.keeper else None)
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     end_pages = add_pages(server, opened, worker_config) if any(
         each.server == HTTP for each in worker_config.sockets) else lambda: None
@@ -176,6 +178,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
             server.listen([each for each in worker_config.sockets if each.server != EXCHANGE])
             if others is not None:
                 others.start(called)
+            if watch is not None:
+                watch.start()
             housekeeping.start()
             if dispatch is not None:
                 dispatch.start()
@@ -195,6 +199,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         log.debug("stopping")
         try:
             housekeeping.stop()
+            if watch is not None:
+                watch.stop()
             if dispatch is not None:
                 dispatch.stop()
             asked.stop()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -64,7 +65,7 @@ class Steps:
 
     def _counted(self, step):                   # type: ignore[no-untyped-def]
         def counted(*arguments, **how):         # type: ignore[no-untyped-def]
-            self.left -= 1
+            self.left -= threading.current_thread() is threading.main_thread()      # what follows, not what is followed
             if self.left < 0:
                 raise Killed
             return step(*arguments, **how)

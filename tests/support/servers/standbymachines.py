@@ -22,38 +22,54 @@ class StandbyMachine(BackEnd):
         (folder / "store").mkdir()
         super().__init__(folder, (), options)
 
-    @contextlib.contextmanager
-    def following(self) -> Iterator[Any]:
-        streams = [self.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
-        for path in streams:
-            path.touch()
-        process = command.start(("standby", "follow"), self.environment(), streams, ended=True)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.join()
 
     def is_current(self, since: float) -> bool:
         """Whether all that there was at that time is here."""
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return json.loads((self.root / "run/standby").read_text())["current"] > since
-        return False
+        return is_current(self, since)
+
+    def following(self) -> Any:
+        """See the function of that name."""
+        return following(self)
 
 
 @contextlib.contextmanager
-def two_machines(folder: Path, **options: str) -> Iterator[tuple[BackEnd, StandbyMachine]]:
+def following(machine: BackEnd) -> Iterator[Any]:
+    """Its `onecopy standby follow`, as a process."""
+    streams = [machine.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
+    for path in streams:
+        path.touch()
+    process = command.start(("standby", "follow"), machine.environment(), streams, ended=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.join()
+
+
+def is_current(machine: BackEnd, since: float) -> bool:
+    """Whether all that there was at that time is there."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return json.loads((machine.root / "run/standby").read_text())["current"] > since
+    return False
+
+
+@contextlib.contextmanager
+def two_machines(folder: Path, *, serve: bool = True, **options: str) -> Iterator[tuple[BackEnd, StandbyMachine]]:
     """The first one serves; the second one knows it. `options` are further ones of `exchange` of the first."""
-    authorities, port = folder / "authorities.pem", free_port()
+    authorities, port, other = folder / "authorities.pem", free_port(), free_port()
     (folder / "one").mkdir()
-    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M"}
-    one = BackEnd(folder / "one", (), {
-        **common, "exchange.address": "127.0.0.1", "exchange.port": str(port), "exchange.standbys": OWN,
-        **{f"exchange.{name}": value for name, value in options.items()}})
+    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M",
+              "exchange.address": "127.0.0.1"}
+    one = BackEnd(folder / "one", (), {**common, "exchange.port": str(port),
+                                       "exchange.standbys": f"{OWN}=127.0.0.1:{other}",
+                                       **{f"exchange.{name}": value for name, value in options.items()}})
     one.command("user", "add", "--password-stdin", "--host", SERVED, *USERS, octets=b"secret\n")
-    two = StandbyMachine(folder / "two", {**common, "exchange.host": OWN})
-    two.source = f"{SERVED}=127.0.0.1:{port}"
+    two = StandbyMachine(folder / "two", {**common, "exchange.host": OWN, "exchange.port": str(other),
+                                          "exchange.standbys": f"{SERVED}=127.0.0.1:{port}"})
+    two.source, one.source = f"{SERVED}=127.0.0.1:{port}", f"{OWN}=127.0.0.1:{other}"
     authorities.write_text("".join(each.command("config", "certificate") for each in (one, two)))
-    with one, contextlib.ExitStack() as ending:
+    with contextlib.ExitStack() as ending:
+        if serve:
+            ending.enter_context(one)
         ending.callback(two.__exit__)
         yield one, two

@@ -51,7 +51,7 @@ class Standby:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(LIMIT)
-        answers = Source(self.store, None if self.group is None else self.group.members[HOST])
+        answers = Source(self.store, TWO, None if self.group is None else self.group.members[HOST])
         session = Session(Plain(theirs), TWO, IncomingMoves(self.store), answers.actions())
 
         def run() -> None:

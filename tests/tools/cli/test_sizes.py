@@ -47,7 +47,8 @@ CALLS = {
     "snapshot verify": "", "snapshot restore": "--dry-run --exact",
     "snapshot browse": "alice {snapshot} INBOX", "snapshot copy": "alice {snapshot} INBOX --dry-run",
     "snapshot diff": "{snapshot}", "snapshot remove": "{snapshot} --dry-run --force",
-    "standby create": None, "standby status": None, "standby promote": None,
+    "standby create": None, "standby status": None, "standby promote": None, "standby rejoin": None,
+    "standby copy": None,
     "recover": "--dry-run", "reconstruct": "alice --check", "relink": "--check",
     "backup": "--to {work}/made.tar", "restore": "{work}/backup.tar --dry-run",
     "export": "alice --format maildir --to {work}/maildir", "import mbox": "bob {work}/mbox --dry-run",
@@ -74,7 +75,7 @@ SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user
           "mailbox create", "mailbox rename", "mailbox delete", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
           "sieve put", "sieve activate", "sieve rename", "sieve delete",
-          "man", "completion", "standby follow"}
+          "man", "completion", "standby follow", "standby forget"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 
 

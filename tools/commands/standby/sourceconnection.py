@@ -27,12 +27,18 @@ def written(address: Address) -> str:
 
 def connect(invocation: Invocation, address: Address, rate: int = 0) -> SourcePeer:
     """Call it; octets come so fast at most. Raises Failure, StoreError UNAVAILABLE."""
-    host = str(invocation.config.values["exchange.host"])
-    if not host:
+    place = own_place(invocation, address)
+    return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate))
+
+
+def own_place(invocation: Invocation, address: Address) -> Place:
+    """What this machine needs to speak with the one at that address. Raises Failure."""
+    values = invocation.config.values
+    host = str(values["exchange.host"] or values["store.host"])
+    if host.lower() in ("", address.host):
         raise Failure("exchange.host is not set: a standby has a name of its own, which is in its certificate, and "
                       "among exchange.standbys of the one that it follows")
-    place = Place.of(invocation.config, host)
-    return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate))
+    return Place.of(invocation.config, host)
 
 
 def log_to_standard_error() -> None:

@@ -10,7 +10,7 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
 
@@ -19,11 +19,12 @@ from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
+from store.rejoin.takinghome import TakingHome
 from store.standby.copysource import Source
 from store.standby.instep import InStep
 from store.store import Store
 from store.usermove.greeting import Refused, greet_called, greet_caller
-from store.usermove.messageformat import BadMessage, Ended
+from store.usermove.messageformat import BadMessage, Ended, Wire
 from store.usermove.peer import Peer
 from store.usermove.responder import Session
 from store.usermove.sourceside import finish, moves_to_finish
@@ -64,6 +65,7 @@ class Place:
     host: str
     tls: BackEndTls
     peers: dict[str, Address]
+    standbys: dict[str, Address]
     greeting_time: float = GREETING_SECONDS
 
     @classmethod
@@ -74,13 +76,14 @@ class Place:
         if settings.authorities is None:
             raise Failure(NOT_TRUSTED)
         peers = {peer.host: peer for peer in map(_peer, settings.peers)}
+        standbys = {each.host: each for each in (_standby(text, settings.port) for text in settings.standbys)}
         tls.make_certificate(config.root)
         tls.verify_files()
-        return cls(settings, tls.host, tls, peers)
+        return cls(settings, tls.host, tls, peers, standbys)
 
     def connect(self, host: str) -> Peer:
         """Call another back end. Raises StoreError UNAVAILABLE."""
-        peer = self.peers.get(host)
+        peer = self.peers.get(host) or self.standbys.get(host)
         if peer is None:
             raise StoreError(Problem.NO_PERMISSION, f"{host} is not among exchange.peers")
         try:
@@ -119,6 +122,11 @@ def _peer(text: str) -> Address:
     return Address(host.strip().lower(), address.strip().strip("[]"), int(port))
 
 
+def _standby(text: str, port: int) -> Address:
+    """Where its name leads to, unless an address is given; the port is then that of this machine."""
+    return _peer(text) if "=" in text else Address(text.strip().lower(), text.strip(), port)
+
+
 @define(eq=False)
 class _Tls:
     """A connection as `store.usermove` wants it (`Wire`)."""
@@ -145,21 +153,23 @@ class _Tls:
 
 @define(eq=False)
 class Listener:
-    """Serves other back ends in this process: one thread waits for callers, and each caller has one."""
+    """Serves other back ends in this process: one thread waits for callers, and each caller has one. `answer` answers
+    one whose name is known, until it has had enough."""
 
-    store: Store
     place: Place
     spares: Spares
+    answer: Callable[[Wire, str], None]
     in_step: InStep | None = None           # the standbys
-    _incoming: IncomingMoves = field(init=False)
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
     _open: set[socket.socket] = field(factory=set, init=False)
-    _known: int = field(default=0, init=False)          # callers that have a name
+    _known: list[str] = field(factory=list, init=False)     # callers that have a name
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._incoming = IncomingMoves(self.store, in_threads)
+    def callers(self) -> set[str]:
+        """Who is connected."""
+        with self._lock:
+            return set(self._known)
 
     def start(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
@@ -199,7 +209,7 @@ class Listener:
             return
         caller, address, surplus = accepted
         with self._lock:
-            if len(self._open) - self._known >= MOST_STRANGERS:
+            if len(self._open) - len(self._known) >= MOST_STRANGERS:
                 caller.close()
                 return
             self._open.add(caller)
@@ -209,7 +219,7 @@ class Listener:
         thread.start()
 
     def _serve(self, caller: socket.socket, address: str, surplus: bool) -> None:
-        known = False
+        host = ""
         try:
             caller.settimeout(self.place.greeting_time)
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -219,22 +229,18 @@ class Listener:
                 self._open.add(connection)
             caller, wire = connection, _Tls(connection)
             connection.do_handshake()
-            standbys = {each.lower() for each in self.place.settings.standbys}
-            host = greet_caller(wire, names_of(connection), {*self.place.peers, *standbys}, FULL if surplus else "")
+            named = greet_caller(wire, names_of(connection), {*self.place.peers, *self.place.standbys},
+                                 FULL if surplus else "")
             with self._lock:
-                known = self._known < self.place.settings.connections
-                self._known += known
-            if known:
+                if len(self._known) < self.place.settings.connections:
+                    host = named
+                    self._known.append(host)
+            if host:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(self.place.settings.timeout)
-                source = Source(self.store, None if self.in_step is None else self.in_step.members.get(host))
-                try:
-                    Session(wire, host, self._incoming, source.actions() if host in standbys else {},
-                            host in self.place.peers).run()
-                finally:
-                    source.close()
+                self.answer(wire, host)
             else:
-                log.warning("user move: %s calls from %s, and too many do", host, address)
+                log.warning("user move: %s calls from %s, and too many do", named, address)
         except (Refused, BadMessage) as error:
             log.warning("user move: a call from %s is refused: %s", address, error)
         except (Ended, ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
@@ -247,7 +253,8 @@ class Listener:
             log.exception("user move: a call from %s", address)
         finally:
             with self._lock:
-                self._known -= known
+                if host:
+                    self._known.remove(host)
                 self._open.discard(caller)
             caller.close()
             self.spares.fill()
@@ -266,14 +273,30 @@ def of_worker(config: Config, store: Store, sockets: Sequence[Listening], spares
         log.error("no user can be moved: %s", NOT_TRUSTED)
         return None, []
     place = Place.of(config, store.settings.host)
-    return (Listener(store, place, spares, _in_step(store, settings)) if sockets else None,
+    in_step = _in_step(store, place) if sockets else None
+    return (Listener(place, spares, answering(store, place, in_step), in_step) if sockets else None,
             [task(place)] if settings.peers else [])
 
 
-def _in_step(store: Store, settings: Exchange) -> InStep | None:
+def answering(store: Store, place: Place, in_step: InStep | None = None) -> Callable[[Wire, str], None]:
+    """What a back end with an open store answers: users move to it, and standbys (`in_step`) copy it."""
+    incoming = IncomingMoves(store, in_threads)
+
+    def answer(wire: Wire, host: str) -> None:
+        source = Source(store, host, None if in_step is None else in_step.members.get(host))
+        standby = {**source.actions(), **TakingHome(store).actions()} if host in place.standbys else {}
+        try:
+            Session(wire, host, incoming, standby, host in place.peers).run()
+        finally:
+            source.close()
+
+    return answer
+
+
+def _in_step(store: Store, place: Place) -> InStep | None:
     """The standbys, and which of them answers wait for. Raises Failure."""
-    hosts, waited = ([each.lower() for each in dict.fromkeys(names)] for names in (
-        settings.standbys, settings.synchronous))
+    settings = place.settings
+    hosts, waited = list(place.standbys), [each.lower() for each in dict.fromkeys(settings.synchronous)]
     if unknown := set(waited) - set(hosts):
         raise Failure(f"exchange.synchronous: {min(unknown)} is not among exchange.standbys")
     if len(waited) > SOURCES:

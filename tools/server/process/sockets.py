@@ -86,6 +86,12 @@ def bind(config: Config) -> list[Listening]:
     return made
 
 
+def bind_exchange(config: Config) -> list[Listening]:
+    """Those for other back ends alone. Raises Failure."""
+    settings = config.settings(EXCHANGE, Exchange)
+    return list(_bind_ports(EXCHANGE, settings.address, settings.port))
+
+
 def close(sockets: list[Listening]) -> None:
     """Close all, take the names of UNIX sockets away, and empty the list."""
     for listening in sockets:

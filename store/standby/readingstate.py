@@ -1,0 +1,97 @@
+"""The state of a standby as a store for reading: its databases as they were at one moment, copied and recovered in a
+folder of their own, with links to its message files. The standby goes on to follow.
+
+Whoever opens a store with the file `read-only` refuses every change (`store/readonly`). So IMAP is served from there,
+backups are made and Spark counts, beside the process that follows, and on another machine than the one that serves.
+Message files stay for as long as the standby does not serve: what is purged at the other machine is not removed here.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from mboxlist import privatefiles
+from mboxlist.engine import hotcopy
+from mboxlist.engine.damagemarks import log_files
+from mboxlist.engine.hotcopy import Position, log_number
+from mboxlist.engine.transact import Failure
+from store.errors import Problem, StoreError
+from store.filelock import in_turn
+from store.partition import processes
+from store.partition.marks import READ_ONLY
+from store.standby import standbystate
+from store.standby.standbystate import FOLLOWING, TABLES_LOCK, StandbyState
+from store.standby.switching import partitions_of
+
+LINKED = "access", "tls"                    # folders of the store,
+OF_PARTITION = "messages", "staging"        # and of a partition
+SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
+_OWN = "standby.json", "succession.json"
+
+
+def make(root: Path, place: Path) -> StandbyState:
+    """Make it in that folder, in the place of an earlier one; the state that it has. Raises StoreError UNAVAILABLE,
+    NO_STORE, STORE_IN_USE, OSError."""
+    _require_ours(root, place)
+    if processes.server(place / "run" / "server.pid"):
+        raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
+    shutil.rmtree(place, ignore_errors=True)
+    privatefiles.make_folder(place, parents=True)
+    with in_turn(root / TABLES_LOCK):           # nobody changes tables meanwhile; logs only grow
+        state = standbystate.read(root)
+        if state is None:
+            raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
+        if state.phase != FOLLOWING:
+            raise StoreError(Problem.UNAVAILABLE, f"This standby is {state.phase}: it cannot be read just now")
+        for name, end in state.ends.items():
+            privatefiles.make_folder(place / name, parents=True)
+            _copy(root / name, place / name, end)
+    try:
+        for name in state.ends:
+            hotcopy.recover(place / name)
+    except Failure as error:
+        raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
+    _link(root, place, state)
+    privatefiles.write(place / READ_ONLY, str(root))
+    return state
+
+
+def _require_ours(root: Path, place: Path) -> None:
+    """The folder is empty, or has an earlier one. Raises StoreError STORE_IN_USE."""
+    with contextlib.suppress(FileNotFoundError):
+        if any(place.iterdir()) and privatefiles.read_text(place / READ_ONLY) != str(root):
+            raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has another store in it")
+        return
+    if place.exists():
+        raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has no copy for reading in it")
+
+
+def _copy(folder: Path, target: Path, end: Position) -> None:
+    for path in log_files(folder):
+        number = log_number(path.name)
+        if number <= end[0]:
+            with contextlib.suppress(FileNotFoundError):        # the tables have all of it
+                privatefiles.copy(path, target / path.name)
+        if number == end[0]:
+            with privatefiles.open_file(target / path.name, "r+b") as file:
+                file.truncate(end[1])
+    for path in sorted(folder.glob("*.db")):
+        privatefiles.copy(path, target / path.name)
+
+
+def _link(root: Path, place: Path, state: StandbyState) -> None:
+    privatefiles.make_folder(place / "run")
+    for name in LINKED:
+        if (root / name).is_dir():
+            (place / name).symlink_to((root / name).absolute())
+    for name in partitions_of(state):
+        partition = place / "partitions" / name
+        for part in OF_PARTITION:
+            privatefiles.make_folder(root / "partitions" / name / part, exist_ok=True)
+            (partition / part).symlink_to((root / "partitions" / name / part).absolute())
+        privatefiles.make_folder(partition / "users")
+    for path in root.iterdir():
+        if path.is_file() and path.name not in _OWN and path.stat().st_size <= SMALL:
+            privatefiles.copy(path, place / path.name)
+
+

@@ -1,0 +1,112 @@
+"""The state of a standby is read beside the process that follows: as it was at one moment, and nothing is changed."""
+
+import fcntl
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError
+from store.mailboxes import namespace
+from store.opening import open_store
+from store.partition import processes
+from store.standby import applying, readingstate, standbystate
+from store.standby.standbystate import TABLES_LOCK
+from store.store import Store
+from tests.support.stores.standbypair import INBOX, Standby, work
+from tests.support.stores.stores import SMALL, deliver
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+def mail(store: Store) -> list[tuple[str, bytes, list[bytes]]]:
+    """Each mailbox with its records and the octets of its messages."""
+    found = []
+    for entry in store.mailboxes.all():
+        view, octets = store.open_mailbox(entry), list[bytes]()
+        for row in view.rows:
+            with store.open_message(view.entry, row) as file:
+                octets.append(b"".join(file.pieces()))
+        found.append((str(entry.name), view.rows.tobytes(), octets))
+    return found
+
+
+def test_it_is_read_while_it_follows(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """With what has been put into the tables, and what has not; and the standby goes on from where it is."""
+    standby.create()
+    place = tmp_path / "reading"
+    for number in (1, 2):
+        work(store, number)
+        standby.follow()
+        if number == 1:
+            state = standbystate.read(standby.root)
+            assert state is not None
+            applying.apply(standby.root, state)
+            applying.applied(standby.root, state, state)
+        expected = mail(store)
+        assert readingstate.make(standby.root, place) == standbystate.read(standby.root)
+        work(store, number + 10)
+        standby.follow()
+        with closing(open_store(place, SMALL)) as reading:
+            assert mail(reading) == expected
+            for change in (lambda: namespace.create_mailbox(reading, INBOX.child("New")),
+                           lambda: deliver(reading, b"Subject: new\r\n\r\n", str(INBOX))):
+                with pytest.raises(StoreError) as refused:
+                    change()
+                assert refused.value.problem is Problem.READ_ONLY
+    assert check(store) == []
+    standby.follow()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(store: Store, standby: Standby, tmp_path: Path) -> None:
+    standby.create()
+    place = tmp_path / "other"
+    place.mkdir()
+    (place / "dear").write_bytes(b"dear")
+    with pytest.raises(StoreError, match="is not empty"):
+        readingstate.make(standby.root, place)
+    (place / "read-only").write_text("/another/store")
+    with pytest.raises(StoreError, match="another store"):
+        readingstate.make(standby.root, place)
+    assert (place / "dear").read_bytes() == b"dear"
+
+
+def test_one_that_is_served_is_not_replaced(store: Store, standby: Standby, tmp_path: Path) -> None:
+    standby.create()
+    place = tmp_path / "reading"
+    readingstate.make(standby.root, place)
+    with open(processes.claim(place / "run/server.pid")), pytest.raises(StoreError, match="is being served"):
+        readingstate.make(standby.root, place)
+    readingstate.make(standby.root, place)
+
+
+def test_nothing_is_read_that_is_not_whole(store: Store, standby: Standby, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no standby"):
+        readingstate.make(store.root, tmp_path / "reading")
+    standby.create()
+    state = standbystate.read(standby.root)
+    assert state is not None
+    for phase in (standbystate.BEGINNING, standbystate.SWITCHING, standbystate.RECOVERED):
+        evolve(state, phase=phase).save(standby.root)
+        with pytest.raises(StoreError, match=phase):
+            readingstate.make(standby.root, tmp_path / "reading")
+
+
+def test_nobody_changes_tables_while_they_are_copied(store: Store, standby: Standby, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    standby.create()
+    refused, copy = list[bool](), readingstate._copy
+
+    def noted(*arguments: object) -> None:
+        with open(standby.root / TABLES_LOCK) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refused.append(True)
+        copy(*arguments)        # type: ignore[arg-type]
+
+    monkeypatch.setattr(readingstate, "_copy", noted)
+    readingstate.make(standby.root, tmp_path / "reading")
+    assert len(refused) == 2        # the list, and the partition

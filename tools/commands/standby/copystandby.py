@@ -1,0 +1,28 @@
+"""onecopy standby copy"""
+
+from pathlib import Path
+
+from store.standby import readingstate
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_json, when
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("standby copy", copy, "make a store for reading of what a standby has now, beside the process that "
+                                        "follows: onecopy --root FOLDER serve, backup, check or spark work with it")
+    made.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="an empty folder, or that of an earlier "
+                      "one, which is replaced; it takes as much room as the databases")
+    made.add_argument("--json", action="store_true")
+
+
+def copy(invocation: Invocation) -> int:
+    """onecopy standby copy"""
+    root, place = invocation.config.root, invocation.arguments.to.absolute()
+    state = readingstate.make(root, place)
+    if invocation.arguments.json:
+        print_json({"host": state.host, "moment": state.moment, "root": str(place)})
+    else:
+        print(f"{place} has the store of {state.host} as it was at {when(state.moment)}, for reading; onecopy --root "
+              f"{place} serve serves it")
+    return 0

@@ -1,0 +1,167 @@
+"""onecopy standby rejoin"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import replace_file
+from mboxlist.setaside import ASIDE
+from store import values
+from store.errors import Problem, StoreError
+from store.filelock import scratch
+from store.partition import processes
+from store.rejoin import commonplace, returning, sendinghome, stranded
+from store.rejoin.sendinghome import HomePeer, SendingHome
+from store.rejoin.stranded import Stranded
+from store.snapshots.taking import NAME
+from store.standby import longfollowing, seeding, succession
+from store.standby.sourcepeer import SourcePeer
+from store.standby.standbystate import StandbyState
+from store.store import Store
+from tools.cli.invocation import Invocation, Parsers, typed
+from tools.cli.output import print_json, print_table, printable
+from tools.cli.progressbar import changing_bar
+from tools.cli.storeaccess import opened
+from tools.commands.standby.sourceconnection import connect, read_address, written
+
+LIST = "done-here.txt"      # what is not done again, in the folder of what is set aside
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("standby rejoin", rejoin, "bring the mail that only this machine has to the one that was promoted in "
+                                            "its place, and become the standby of that one; what was cut off goes on")
+    made.add_argument("--from", dest="source", metavar="HOST:PORT", required=True, type=typed(read_address),
+                      help="the machine that was promoted, and its exchange.port; HOST=ADDRESS:PORT where the name "
+                           "leads elsewhere")
+    made.add_argument("--rate", type=typed(values.size), default=0, metavar="SIZE",
+                      help="octets a second that come, at most; default: as fast as they can")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be brought, and what would not")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--json", action="store_true")
+
+
+def rejoin(invocation: Invocation) -> int:
+    """onecopy standby rejoin"""
+    arguments, root = invocation.arguments, invocation.config.root
+    found: dict[str, Any] = {}
+    with _alone(root), contextlib.closing(connect(invocation, arguments.source, arguments.rate)) as source:
+        state = returning.going_on(root, written(arguments.source))
+        if state is None:
+            returns = Return(invocation, source)
+            found = returns.prepare()
+            if arguments.dry_run:
+                _show(invocation, found)
+                return 0
+            state = returns.follow()
+        elif arguments.dry_run:
+            raise StoreError(Problem.STORE_IN_USE, f"All was brought to {state.host}; the copy of it goes on without "
+                                                   "--dry-run")
+        with changing_bar(octets=True) as progress:
+            state = seeding.seed(root, state, source, progress)
+        returning.ended(root)
+    _show(invocation, found)
+    if not arguments.json:
+        print(f"{root} is a standby of {state.host}; onecopy standby follow has it follow")
+    return 0
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """No server serves the store, and nobody else copies into it. Raises StoreError STORE_IN_USE."""
+    privatefiles.make_folder(root / "run", exist_ok=True)
+    handle = processes.claim(root / "run" / "server.pid")
+    try:
+        with longfollowing.alone(root):
+            yield
+    finally:
+        os.close(handle)
+
+
+@define(eq=False)
+class Return:
+    """The way of a store until it is a standby."""
+
+    invocation: Invocation
+    source: SourcePeer
+    identity: str = ""
+    number: int = 0
+    aside: Path = Path()
+
+    def prepare(self) -> dict[str, Any]:
+        """Find out what only this store has; and, unless only that is asked for, bring it. What is said of it."""
+        root, peer = self.invocation.config.root, HomePeer(self.source.peer)
+        self.aside = root / ASIDE / time.strftime(NAME, time.gmtime())
+        with opened(self.invocation.config, self.invocation.arguments.program) as store:
+            self.number, self.identity, files = peer.promoted()
+            if self.identity != store.mailboxes.identity:
+                raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
+            if self.number <= succession.read(root).number:
+                raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has not taken the place of this machine")
+            with scratch(root, "rejoin") as folder:
+                sendinghome.fetch(peer, files, folder)
+                with commonplace.opened(folder) as common:
+                    found = stranded.find(store, common, peer.had)
+            said = _said(found)
+            return said if self.invocation.arguments.dry_run else {**said, **self._bring(store, peer, found)}
+
+    def _bring(self, store: Store, peer: HomePeer, found: Stranded) -> dict[str, Any]:
+        _print_found(self.invocation, found)
+        self.invocation.confirm(f"Bring {found.messages} messages to {peer.peer.host}, and make this its standby?")
+        with changing_bar() as progress:
+            home = SendingHome(store, peer, progress)
+            home.bring(found.mail)
+        kept = sendinghome.keep(store, home.refused, self.aside)
+        if found.done:
+            privatefiles.make_folder(self.aside, parents=True, exist_ok=True)
+            replace_file(self.aside / LIST, "".join(f"{each}\n" for each in found.done).encode())
+        return {"brought": home.brought, "there": home.there, "kept": kept,
+                "aside": str(self.aside) if kept or found.done else "",
+                "refused": [f"{each.mail.view.entry.name}: {each.why}" for each in home.refused]}
+
+    def follow(self) -> StandbyState:
+        """All has been brought: it is a standby from here on."""
+        return returning.follow(self.invocation.config.root, self.identity, self.source,
+                                written(self.invocation.arguments.source), self.number, self.aside)
+
+
+def _said(found: Stranded) -> dict[str, Any]:
+    return {"messages": found.messages, "octets": found.octets, "done": [str(each) for each in found.done], "mail": [
+        {"mailbox": str(each.view.entry.name), "uid": int(row["uid"]), "size": int(row["size"]),
+         "digest": row["digest"].tobytes().hex()} for each in found.mail for row in each.rows]}
+
+
+def _print_found(invocation: Invocation, found: Stranded) -> None:
+    if not invocation.arguments.json:
+        _print(_said(found))
+
+
+def _print(said: dict[str, Any]) -> None:
+    if said["mail"]:
+        print("Only here, and brought:")
+        print_table(said["mail"], ("mailbox", "uid", "size", "digest"), ("size",))
+    if said["done"]:
+        print("Done only here, and not done again there:")
+        print("".join(f"  {printable(each)}\n" for each in said["done"]), end="")
+    if not said["mail"] and not said["done"]:
+        print("Nothing is only here.")
+
+
+def _show(invocation: Invocation, said: dict[str, Any]) -> None:
+    if invocation.arguments.json:
+        print_json(said)
+    elif "brought" not in said:
+        if said:
+            _print(said)
+    else:
+        print(f"{said['brought']} messages were brought, {said['there']} were there already")
+        for each in said["refused"]:
+            print(f"not taken: {printable(each)}")
+        if said["aside"]:
+            print(f"What was not brought is in {said['aside']}")

@@ -1,0 +1,138 @@
+"""A machine asks those that have followed it whether one of them has been promoted: then it serves no more
+(`store.standby.succession`). It asks before it serves, and while it does, unless they follow it at that moment.
+
+The supervisor asks first, in its own process, where nothing serves yet. Then a thread of the keeper does.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection
+
+from attrs import define, field
+
+from store.errors import Problem, StoreError
+from store.standby import succession
+from store.store import Store
+from store.usermove.messageformat import BadMessage
+from tools.cli.options import Config
+from tools.exits import Failure
+from tools.server.control.backendlink import Listener, Place
+from tools.serversettings import Exchange
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 5.0           # between two questions while this machine serves
+PATIENCE = 5.0              # seconds in which a machine is to answer
+
+
+def require_first(config: Config) -> None:
+    """Before anything serves. Raises Failure when another machine serves this store, or may and `exchange.start_alone`
+    is not set."""
+    try:
+        known = succession.read(config.root)
+        succession.require_not_superseded(config.root)
+        if known.followers:
+            unknown = ask(config, known.followers)
+            succession.require_not_superseded(config.root)
+            if unknown:
+                _start_alone(config, unknown)
+    except StoreError as error:
+        raise Failure(str(error), 1) from error
+
+
+def require(config: Config) -> None:
+    """As far as it is on record. Raises Failure."""
+    try:
+        succession.require_not_superseded(config.root)
+    except StoreError as error:
+        raise Failure(str(error), 1) from error
+
+
+def _start_alone(config: Config, unknown: dict[str, str]) -> None:
+    for host, why in unknown.items():
+        log.warning("nobody knows whether %s has been promoted: %s", host, why)
+    if not config.settings("exchange", Exchange).start_alone:
+        host = next(iter(unknown))
+        raise StoreError(Problem.UNAVAILABLE, f"{host} has followed this machine, may have been promoted, and cannot "
+                         f"be asked: {unknown[host]}. exchange.start_alone = true lets this machine serve all the "
+                         f"same; `onecopy standby forget {host}` says that {host} will never serve")
+
+
+def ask(config: Config, hosts: Collection[str]) -> dict[str, str]:
+    """Ask these whether they have been promoted; one that has is on record then. Those that do not say, and why. Raises
+    StoreError."""
+    known, unknown = succession.read(config.root), {}
+    try:
+        place = Place.of(config, str(config.values["store.host"]))
+    except Failure as error:
+        return dict.fromkeys(hosts, str(error))
+    for host in hosts:
+        try:
+            number = _number_of(place, host, known.identity)
+        except StoreError as error:
+            unknown[host] = str(error)
+            continue
+        if number > known.number:
+            succession.note_successor(config.root, host, number)
+    return unknown
+
+
+def _number_of(place: Place, host: str, identity: str) -> int:
+    """How many promotions that machine knows of. Raises StoreError UNAVAILABLE."""
+    with contextlib.closing(place.connect(host)) as peer:
+        peer.wire.limit(PATIENCE)
+        said = peer.ask_for({"op": "copy succession"})
+        try:
+            return said.number("succession") if said.text("identity") == identity else 0
+        except BadMessage as error:
+            raise peer.unclear(str(error)) from error
+
+
+@define(eq=False)
+class Watch:
+    """Asks again and again, in a thread of its own, those that have followed and do not at that moment. `fenced` is
+    called, once, when one of them has been promoted."""
+
+    config: Config
+    following: Callable[[], Collection[str]]
+    fenced: Callable[[], None]
+    _stop: threading.Event = field(factory=threading.Event, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._run, name="succession", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(ASK_SECONDS):
+            try:
+                known = succession.read(self.config.root)
+                others = {*known.followers, *([known.before] if known.before else [])} - set(self.following())
+                if others:                  # `before` may serve again, after `onecopy standby forget`
+                    ask(self.config, others)
+                succession.require_not_superseded(self.config.root)
+            except StoreError as error:
+                if error.problem is not Problem.STORE_IN_USE:
+                    log.error("nobody knows whether a standby has been promoted: %s", error)
+                    continue
+                log.critical("this machine serves no more: %s", error)
+                self.fenced()
+                return
+            except OSError as error:
+                log.error("nobody knows whether a standby has been promoted: %s", error)
+
+
+def watch(config: Config, store: Store, listener: Listener | None, supervisor: int) -> Watch | None:
+    """For the process that keeps the store for all: nobody follows, or none may, where there is no watch. When a
+    standby has been promoted the supervisor of that number stops the server, and says why."""
+    if store.read_only or not (config.settings("exchange", Exchange).standbys or succession.read(store.root).followers):
+        return None
+    return Watch(config, listener.callers if listener is not None else set, lambda: os.kill(supervisor, signal.SIGTERM))
