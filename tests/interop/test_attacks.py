@@ -1,7 +1,8 @@
 """Clients that mean harm, all on loopback: crowds that say nothing, slow drips, storms of logins from many addresses.
 
 Nothing here is timed: what the good user must get is counted. With ATTACK=full the numbers are those of a real attack
-(5,000 silent connections, 200 addresses); tools/benchmarks/stormwait.py measures what the good user waits meanwhile.
+(5,000 silent connections, 200 addresses); tools/benchmarks/bystanders/stormwait.py measures what the good user waits
+meanwhile.
 """
 
 import os

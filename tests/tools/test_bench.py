@@ -13,7 +13,7 @@ from tests.support.clients.pop3 import Pop3
 from tests.support.processes import wait
 from tests.support.stores import messages
 from tools.benchmarks import benchserver
-from tools.benchmarks.sharingtime import auc
+from tools.benchmarks.bystanders.sharingtime import auc
 from tools.exits import Failure
 
 pytestmark = pytest.mark.long

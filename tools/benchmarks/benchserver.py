@@ -9,8 +9,9 @@ from typing import Any
 
 from mboxlist import privatefiles
 from store.settings import CONCEALED, SYNC_LEVELS
-from tools.benchmarks import benchstandby, bystander, sharingtime
+from tools.benchmarks import benchstandby
 from tools.benchmarks import sizing as bench_sizing
+from tools.benchmarks.bystanders import bystander, sharingtime
 from tools.benchmarks.temporaryserver import is_running, make_users, server_ports, start, stop, write_state
 from tools.cli import program
 from tools.cli.storeaccess import init

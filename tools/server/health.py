@@ -17,8 +17,8 @@ from store.accounts.ldap.ldapsettings import Settings as DirectorySettings
 from store.errors import StoreError
 from store.net import controlchannel
 from store.net.controlchannel import Unanswered
-from store.standby import instep
-from store.standby.instep import Step
+from store.standby.source import instep
+from store.standby.source.instep import Step
 from store.store import Store
 from store.values import readable
 from tools.cli.options import Config

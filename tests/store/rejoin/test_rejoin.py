@@ -24,8 +24,8 @@ from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.stranded import Stranded
 from store.rejoin.takinghome import TakingHome
 from store.standby import promotion, seeding, standbystate, succession
-from store.standby.copysource import Source
 from store.standby.filecopies import FileCopies
+from store.standby.source.copysource import Source
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from store.usermove.messageformat import Wire

@@ -15,8 +15,9 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.expunge import remove
 from store.snapshots import taking
-from store.standby import applying, copysource, following, logrecords, standbystate
+from store.standby import applying, following, logrecords, standbystate
 from store.standby.following import Follower
+from store.standby.source import copysource
 from store.store import Store
 from store.usermove.messageformat import Wire
 from tests.support.stores.purging import purge

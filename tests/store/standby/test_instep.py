@@ -17,7 +17,7 @@ from store.mailboxes import namespace
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.standby import promotion, standbyjournal
-from store.standby.instep import InStep, Member, Step
+from store.standby.source.instep import InStep, Member, Step
 from store.store import Store
 from store.values import FlagAction, Flags
 from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, work

@@ -13,7 +13,8 @@ from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.opening import make_empty_store
 from store.snapshots import taking
-from store.standby import copysource, promotion, standbystate
+from store.standby import promotion, standbystate
+from store.standby.source import copysource
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted

@@ -17,9 +17,9 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.standby import promotion, seeding, standbystate
-from store.standby.copysource import Source
 from store.standby.following import Follower
-from store.standby.instep import InStep, Step
+from store.standby.source.copysource import Source
+from store.standby.source.instep import InStep, Step
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from store.usermove.messageformat import Wire

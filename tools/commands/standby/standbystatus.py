@@ -4,8 +4,9 @@ import time
 from typing import Any
 
 from store.errors import Problem, StoreError
-from store.standby import applying, instep, longfollowing, standbystate
-from store.standby.instep import Step
+from store.standby import applying, longfollowing, standbystate
+from store.standby.source import instep
+from store.standby.source.instep import Step
 from store.standby.standbystate import FOLLOWING
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, size, when

@@ -20,8 +20,8 @@ from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
 from store.rejoin.takinghome import TakingHome
-from store.standby.copysource import Source
-from store.standby.instep import InStep
+from store.standby.source.copysource import Source
+from store.standby.source.instep import InStep
 from store.store import Store
 from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended, Wire

@@ -16,8 +16,8 @@ from store.metrics.spacesaving import merged
 from store.partition.partition import Partition
 from store.recovery import environments as recovery
 from store.snapshots import retention, taking
-from store.standby import instep
-from store.standby.instep import Step
+from store.standby.source import instep
+from store.standby.source.instep import Step
 from store.store import Store
 from store.tables.references import since
 from store.values import readable

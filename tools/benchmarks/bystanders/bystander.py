@@ -25,7 +25,7 @@ from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
 from tools.benchmarks import manymessages, temporaryserver
-from tools.benchmarks.benchclients import Client
+from tools.benchmarks.bystanders.benchclients import Client
 from tools.cli.output import print_json, print_table
 
 QUIET_SECONDS = 5.0

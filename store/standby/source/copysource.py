@@ -45,7 +45,7 @@ from store.standby.copyformat import (
     positions,
     read_list,
 )
-from store.standby.instep import LOOK_FOR_NEWS, Member
+from store.standby.source.instep import LOOK_FOR_NEWS, Member
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 

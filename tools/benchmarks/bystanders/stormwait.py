@@ -1,5 +1,5 @@
-"""What a good user waits while others storm the doors: `python -m tools.benchmarks.stormwait`, on a fresh server of its
-own.
+"""What a good user waits while others storm the doors: `python -m tools.benchmarks.bystanders.stormwait`, on
+a fresh server of its own.
 
 Many addresses of loopback log in with wrong passwords as fast as they can. One user connects, logs in, opens INBOX and
 goes, again and again: first when all is quiet, then in the storm.
@@ -132,7 +132,7 @@ def served(folder: Path, workers: int, port: int) -> "subprocess.Popen[bytes]":
 
 def main() -> int:
     """Measure; the exit status tells whether the good user was served well."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.stormwait", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks.bystanders.stormwait", description=__doc__)
     parser.add_argument("--addresses", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: one")

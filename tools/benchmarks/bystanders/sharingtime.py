@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.benchmarks import temporaryserver
-from tools.benchmarks.benchclients import Client, Relay
+from tools.benchmarks.bystanders.benchclients import Client, Relay
 from tools.cli.output import print_json, print_table
 
 STRANGER, ATTACKER = 0, 1       # numbers of the users

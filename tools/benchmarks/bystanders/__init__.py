@@ -1,0 +1,2 @@
+"""What others feel while one user, one command or an attacker is at their largest: `bystander`, `stormwait`, and what
+sharing costs (`sharingtime`); `benchclients` are the clients that they ask with."""
