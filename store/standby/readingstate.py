@@ -19,7 +19,7 @@ from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition import processes
 from store.partition.marks import READ_ONLY
-from store.standby import standbystate
+from store.standby import standbyjournal, standbystate
 from store.standby.standbystate import FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
 
@@ -46,6 +46,9 @@ def make(root: Path, place: Path) -> StandbyState:
         for name, end in state.ends.items():
             privatefiles.make_folder(place / name, parents=True)
             _copy(root / name, place / name, end)
+        for quick in standbyjournal.beyond(root, state):
+            standbyjournal.put_logs(place, quick)
+            state = quick.after(state)
     try:
         for name in state.ends:
             hotcopy.recover(place / name)

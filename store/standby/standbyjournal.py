@@ -23,7 +23,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.logfiles import log_name
 from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
-from store.standby.copyformat import Quick
+from store.standby.copyformat import FileWhole, Quick
 from store.standby.standbystate import StandbyState
 from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
 
@@ -108,15 +108,29 @@ class Journal:
 def put(root: Path, quick: Quick) -> None:
     """Write what came to its places, unsynced: message files, and octets of logs. Raises OSError."""
     for file in quick.files:
-        path = MessageFiles(root / "partitions" / file.partition).path(file.digest)
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(path)
-            if (status.st_size, status.st_mtime_ns) == (file.size, file.time):
-                continue
+        if _is_there(root, file):
+            continue
+        path = _path(root, file)
         with privatefiles.replacing(path, SPARE, sync=False) as new:
             new.write(file.octets)
             new.flush()
             os.utime(new.fileno(), ns=(file.time, file.time))
+    put_logs(root, quick)
+
+
+def _path(root: Path, file: FileWhole) -> Path:
+    return MessageFiles(root / "partitions" / file.partition).path(file.digest)
+
+
+def _is_there(root: Path, file: FileWhole) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(_path(root, file))
+        return (status.st_size, status.st_mtime_ns) == (file.size, file.time)
+    return False
+
+
+def put_logs(root: Path, quick: Quick) -> None:
+    """Write the octets of logs that came to their places below that folder, unsynced. Raises OSError."""
     for each in quick.logs:
         place = root / each.environment / log_name(each.file)
         with privatefiles.open_file(place, "r+b" if place.exists() else "xb") as log:
@@ -145,6 +159,21 @@ def replay(root: Path, state: StandbyState) -> StandbyState:
         state.save(root)
     drop(root)
     return state
+
+
+def beyond(root: Path, state: StandbyState) -> Iterator[Quick]:
+    """What the journals have beyond that state, in order, as far as its message files are in their places: for others
+    than the process that follows. Nothing is changed. Raises OSError."""
+    for name in (*NAMES, NAMES[0]):
+        try:
+            for quick in _answers(root / name):
+                if quick.known == state.ends:
+                    if not all(_is_there(root, file) for file in quick.files):
+                        return
+                    yield quick
+                    state = quick.after(state)
+        except FileNotFoundError:               # emptied: there, or a moment ago
+            continue
 
 
 def drop(root: Path) -> None:

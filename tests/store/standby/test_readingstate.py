@@ -60,6 +60,23 @@ def test_it_is_read_while_it_follows(store: Store, standby: Standby, tmp_path: P
     standby.follow()
 
 
+def test_what_the_journal_brought_is_there_too(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """standby.json is written every few seconds; what has come since is in the journal, and in the logs."""
+    standby.create()
+    place = tmp_path / "reading"
+    with standby.following() as follower:
+        for number in (1, 2):
+            deliver(store, b"Subject: %d\r\n\r\n" % number, str(INBOX))
+            follower.round(0)
+            follower.round(0)           # now it is in its places
+        before = standbystate.read(standby.root)
+        state = readingstate.make(standby.root, place)
+        assert before is not None and state.ends != before.ends
+        with closing(open_store(place, SMALL)) as reading:
+            assert mail(reading) == mail(store)
+    standby.follow()
+
+
 def test_a_folder_of_somebody_else_is_left_alone(store: Store, standby: Standby, tmp_path: Path) -> None:
     standby.create()
     place = tmp_path / "other"
