@@ -8,7 +8,10 @@ Message files stay for as long as the standby does not serve: what is purged at 
 
 import contextlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+from attrs import evolve
 
 from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
@@ -18,55 +21,70 @@ from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition import processes
-from store.partition.marks import READ_ONLY
+from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION
 from store.standby import standbyjournal, standbystate
-from store.standby.standbystate import FOLLOWING, TABLES_LOCK, StandbyState
+from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
 
 LINKED = "access", "tls"                    # folders of the store,
 OF_PARTITION = "messages", "staging"        # and of a partition
 SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
-_OWN = "standby.json", "succession.json"
+_OWN = STANDBY, SUCCESSION
+_UNFINISHED = "unfinished"                   # the name of the standby's folder, as in read-only
 
 
-def make(root: Path, place: Path) -> StandbyState:
-    """Make it in that folder, in the place of an earlier one; the state that it has. Raises StoreError UNAVAILABLE,
-    NO_STORE, STORE_IN_USE, OSError."""
+def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = lambda what, done, total: None
+         ) -> StandbyState:
+    """Make it in that folder, in the place of an earlier one; the state that it has. `progress` is called with what is
+    done next, and how many of how many steps are done. One that was cut off is no store, and is made again.
+
+    Raises StoreError UNAVAILABLE, NO_STORE, STORE_IN_USE, OSError."""
     _require_ours(root, place)
+    known = standbystate.read(root)
+    if known is None:
+        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
     if processes.server(place / "run" / "server.pid"):
         raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
     shutil.rmtree(place, ignore_errors=True)
     privatefiles.make_folder(place, parents=True)
+    privatefiles.write(place / _UNFINISHED, str(root))
+    evolve(known, phase=BEGINNING).save(place)      # so nobody opens it yet
     with in_turn(root / TABLES_LOCK):           # nobody changes tables meanwhile; logs only grow
         state = standbystate.read(root)
-        if state is None:
-            raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
-        if state.phase != FOLLOWING:
-            raise StoreError(Problem.UNAVAILABLE, f"This standby is {state.phase}: it cannot be read just now")
-        for name, end in state.ends.items():
+        if state is None or state.phase != FOLLOWING:
+            raise StoreError(Problem.UNAVAILABLE, f"This standby is {state.phase if state is not None else 'gone'}: it "
+                             "cannot be read just now")
+        steps = 2 * len(state.ends)
+        for done, (name, end) in enumerate(state.ends.items()):
+            progress(f"{name}: copying", done, steps)
             privatefiles.make_folder(place / name, parents=True)
             _copy(root / name, place / name, end)
         for quick in standbyjournal.beyond(root, state):
             standbyjournal.put_logs(place, quick)
             state = quick.after(state)
     try:
-        for name in state.ends:
+        for done, name in enumerate(state.ends, steps // 2):
+            progress(f"{name}: recovery", done, steps)
             hotcopy.recover(place / name)
     except Failure as error:
         raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
     _link(root, place, state)
     privatefiles.write(place / READ_ONLY, str(root))
+    (place / _UNFINISHED).unlink()
+    (place / STANDBY).unlink()
     return state
 
 
 def _require_ours(root: Path, place: Path) -> None:
-    """The folder is empty, or has an earlier one. Raises StoreError STORE_IN_USE."""
-    with contextlib.suppress(FileNotFoundError):
-        if any(place.iterdir()) and privatefiles.read_text(place / READ_ONLY) != str(root):
-            raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has another store in it")
+    """The folder is empty, or has an earlier one, whole or not. Raises StoreError STORE_IN_USE."""
+    if not place.exists() or not any(place.iterdir()):
         return
-    if place.exists():
-        raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has no copy for reading in it")
+    for name in (_UNFINISHED, READ_ONLY):
+        with contextlib.suppress(FileNotFoundError):
+            if privatefiles.read_text(place / name) != str(root):
+                raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has another store in it")
+            return
+    raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has no copy for reading in it")
 
 
 def _copy(folder: Path, target: Path, end: Position) -> None:

@@ -119,7 +119,7 @@ def put(root: Path, quick: Quick) -> None:
 
 
 def _path(root: Path, file: FileWhole) -> Path:
-    return MessageFiles(root / "partitions" / file.partition).path(file.digest)
+    return Path(MessageFiles(root / "partitions" / file.partition).path(file.digest))
 
 
 def _is_there(root: Path, file: FileWhole) -> bool:

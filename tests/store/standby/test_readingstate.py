@@ -90,6 +90,24 @@ def test_a_folder_of_somebody_else_is_left_alone(store: Store, standby: Standby,
     assert (place / "dear").read_bytes() == b"dear"
 
 
+def test_one_that_was_cut_off_is_no_store_and_is_made_again(store: Store, standby: Standby, tmp_path: Path) -> None:
+    standby.create()
+    place = tmp_path / "reading"
+    for cut in range(4):            # two environments: copied, then recovered
+        def progress(_what: str, done: int, total: int, cut: int = cut) -> None:
+            assert total == 4
+            if done == cut:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            readingstate.make(standby.root, place, progress)
+        with pytest.raises(StoreError):
+            open_store(place, SMALL)
+    readingstate.make(standby.root, place)
+    with closing(open_store(place, SMALL)) as reading:
+        assert mail(reading) == mail(store)
+
+
 def test_one_that_is_served_is_not_replaced(store: Store, standby: Standby, tmp_path: Path) -> None:
     standby.create()
     place = tmp_path / "reading"

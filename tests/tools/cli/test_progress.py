@@ -35,7 +35,7 @@ SOON = {
         "access reset", "token create", "token revoke", "directory flush", "config certificate", "audit head"), ONE),
     **dict.fromkeys(("partition list", "snapshot list", "snapshot remove", "expire rules", "expire last", "token list",
                      "access list", "audit remove", "outbox list", "outbox show", "outbox retry", "outbox discard",
-                     "standby status"), FEW),
+                     "standby status", "standby forget"), FEW),
     **dict.fromkeys(("connections", "logins", "status", "stats", "log show", "log errors", "log level", "log levels",
                      "transcript", "config reload", "sieve stats"), ASKS),
     "config show": "reads one file", "config diff": "reads one file", "man": "prints pages",

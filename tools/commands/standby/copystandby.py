@@ -5,12 +5,13 @@ from pathlib import Path
 from store.standby import readingstate
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
+from tools.cli.progressbar import changing_bar
 
 
 def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("standby copy", copy, "make a store for reading of what a standby has now, beside the process that "
-                                        "follows: onecopy --root FOLDER serve, backup, check or spark work with it")
+                                        "follows: serve, backup, check and spark work with it, with --root FOLDER")
     made.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="an empty folder, or that of an earlier "
                       "one, which is replaced; it takes as much room as the databases")
     made.add_argument("--json", action="store_true")
@@ -19,10 +20,11 @@ def add(parser: Parsers) -> None:
 def copy(invocation: Invocation) -> int:
     """onecopy standby copy"""
     root, place = invocation.config.root, invocation.arguments.to.absolute()
-    state = readingstate.make(root, place)
+    with changing_bar() as progress:
+        state = readingstate.make(root, place, progress)
     if invocation.arguments.json:
         print_json({"host": state.host, "moment": state.moment, "root": str(place)})
     else:
-        print(f"{place} has the store of {state.host} as it was at {when(state.moment)}, for reading; onecopy --root "
-              f"{place} serve serves it")
+        print(f"{place} has the store of {state.host} as it was at {when(state.moment)}, for reading; onecopy serve "
+              f"--root {place} serves it")
     return 0
