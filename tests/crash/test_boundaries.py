@@ -28,10 +28,10 @@ T = TypeVar("T")
 SEEDS = int(os.environ.get("CRASH_SEEDS", "1"))
 TORN = bool(os.environ.get("CRASH_TORN"))
 EVERYTHING = SEEDS > 2
-MIXED = 100_000 if EVERYTHING else 40       # states of each operation with a random part of what was not synced
+MIXED = 100_000 if EVERYTHING else 24       # states of each operation with a random part of what was not synced
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
 FAULTS = 10_000 if EVERYTHING else 16       # failing calls of each operation that are tried
-AGAIN = 100_000 if EVERYTHING else 20       # states that a recovery which was cut off left, and that are looked at
+AGAIN = 100_000 if EVERYTHING else 12       # states that a recovery which was cut off left, and that are looked at
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
 #: Operations whose system calls fail.
