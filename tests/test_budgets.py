@@ -18,6 +18,7 @@ from imap import protocol as imap
 from imap.settings import Settings as ImapSettings
 from imap.wire.commandlimits import Limits
 from imap.wire.commands import COMMANDS as IMAP
+from imap.wire.metadata import MAX_ENTRIES
 from lmtp import protocol as lmtp
 from lmtp.settings import Settings as LmtpSettings
 from lmtp.states import COMMANDS as LMTP
@@ -87,6 +88,7 @@ LONG = b"x" * 60_000
 ITEMS = filled(b"(", b"BODY.PEEK[HEADER.FIELDS (X-%d)]", b")", LIMITS.items - 1)
 PARTS = filled(b"(", b"BODY.PEEK[1%d.MIME]", b")", LIMITS.items - 1)
 PORTIONS = filled(b"(", b"BINARY.PEEK[1]<%d000.1000>", b")", LIMITS.items - 1)
+ENTRIES = filled(b"", b"/private/entry/%d", b"", MAX_ENTRIES)
 FLAGS = filled(b"(", b"k%d", b" \\Flagged \\Answered)", 60)
 PATTERNS = b'LIST "" (' + b" ".join(b'"' + b"*a" * 60 + b'%db"' % number for number in range(250)) + b")"
 APPENDED = message(b"A:\r\n" * 20_000)
@@ -110,6 +112,9 @@ WORST_IMAP: dict[bytes, list[bytes]] = {
     b"STATUS": [b"Large (MESSAGES UIDNEXT UNSEEN SIZE DELETED DELETED-STORAGE RECENT HIGHESTMODSEQ)"],
     b"SETACL": [b"Acl " + NAME + b" lrswipkxtea", b"Acl bob " + LONG], b"DELETEACL": [b"Acl " + NAME],
     b"GETACL": [b"Acl"], b"LISTRIGHTS": [b"Acl " + NAME], b"MYRIGHTS": [b"Acl"],
+    b"GETMETADATA": [b"(DEPTH infinity MAXSIZE 1) Large (" + ENTRIES + b")"],
+    b"SETMETADATA": [b"Large (" + b" ".join(
+        b'/private/entry/%d "%b"' % (number, b"x" * 4000) for number in range(15)) + b")"],
     b"GETQUOTA": [b"alice", LONG], b"GETQUOTAROOT": [b"Large", LONG],
     b"SETQUOTA": [filled(b"alice (", b"X-%d 1", b")", 10_000)],
     b"APPEND": [b"Drop" + SEVERAL, b"Drop " + FLAGS + b" {%d+}\r\n%b" % (len(HOSTILE[2]), HOSTILE[2])],

@@ -63,6 +63,8 @@ BESIDE = f"""
 1 sieve get bob main
 1 sieve check
 0 sieve test bob
+0 sieve show bob
+0 sieve stats
 0 sieve activate bob
 1 sieve rename bob main other
 1 sieve delete bob main
@@ -139,9 +141,9 @@ BESIDE = f"""
 0 dump state
 0 batch @/commands
 0 outbox list
-0 outbox show none
-0 outbox retry none
-0 outbox discard none --yes
+2 outbox show none
+2 outbox retry none
+2 outbox discard none --yes
 * explain message --recipient bob
 0 explain access bob alice INBOX
 0 explain quota bob

@@ -1,6 +1,7 @@
 """`tools/bench up --standby`: a standby on loopback beside the server, which follows it in the mode asked for."""
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -101,7 +102,7 @@ def _onecopy(root: Path, host: str, noted: dict[str, Any], *words: str) -> str:
         found = subprocess.run(_words(root, *words), env=_environment(host, noted), stdin=subprocess.DEVNULL,
                                capture_output=True, text=True, timeout=COMMAND_TIME)
     except subprocess.TimeoutExpired:
-        raise Failure(f"onecopy {' '.join(words)} takes too long", 1) from None
+        raise Failure(f"onecopy {shlex.join(words)} takes too long", 1) from None
     if found.returncode:
-        raise Failure(f"onecopy {' '.join(words)}: {found.stderr.strip()}", 1)
+        raise Failure(f"onecopy {shlex.join(words)}: {found.stderr.strip()}", 1)
     return found.stdout

@@ -406,8 +406,8 @@ def test_what_a_first_look_half_sees_is_looked_at_again(damaged, faults):
 
 def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, faults):
     """It sees the rest of the store at another moment than the first."""
-    def other(look, store, partition, messages, txn, suspects):
-        yield from look(store, partition, messages, txn, suspects)
+    def other(look, store, partition, messages, txn, *more):
+        yield from look(store, partition, messages, txn, *more)
         if txn is not None:
             yield checking.Finding("half seen", "elsewhere", "nothing")
 

@@ -118,7 +118,7 @@ def test_quota_does_not_keep_it_out(store):
 
 def test_a_crash_does_not_send_a_second_one(tmp_path, faults):
     store = nearly_full(tmp_path)
-    faults.fail(notices, "deliver", OSError("the process ends here"))
+    faults.fail(notices, "deliver_here", OSError("the process ends here"))
     with pytest.raises(OSError, match="ends here"):
         send_all(store, NOW)
     faults.mend()

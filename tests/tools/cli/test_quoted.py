@@ -15,7 +15,7 @@ from tools.cli import registry
 FIRST_WORDS = {command.name.split()[0] for command in registry.COMMANDS}
 # Filled in, and nothing that could have a space in it.
 PLAIN = {"VERSION", "' or '.join(item['repair'])", "item['repair']", "finding['repair']", "finding.repair",
-         "arguments.action", "what", "node.name", "words[0]"}
+         "arguments.action", "what", "node.name", "words[0]", "host"}
 
 
 def filled_in() -> Iterator[tuple[str, str]]:

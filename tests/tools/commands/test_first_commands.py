@@ -65,6 +65,7 @@ def test_users(onecopy: Program) -> None:
         "last_read": None, "origins": {
             **dict.fromkeys(("user", "status", "partition"), "built-in directory"),
             **dict.fromkeys(("groups", "aliases"), "default: none"), "host": "default: the only back end",
+            "sieve": "its domain, else section [sieve]: onecopy sieve show",
             "access": "default: everything may be used", "octet_limit": "default: store.default_quota",
             "message_limit": "default: store.default_message_quota"}}
     assert "mailboxes" in onecopy("user", "show", "alice")

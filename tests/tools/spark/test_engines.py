@@ -142,8 +142,8 @@ def test_both_say_the_same_of_a_store(spark, tmp_path):
     write_changed(store)
     store.close()
     chance = random.Random(seed)
+    spoil_index(root, chance)       # while all files are there
     damage(root, chance)
-    spoil_index(root, chance)
     said = []
     for engine, parts in ((Local(), {}), (Spark(spark), {"by": SparkLooking(spark)})):
         folder = tmp_path / engine.name

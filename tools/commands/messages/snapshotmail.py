@@ -1,5 +1,6 @@
 """onecopy snapshot browse, snapshot copy: mail of a user as it was in a snapshot, beside a running server."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -56,7 +57,7 @@ def _opened(invocation: Invocation) -> Iterator[tuple[str, MailThen]]:
             try:
                 mail = opened.enter_context(mail_then(store, whose, invocation.arguments.snapshot))
             except StoreError as error:
-                raise advised(error, f"onecopy snapshot browse {whose.user} shows what there is") from None
+                raise advised(error, f"onecopy snapshot browse {shlex.quote(whose.user)} shows what there is") from None
             yield whose.user, mail
 
 

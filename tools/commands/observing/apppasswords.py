@@ -1,5 +1,6 @@
 """onecopy access list, access create, access revoke, access reset"""
 
+import shlex
 import time
 from typing import Any
 
@@ -119,8 +120,8 @@ def revoke(invocation: Invocation) -> int:
         user = account(store, arguments.user).user
         change_access(store, user, without)
     if missing := sorted(set(arguments.ids) - set(gone)):
-        raise Failure(f"{user} has no app password {', '.join(missing)} (onecopy access list {user} shows what there "
-                      "is)", 1)
+        raise Failure(f"{user} has no app password {', '.join(missing)} (onecopy access list "
+                      f"{shlex.quote(user)} shows what there is)", 1)
     if not gone:
         raise Failure(f"{user} has no app password", 1)
     return 0

@@ -1,5 +1,6 @@
 """onecopy sieve list, sieve get, sieve put, sieve activate, sieve rename, sieve delete"""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +55,8 @@ def refusals_shown(user: str) -> Iterator[None]:
         yield
     except (ScriptProblem, ScriptRefused) as problem:
         help = getattr(problem, "refusal", None) is Refusal.NONEXISTENT
-        raise Failure(f"{problem}{f' (onecopy sieve list {user} shows what there is)' * help}", 1) from None
+        advice = f" (onecopy sieve list {shlex.quote(user)} shows what there is)" if help else ""
+        raise Failure(f"{problem}{advice}", 1) from None
 
 
 def show(invocation: Invocation) -> int:

@@ -1,5 +1,6 @@
 """onecopy standby copy"""
 
+import shlex
 from pathlib import Path
 
 from store.standby import readingstate
@@ -26,5 +27,5 @@ def copy(invocation: Invocation) -> int:
         print_json({"host": state.host, "moment": state.moment, "root": str(place)})
     else:
         print(f"{place} has the store of {state.host} as it was at {when(state.moment)}, for reading; onecopy serve "
-              f"--root {place} serves it")
+              f"--root {shlex.quote(str(place))} serves it")
     return 0

@@ -57,7 +57,8 @@ def test_wrong_settings_are_refused(wrong):
 def test_the_attributes_that_are_wanted():
     assert set(profile("openldap").user_search("alice").attributes) == {
         "uid", "mail", "mailAlternateAddress", "mailEquivalentAddress", "mailHost", "mailMessageStore", "mailQuota",
-        "mailMsgQuota", "mailAllowedServiceAccess", "inetUserStatus", "mailUserStatus"}
+        "mailMsgQuota", "mailAllowedServiceAccess", "inetUserStatus", "mailUserStatus",
+        "mailSieveSettings", "mailSieveRuleSource"}
     assert set(profile("posix").user_search("alice").attributes) == {"uid", "gidNumber"}
 
 
