@@ -14,6 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
+from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.transact import Failure, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -27,6 +28,7 @@ from store.store import Store
 from store.tables.index import take
 from store.tables.references import tally
 from store.tables.state import MOVING, UNLISTED, gained, state_key
+from store.userarea.paths import place_of_deleted, remove_file
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -258,11 +260,21 @@ def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
         return 0
     store.mailboxes.env.flush()
     if partition is not None:
+        _remove_copy(partition, entry.id)
         destroy(partition, entry.id, max(when, *partition.snapshots(), 0))
         partition.flush()
     store.mailboxes.noticed(entry)
     log.info("purged %s, which was deleted", entry.name)
     return 1
+
+
+def _remove_copy(partition: Partition, mailbox: MailboxId) -> None:
+    """Take the store.idx of a mailbox that has been purged away at once: one that stayed would bring it back, when
+    databases are rebuilt before housekeeping comes."""
+    path = place_of_deleted(partition, mailbox)
+    with suppress(OSError, StoreError):         # housekeeping takes it away
+        if remove_file(partition, path, mailbox):
+            sync_folder(next(folder for folder in path.parents if folder.exists()))
 
 
 def _doom(txn: WriteTxn, mailbox: MailboxId) -> None:

@@ -105,7 +105,7 @@ BESIDE = f"""
 2 standby status
 2 standby follow
 2 standby promote --yes
-1 standby rejoin --from none.example.org:1 --yes
+2 standby rejoin --from none.example.org:1 --yes
 2 standby copy --to @/reading
 1 standby forget none.example.org
 2 standby create --from none.example.org:1

@@ -17,7 +17,7 @@ from store.store import Store
 from store.tables.index import chunk_key
 from store.tables.state import state_key
 from store.userarea import idxreading, writing
-from store.userarea.paths import place
+from store.userarea.paths import place, place_of_deleted
 from tests.support.stores.stores import deliver
 
 NAME = MailboxName("alice", INBOX)
@@ -104,6 +104,20 @@ def test_the_file_of_a_mailbox_that_was_deleted_is_swept(store: Store) -> None:
     userareacheck.sweep(store, store.partitions["primary"])
     assert not path.exists()
     assert namespace.create_mailbox(store, name).id != entry.id
+
+
+def test_the_purge_takes_the_file_of_a_mailbox_away_at_once(store: Store) -> None:
+    """Else it brings the mailbox back when databases are rebuilt before housekeeping comes."""
+    name = MailboxName("alice", "Gone")
+    entry = namespace.create_mailbox(store, name)
+    deliver(store, b"Subject: 1\r\n\r\n", str(name))
+    deletion.delete_mailbox(store, name)
+    writing.write_changed(store, hurry=True)
+    path = place_of_deleted(store.partitions["primary"], entry.id)
+    assert path.exists()
+    assert deletion.purge_mailbox(store, entry.id) == 1
+    assert not path.exists()
+    assert check(store) == []
 
 
 def test_a_file_that_is_newer_than_its_mailbox_stays_and_gives_it_what_it_lacks(store: Store, tmp_path: Path,
