@@ -27,7 +27,7 @@ BEGINNING, FOLLOWING, SWITCHING, RECOVERED, RETURNING = "beginning", "following"
 
 @frozen
 class StandbyState:
-    """What is on record. `host` and `address` ("192.0.2.1:4190") are of the one that is followed, `identity` that of
+    """What is on record. `host` and `address` ("192.0.2.1:4191") are of the one that is followed, `identity` that of
     its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
     them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
     `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
