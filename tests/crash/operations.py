@@ -14,9 +14,7 @@ from attrs import evolve, frozen
 
 from mboxlist.engine.logfiles import LogAhead
 from mboxlist.engine.transact import Failure
-from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
@@ -24,15 +22,14 @@ from store.partition import messagefiles
 from store.quota import roots
 from store.settings import Settings
 from store.store import Store
-from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.crash import operations_events as sending
+from tests.crash import operations_mailboxes as mailboxes
 from tests.crash import operations_restore as restore
 from tests.crash import operations_scripts as scripts
 from tests.crash import operations_wide as wide
 from tests.crash.places import (
     ALICE,
-    ARCHIVE,
     BIG,
     BOB,
     LATER,
@@ -45,8 +42,8 @@ from tests.crash.places import (
     Place,
     fill,
 )
-from tests.crash.views import Box, Picture
-from tests.support.stores.purging import purge, purge_mailboxes
+from tests.crash.views import Picture
+from tests.support.stores.purging import purge
 
 
 @frozen
@@ -255,91 +252,6 @@ def _without_expunged(before: Picture, after: Picture) -> list[Picture]:
     return [after, {name: evolve(box, expunged=()) for name, box in before.items()}]
 
 
-def _create(place: Place, answered: Answered) -> None:
-    namespace.create_mailbox(place.store, MailboxName("bob", "Drafts"), special_use="\\Drafts")
-    answered()
-    place.deliver(NEW[0], MailboxName("bob", "Drafts"))
-    answered()
-
-
-def _delete(place: Place, answered: Answered) -> None:
-    deletion.delete_mailbox(place.store, ARCHIVE)
-    answered()
-    deletion.delete_mailbox(place.store, WORK)
-    answered()
-
-
-def _delete_and_create(place: Place, answered: Answered) -> None:
-    deletion.delete_mailbox(place.store, ARCHIVE)
-    answered()
-    namespace.create_mailbox(place.store, ARCHIVE)
-    answered()
-    place.deliver(NEW[0], ARCHIVE)
-    answered()
-
-
-def _undelete_mailbox(place: Place, answered: Answered) -> None:
-    deletion.delete_mailbox(place.store, ARCHIVE)
-    answered()
-    deletion.undelete_mailbox(place.store, ARCHIVE)
-    answered()
-
-
-def _undelete_messages(place: Place, answered: Answered) -> None:
-    deletion.undelete_messages(place.store, place.entry(ALICE))
-    answered()
-
-
-def _purge_mailbox(place: Place, answered: Answered) -> None:
-    purge_mailboxes(place.store, time.time() + LATER)
-    answered()
-
-
-def _prepare_purge_mailbox(store: Store) -> None:
-    deletion.delete_mailbox(store, ARCHIVE)
-    deletion.delete_mailbox(store, WORK)
-
-
-def _rename_tree(place: Place, answered: Answered) -> None:
-    namespace.rename_mailbox(place.store, ARCHIVE, MailboxName("alice", "Old/Mail"))
-    answered()
-
-
-def _rename_inbox(place: Place, answered: Answered) -> None:
-    namespace.rename_mailbox(place.store, ALICE, MailboxName("alice", "Everything"))
-    answered()
-
-
-def _new_name_empty(before: Picture, after: Picture) -> list[Picture]:
-    """The new mailbox is made before it is given anything."""
-    made = sorted(after.keys() - before.keys())
-    return [{**before, **{name: Box(after[name].uidvalidity, 0, 0, (), ()) for name in made}}]
-
-
-def _remove_user(place: Place, answered: Answered) -> None:
-    lifecycle.remove_mail(place.store, "alice")
-    place.store.directory.remove("alice")           # type: ignore[attr-defined]
-    answered()
-
-
-def _some_gone(before: Picture, after: Picture) -> list[Picture]:
-    """Mailboxes go one after the other, the last of them first."""
-    going = sorted(before.keys() - after.keys(), key=lambda name: name.replace("/", "\x01"))
-    return [{name: box for name, box in before.items() if name not in going[at:]} for at in range(len(going))]
-
-
-def _small_things(place: Place, answered: Answered) -> None:
-    """Changes that no mailbox shows."""
-    store = place.store
-    subscribing.subscribe(store, "alice", "Work")
-    roots.set_quota(store, "alice", 10_000_000, 1000)
-    store.claim_recent(place.entry(ALICE))
-    place.flushed(ALICE)
-    answered()
-    subscribing.unsubscribe(store, "alice", "Work")
-    answered()
-
-
 def _checkpoint(place: Place, answered: Answered) -> None:
     place.deliver(NEW[0], ALICE, BOB, trace=TRACE)
     answered()
@@ -453,17 +365,17 @@ OPERATIONS: dict[str, Operation] = {
     "settle": Operation(_settle, between=_after_first_delivery),
     "purge": Operation(_purge, prepare=_prepare_purge, between=_without_expunged),
     "purge many": Operation(_purge_many, prepare=_prepare_purge_many, between=_without_expunged),
-    "create": Operation(_create),
-    "delete": Operation(_delete),
-    "delete and create": Operation(_delete_and_create),
-    "undelete a mailbox": Operation(_undelete_mailbox, events=False),      # which comes with its messages: one event
-    "undelete messages": Operation(_undelete_messages, prepare=_prepare_purge),
-    "purge mailboxes": Operation(_purge_mailbox, prepare=_prepare_purge_mailbox),
-    "rename a tree": Operation(_rename_tree),
+    "create": Operation(mailboxes.create),
+    "delete": Operation(mailboxes.delete),
+    "delete and create": Operation(mailboxes.delete_and_create),
+    "undelete a mailbox": Operation(mailboxes.undelete_mailbox, events=False),  # it comes with its messages: one event
+    "undelete messages": Operation(mailboxes.undelete_messages, prepare=_prepare_purge),
+    "purge mailboxes": Operation(mailboxes.purge_mailbox, prepare=mailboxes.prepare_purge_mailbox),
+    "rename a tree": Operation(mailboxes.rename_tree),
     "rename a tree in slices": Operation(wide.rename_in_slices),
-    "rename INBOX": Operation(_rename_inbox, between=_new_name_empty),
-    "remove a user": Operation(_remove_user, between=_some_gone),
-    "small things": Operation(_small_things),
+    "rename INBOX": Operation(mailboxes.rename_inbox, between=mailboxes.new_name_empty),
+    "remove a user": Operation(mailboxes.remove_user, between=mailboxes.some_gone),
+    "small things": Operation(mailboxes.small_things),
     "checkpoint": Operation(_checkpoint),
     "a day": Operation(_day),
     "new logs": Operation(_new_logs),
