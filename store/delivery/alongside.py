@@ -8,6 +8,7 @@ from mboxlist.engine.troubles import after_commit
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Target, commit_within, header_numbers
+from store.delivery.inthread import staged_here
 from store.delivery.severalmessages import secure
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -59,13 +60,8 @@ async def prepared(store: Store, messages: Sequence[tuple[bytes, Target]], recei
 
 def prepared_here(partition: Partition, octets: bytes, target: Target, received: InternalDate) -> Alongside:
     """`prepared` of one, in this thread. Raises StoreError."""
-    staged = partition.stage()
+    staged = staged_here(partition, octets)
     try:
-        staged.write(octets)
-        staged.finish()
-        staged.sync()
-        staged.files.sync_names()
-        staged.close()
         return Alongside(partition, staged, target, received, header_numbers(partition, staged, target))
     except BaseException:
         after_commit(staged.abort)

@@ -1,21 +1,18 @@
 """What `durable.deliver` does, in the thread that asks for it: for messages that the store itself makes."""
 
+from mboxlist.engine.troubles import after_commit
 from store.delivery.commit import Target, commit
 from store.errors import StoreError
 from store.partition.partition import Partition
+from store.partition.staged import Staged
 from store.values import InternalDate
 
 
 def deliver_here(partition: Partition, target: Target, octets: bytes, received: InternalDate, trace: bytes = b""
                  ) -> None:
     """Deliver a message to a mailbox of the partition; on disk when this returns. Raises StoreError, Unflushed."""
-    staged = partition.stage(trace)
+    staged = staged_here(partition, octets, trace)
     try:
-        staged.write(octets)
-        staged.finish()
-        staged.sync()
-        staged.files.sync_names()
-        staged.close()
         outcome, = commit(partition, staged, [target], received)
         if not staged.committed:
             staged.abort()
@@ -26,3 +23,18 @@ def deliver_here(partition: Partition, target: Target, octets: bytes, received: 
     staged.place()
     if isinstance(outcome, StoreError):
         raise outcome
+
+
+def staged_here(partition: Partition, octets: bytes, trace: bytes = b"") -> Staged:
+    """The message, whole and on disk below its staged name. Raises StoreError."""
+    staged = partition.stage(trace)
+    try:
+        staged.write(octets)
+        staged.finish()
+        staged.sync()
+        staged.files.sync_names()
+        staged.close()
+    except BaseException:
+        after_commit(staged.abort)
+        raise
+    return staged
