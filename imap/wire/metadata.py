@@ -1,5 +1,6 @@
 """GETMETADATA, SETMETADATA and METADATA: RFC 5464 §4, §5."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
@@ -8,6 +9,7 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 
+_OPTIONS = re.compile(rb"\((?:MAXSIZE|DEPTH) ", re.IGNORECASE)     # entries begin with a slash
 MAX_ENTRIES = 100           # that one command names
 DEPTHS = {b"0": 0, b"1": 1, b"INFINITY": 1 << 16}       # levels below an entry (§4.2.2)
 
@@ -16,6 +18,7 @@ DEPTHS = {b"0": 0, b"1": 1, b"INFINITY": 1 << 16}       # levels below an entry 
 class GetMetadata:
     """getmetadata = "GETMETADATA" [SP getmetadata-options] SP mailbox SP entries
 
+    Options behind the mailbox are taken, too: the RFC's own examples (§4.2.1) have them there.
     `mailbox` is "" for the server. `names` are in lower case (§3.2). Of values with more octets than `most` only
     the size of the largest is told (§4.2.1).
     """
@@ -42,6 +45,9 @@ def parse_getmetadata(scan: Scanner) -> GetMetadata:
         scan.space()
     mailbox = scan.mailbox()
     scan.space()
+    if _OPTIONS.match(scan.text, scan.at):
+        depth, most = _options(scan)
+        scan.space()
     names = tuple(scan.in_parentheses(lambda: _name(scan), MAX_ENTRIES, "Too many entries")
                   ) if scan.looks_at(b"(") else (_name(scan),)
     scan.end()
