@@ -4,6 +4,7 @@ The messages are those of `store.usermove.messageformat`. Both ends must have th
 send each other files as they are.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from attrs import evolve, frozen
 
 from mboxlist.engine.hotcopy import Position
 from store.partition.messagereading import MID_OCTETS
+from store.partitions.volumes import NAME
+from store.snapshots.taking import LIST
 from store.standby.standbystate import StandbyState
 from store.usermove.messageformat import DATA_OCTETS, BadMessage, Message, whole
 
@@ -24,6 +27,7 @@ SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come 
 SMALL = ("access", "operations", "operations/ended", "audit")     # folders of the store whose files are copied, too
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
 _SENT = struct.Struct(">BQQI")      # of an answer: one of these three; octets, time, octets of it that follow
+_PARTITION = re.compile("partitions/([^/]+)/index")
 _GONE, _COMES, _SAME = range(3)
 LISTED = DATA_OCTETS // _FILE.size  # files of a list, at most
 
@@ -88,8 +92,16 @@ def positions(value: object) -> dict[str, Position]:
     for name, place in value.items():
         if not isinstance(place, list) or len(place) != 2:
             raise BadMessage("a place in a log is none")
-        found[str(name)] = whole(place[0], "file"), whole(place[1], "octet")
+        if not is_environment(name):
+            raise BadMessage(f"an environment of the name {name!r}")
+        found[name] = whole(place[0], "file"), whole(place[1], "octet")
     return found
+
+
+def is_environment(name: str) -> bool:
+    """Whether an environment of a store can have that name: what comes is written below it."""
+    place = _PARTITION.fullmatch(name)
+    return name == LIST or place is not None and NAME.fullmatch(place[1]) is not None
 
 
 @frozen

@@ -23,13 +23,12 @@ from store.partition.partition import Partition
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
-from store.standby.copyformat import SMALL
+from store.standby.copyformat import SMALL, is_environment
 from store.standby.filecopies import FileCopies, Progress, copy_small
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
 
 FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
-ENVIRONMENT = re.compile("partitions/([^/]+)/index")
 DATABASE = re.compile(r"[a-z0-9_-]+\.db|log\.[0-9]{10}")
 NEW = ".new"                # behind the name of a file of a database that is not whole
 
@@ -118,8 +117,7 @@ def _databases(root: Path, state: StandbyState, source: SourcePeer, progress: Pr
 def _require_inside(source: SourcePeer, manifest: Manifest) -> None:
     """All that is to be written are files of databases and logs in the folders of environments. Raises StoreError."""
     for environment, part in manifest.environments.items():
-        place = ENVIRONMENT.fullmatch(environment)
-        if environment != LIST and (place is None or not NAME.fullmatch(place[1])):
+        if not is_environment(environment):
             raise source.peer.unclear(f"an environment of the name {environment!r}")
         for file in part.files:
             if not DATABASE.fullmatch(file.name):

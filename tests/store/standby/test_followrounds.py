@@ -16,10 +16,11 @@ from store.errors import Problem, StoreError
 from store.mailboxes.expunge import remove
 from store.snapshots import taking
 from store.standby import applying, following, logrecords, standbystate
+from store.standby.copyformat import positions
 from store.standby.following import Follower
 from store.standby.source import copysource
 from store.store import Store
-from store.usermove.messageformat import Wire
+from store.usermove.messageformat import BadMessage, Wire
 from tests.support.stores.purging import purge
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 from tests.support.stores.stores import deliver, let_go
@@ -251,3 +252,13 @@ def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch:
     standby.follow()
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+@pytest.mark.parametrize("name", [
+    "../other", "partitions/../x/index", "partitions/a/b/index", "/etc", "", "mboxlist.copy", "partitions//index",
+    "partitions/primary/index/.."])
+def test_nothing_is_written_outside_of_environments(name: str) -> None:
+    """Whatever the one that serves says of its logs: their names are places on our disk."""
+    assert positions({"mboxlist": [1, 2], "partitions/primary/index": [1, 5]})
+    with pytest.raises(BadMessage, match="an environment of the name"):
+        positions({"mboxlist": [1, 2], name: [1, 0]})
