@@ -1,6 +1,7 @@
 """What all tests share: where their files lie, and a store."""
 
 import gc
+import logging
 import os
 import tempfile
 import time
@@ -46,6 +47,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Nor is that of a fixture the test's."""
     os.umask(UMASK)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """What a command has set in this process (the log's level, what its lines show) is not the next module's."""
+    switches = {name: getattr(logging, name) for name in (
+        "raiseExceptions", "logThreads", "logMultiprocessing", "_srcfile")}
+    levels = _levels()
+    yield
+    for name, value in switches.items():
+        setattr(logging, name, value)
+    for logger, level in {**dict.fromkeys(_levels(), logging.NOTSET), **levels}.items():
+        logger.setLevel(level)
+
+
+def _levels() -> dict[logging.Logger, int]:
+    known = (logging.getLogger(), *logging.Logger.manager.loggerDict.values())
+    return {each: each.level for each in known if isinstance(each, logging.Logger) and each.level}
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,7 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from store.opening import make_empty_store
 from tools.cli import progressbar
 from tools.http.api import forkserver
 from tools.http.api.forkserver import ForkServer
-from tools.http.api.operationprocess import Forking, OperationProcess
+from tools.http.api.operationprocess import NUMBER, Forking, OperationProcess
 
 LIMIT = 60.0
 SECRET = "correct-horse"
@@ -139,25 +139,45 @@ def test_it_ends_with_the_server_and_the_next_has_another(root: Path) -> None:
     assert server.wait(LIMIT) == 0
 
 
-def test_what_it_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or it would hold the place of an operation for as long as it has the output open."""
-    monkeypatch.setattr(forkserver, "KILL_TIME", 0.1)
+@contextmanager
+def serving(*shell: str) -> Iterator[socket.socket]:
+    """The socket of a server whose operations all run this shell, and hear no SIGINT."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server = os.fork()
     if server == 0:
-        ours.close()
-        handles = ForkServer(theirs).serve()
-        if handles is not None:
-            os.setsid()
-            for number, handle in enumerate(handles[2:]):
-                os.dup2(handle, number)
-            os.execvp("sh", ["sh", "-c", "(sleep 60; echo late) & exit 3"])
-        os._exit(0)
+        try:
+            os.closerange(3, theirs.fileno())       # another server would wait for what is copied here
+            os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            handles = ForkServer(theirs).serve()
+            if handles is not None:
+                os.setsid()
+                for number, handle in enumerate(handles[2:]):
+                    os.dup2(handle, number)
+                os.execvp("sh", ["sh", "-c", *shell])
+        finally:
+            os._exit(0)
     theirs.close()
-    output, _, status = Forking()._begin(ours, b"{}", 0.1).converse(b"")
-    assert (output, status) == (b"", 3)
-    ours.close()
-    assert os.waitpid(server, 0)[1] == 0
+    try:
+        yield ours
+    finally:
+        ours.close()
+        assert os.waitpid(server, 0)[1] == 0
+
+
+def test_what_it_has_started_ends_with_it() -> None:
+    """Or it would hold the place of an operation for as long as it has the output open."""
+    with serving("(sleep 60; echo late) & exit 3") as server:
+        process = Forking()._begin(server, b"{}", LIMIT)
+        assert NUMBER.unpack(process._channel.recv(NUMBER.size)) == (3,)
+        process.end()
+        assert process.converse(b"")[0] == b""
+
+
+def test_what_does_not_end_when_it_is_asked_is_killed_with_what_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forkserver, "KILL_TIME", 0.1)
+    with serving("(sleep 60; echo late) & sleep 60; echo late") as server:
+        assert Forking()._begin(server, b"{}", 0.1).converse(b"") == (b"", b"", -signal.SIGKILL)
 
 
 def test_how_far_an_operation_is_stands_in_no_error(forking: Forking, capsys: pytest.CaptureFixture[str],

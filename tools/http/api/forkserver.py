@@ -7,8 +7,8 @@ one octet-string for each operation, the seconds that it may take, with descript
 is to be its standard input, output and errors. Over the channel it says two numbers: the process's, and the exit status
 when that has ended (negative for a signal). A channel that is closed at the other end, or at least for writing there,
 says that the operation is to end. So do the end of its time and that of the HTTP process; a process that does not end
-then is killed, with all that it has started. It is reaped only when the channel has been closed, so that its number
-comes to mean no other process before.
+then is killed. With it ends all that it has started. It is reaped only when the channel has been closed, so that its
+number comes to mean no other process before.
 """
 
 import atexit
@@ -151,6 +151,7 @@ class ForkServer:
         """The other side has closed its channel, or shut it: then the end is still told."""
         self._selector.unregister(process.channel)
         if process.ended:
+            process.kill()
             self._forget(process)
         else:
             process.ask(time.monotonic())
