@@ -80,6 +80,12 @@ MODULES = {
     "LMTP": 43,             # from MAIL to 250
     "LMTP octets": 35,      # from the first octet of the message to 250: its file, its records, the answers and news
 }
+#: What is not on the way from the octets to the message file and the index, or has one front door that is read as one:
+#: the database engine, what is found out about the text of a message, the transport, replies, the delivery log, news to
+#: other sessions.
+BESIDE = ("mboxlist/engine/", "store/message/", "store/net/stream.py", "lmtp/replies.py", "lmtp/noting.py",
+          "store/deliverylog.py", "store/changes.py", "store/partition/views.py")
+OCTETS_TO_INDEX = 20
 WITHIN_LARGER = {
     "UID STORE": 127,
     "UID FETCH BODY.PEEK[]": 47,
@@ -245,6 +251,11 @@ def test_a_walk_enters_no_more_modules_than_before(sends, command):
     modules = counted(sends[command], first=100).modules        # what no test before has delivered
     assert len(modules) <= MODULES[command], sorted(modules)
     assert not any(module.startswith(("store/recovery/", "store/rebuild/")) for module in modules)
+
+
+def test_from_octets_to_file_and_index_there_are_few_modules(sends):
+    way = {module for module in counted(sends["LMTP octets"], first=200).modules if not module.startswith(BESIDE)}
+    assert len(way) <= OCTETS_TO_INDEX, sorted(way)
 
 
 @pytest.mark.parametrize("size", LARGER)
