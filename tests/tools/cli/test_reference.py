@@ -33,6 +33,15 @@ def test_every_capability_has_its_rfc_and_note() -> None:
     assert announced == {name.decode() for name in (*BASE, *AFTER_LOGIN, *SOMETIMES)} == extensionpage.NOTES.keys()
 
 
+def test_the_readme_names_every_extension() -> None:
+    """And nothing else."""
+    row = next(line for line in (ROOT / "README.md").read_text().split("\n") if line.startswith("| IMAP |"))
+    beside = {"AUTH", "LOGINDISABLED", "QUOTA=RES-MESSAGE", "QUOTA=RES-STORAGE", "RIGHTS=kxte"}    # parts of others
+    names = {name.decode() for name in (*BASE, *AFTER_LOGIN, *SOMETIMES)} - beside
+    written = set(re.findall(r"[A-Z][^\s,]+", re.sub(r" \([^)]*\)| and ", ",", row.split("|")[2])))
+    assert written - {"LOGIN"} == names
+
+
 # Lines of the log
 
 SOURCE = '''
