@@ -96,7 +96,7 @@ class Session(Selection):
         """Talk until one side has had enough. Raises ConnectionLost."""
         try:
             self.stream.admit()
-            self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
+            self.stream.write(responses.ok(None, f"onecopy is ready{self.store.as_of}", self.capability_code()))
             while self.state is not State.LOGOUT:
                 line, deadline = None, self.clock.seconds() + self.settings.idle_time
                 if self.login is not None:

@@ -43,7 +43,14 @@ def _line(status: bytes, text: str) -> bytes:
 
 END = b".\r\n"                          # RFC 1939 §3: after the last line of several
 
-GREETING = ok("onecopy POP3 server ready")      # no <...>: APOP is not offered (RFC 1939 §7)
+
+
+def greeting(more: str) -> bytes:
+    """The first reply, which says something `more` about the store. It has no <...>: APOP is not offered (RFC 1939 §7).
+    """
+    return ok(f"onecopy POP3 server ready{more}")
+
+
 ONLY_READS = refused("this app password is only for reading")
 MARKED = ok("marked as deleted")
 BYE = ok("goodbye")

@@ -95,7 +95,7 @@ class Session:
     async def _converse(self) -> None:
         try:
             self._stream.admit()
-            self._say(replies.GREETING)
+            self._say(replies.greeting(self._listener.store.as_of))
             while self._open:
                 await self._command()
                 await self._output.relieve()

@@ -6,6 +6,7 @@
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
 from store.partition.inuse import listed
+from store.partition.marks import AsOf
 from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
@@ -119,7 +121,14 @@ class Store:
     filtered: bool = field(default=False, init=False)   # the site has scripts for all mail (`store.filtering`)
     event_script: str = field(default="", init=False)   # runs on events of IMAP in mailboxes that name none themselves
 
+    as_of: str = field(init=False)                  # of a copy that a standby has made: what greetings say of its age
     outbox: OutboxTable = field(init=False)         # that of the list
+
+    @as_of.default
+    def _as_of_copy(self) -> str:
+        found = AsOf.of(self.root)
+        return "" if found is None else time.strftime(", for reading: the mail of %Y-%m-%d %H:%M:%S UTC",
+                                                      time.gmtime(found.moment))
 
     @outbox.default
     def _outbox_of_list(self) -> OutboxTable:

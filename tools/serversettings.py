@@ -110,6 +110,9 @@ class Exchange:
         "or continue (answers do not wait for it)", validator=in_(WITHOUT_STANDBY))
     standby_wait: float = setting(10.0, "how long one of exchange.synchronous may say nothing while an answer waits, "
                                   "until it counts as away", type="duration", validator=gt(0))
+    reading_age: float = setting(900.0, "how old mail may be that `onecopy standby serve` shows, before it makes a "
+                                 "newer copy of what the standby has", type="duration", validator=gt(0))
+    reading_indexes: bool = setting(False, "whether such a copy has the store.idx of all mailboxes, which Spark reads")
     certificate: Path | None = setting(None, "PEM file of the certificate that other back ends are shown, with "
                                        "store.host among its DNS names, and its chain; default: a self-signed one that "
                                        "onecopy makes")

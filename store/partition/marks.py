@@ -12,10 +12,16 @@
     <store>/standby.json            it is a standby, which nobody may open: see `store/standby`
     <store>/succession.json         which of several machines may serve it: see `store/standby/succession.py`
     <store>/read-only               it is a copy of the store that is named in it, for reading: see `store/readonly`
+    <store>/as-of                   a copy that a standby has made has this moment of it: see `AsOf`
     <store>/without-files           it is a copy of databases alone: see `snapshots.comparison`
 """
 
+import contextlib
+import json
 from pathlib import Path
+from typing import Any
+
+from attrs import asdict, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
@@ -23,12 +29,35 @@ from mboxlist.setaside import make_way
 from store.errors import Problem, StoreError
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
-READ_ONLY, WITHOUT_FILES = "read-only", "without-files"
+READ_ONLY, WITHOUT_FILES, AS_OF = "read-only", "without-files", "as-of"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 STANDBY, SUCCESSION = "standby.json", "succession.json"
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
+
+
+@frozen
+class AsOf:
+    """Which state a copy for reading has: that of `host` at a Unix time (`moment`, by the clock of that machine), and
+    where the logs of its environments ended then."""
+
+    host: str
+    moment: float
+    ends: dict[str, tuple[int, int]] = field(factory=dict)
+
+    @classmethod
+    def of(cls, root: Path) -> "AsOf | None":
+        """That of the store there; None where it is no such copy."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            found: dict[str, Any] = json.loads(privatefiles.read(root / AS_OF))
+            return cls(found["host"], float(found["moment"]),
+                       {name: (end[0], end[1]) for name, end in found["ends"].items()})
+        return None
+
+    def save(self, root: Path) -> None:
+        """Note it in the store there. Raises OSError."""
+        replace_file(root / AS_OF, json.dumps(asdict(self)).encode())
 
 
 def is_down(root: Path) -> bool:

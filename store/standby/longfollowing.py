@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,7 +17,7 @@ from attrs import define, field
 from mboxlist import privatefiles
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
-from store.filelock import exclusive, in_turn
+from store.filelock import in_turn
 from store.standby import applying, seeding, standbystate, switching
 from store.standby.following import Follower, Reseed
 from store.standby.sourcepeer import SourcePeer
@@ -25,40 +25,16 @@ from store.standby.standbystate import TABLES_LOCK, StandbyState
 
 log = logging.getLogger(__name__)
 
-LOCK, PROCESS = "run/standby.lock", "run/standby.pid"       # that one is at it, and which
 SEEN = "run/standby"        # what it has seen last
 WAIT = 1.0                  # seconds that a question waits for news
 NOTE_SECONDS = 0.25         # between two notes of what is seen, while much comes
 RETRY = 1.0                 # seconds between two tries to connect,
 RETRY_COPY = 60.0           # to copy the databases,
 RETRY_APPLY = 60.0          # and to have the tables take over what the logs have
-UNKNOWN = -1
 NOT_APPLIED = "the logs could not be applied to the tables, and are kept; it is tried again each minute"
 COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each
 APPLY_OCTETS = 64 << 20     # of logs that wait, after which the tables take them over,
 APPLY_SECONDS = 900.0       # or after so long
-
-
-@contextlib.contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """No other process copies into that standby, or promotes it. Raises StoreError STORE_IN_USE."""
-    privatefiles.make_folder(root / "run", parents=True, exist_ok=True)
-    with exclusive(root / LOCK, Problem.STORE_IN_USE, f"Another process is at the standby in {root}"):
-        privatefiles.write(root / PROCESS, f"{os.getpid()}\n")
-        yield
-
-
-def process(root: Path) -> int:
-    """The process that is at the standby, if one is; 0 if none, UNKNOWN if it is not known which."""
-    try:
-        with exclusive(root / LOCK, Problem.STORE_IN_USE, ""):
-            return 0
-    except StoreError:
-        with contextlib.suppress(OSError, ValueError):
-            return int(privatefiles.read(root / PROCESS))
-        return UNKNOWN
-    except OSError:
-        return 0
 
 
 def seen(root: Path) -> dict[str, Any]:

@@ -161,14 +161,14 @@ def replay(root: Path, state: StandbyState) -> StandbyState:
     return state
 
 
-def beyond(root: Path, state: StandbyState) -> Iterator[Quick]:
-    """What the journals have beyond that state, in order, as far as its message files are in their places: for others
-    than the process that follows. Nothing is changed. Raises OSError."""
+def beyond(root: Path, state: StandbyState, *, in_place: bool = True) -> Iterator[Quick]:
+    """What the journals have beyond that state, in order, as far as its message files are in their places; or all of
+    it. For others than the process that follows. Nothing is changed. Raises OSError."""
     for name in (*NAMES, NAMES[0]):
         try:
             for quick in _answers(root / name):
                 if quick.known == state.ends:
-                    if not all(_is_there(root, file) for file in quick.files):
+                    if in_place and not all(_is_there(root, file) for file in quick.files):
                         return
                     yield quick
                     state = quick.after(state)

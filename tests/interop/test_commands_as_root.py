@@ -107,6 +107,7 @@ BESIDE = f"""
 2 standby promote --yes
 2 standby rejoin --from none.example.org:1 --yes
 2 standby copy --to @/reading
+2 standby serve
 1 standby forget none.example.org
 2 standby create --from none.example.org:1
 0 snapshot remove NAME --force --yes

@@ -79,11 +79,14 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
         said = status(two, 0)
         assert said["follows"] == SERVED and said["trouble"] == ""
         before = {user: dump(one, user) for user in USERS}
-        reads_only(two, tmp_path, before)
-        two.command("standby", "promote", "--yes", status=2)        # the other machine answers
-        assert status(two, 0)["process"]
-        one.kill()
-        two.command("standby", "promote", "--yes")
+        with two.serving_for_reading():
+            reads_only(one, two, tmp_path, before)
+            before = {user: dump(one, user) for user in USERS}
+            two.command("standby", "promote", "--yes", status=2)        # the other machine answers
+            assert status(two, 0)["process"]
+            one.kill()
+            two.command("standby", "promote", "--yes")      # ends what follows, and what is read
+        assert not (two.root / "reading").exists()
     two.start()
     after = {user: dump(two, user) for user in USERS}
     assert without_figures(after) == without_figures(before)
@@ -95,23 +98,35 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     assert "second.example.org has been promoted" in complaint and "standby rejoin" in complaint
 
 
-def reads_only(two: StandbyMachine, folder: Path, expected: dict[str, dict[str, object]]) -> None:
-    """IMAP is served from what the standby has, while it follows, and refuses changes (RFC 3501 §6.3.1, RFC 5530). A
-    backup is made of it."""
-    place = folder / "reader/store"
-    assert json.loads(two.command("standby", "copy", "--to", str(place), "--json"))["root"] == str(place)
-    reader = BackEnd(folder / "reader", (), {"store.host": SERVED})
-    with reader:
-        said, known = (re.sub(r"PERMANENTFLAGS \([^)]*\)", "", without_figures(each)) for each in (
-            {user: dump(reader, user) for user in USERS}, expected))       # none are permanent there
-        assert said == known
-        with Imap(reader.imap, "alice") as imap:
-            assert imap.ok("SELECT INBOX").text.startswith("[READ-ONLY]")
-            assert imap.command("STORE 1 +FLAGS (\\Seen)").text.startswith("[UNAVAILABLE]")
-        two.command("standby", "copy", "--to", str(place), status=2)         # it is being served
-    reader.command("backup", "--to", str(folder / "backup.tar"), "--json")
-    assert json.loads(reader.command("backup", "verify", str(folder / "backup.tar"), "--json"))
-    two.command("standby", "copy", "--to", str(place))
+def reads_only(one: BackEnd, two: StandbyMachine, folder: Path, expected: dict[str, dict[str, object]]) -> None:
+    """IMAP is served from what the standby has, while it follows, and refuses changes (RFC 3501 §6.3.1, RFC 5530). What
+    comes later is seen later, by who connects then; who has connected before goes on. A backup is made there by the
+    command that is typed elsewhere, too."""
+    said, known = (re.sub(r"PERMANENTFLAGS \([^)]*\)", "", without_figures(each)) for each in (
+        {user: dump(two, user) for user in USERS}, expected))       # none are permanent there
+    assert said == known
+    with Imap(two.imap, "alice") as imap:
+        assert b", for reading: the mail of " in imap.greeting.text
+        assert imap.ok("SELECT INBOX").text.startswith("[READ-ONLY]")
+        assert imap.command("STORE 1 +FLAGS (\\Seen)").text.startswith("[UNAVAILABLE]")
+        there = len(imap.uids())
+        deliver(one, "later@example.org", "alice")
+        wait.until(lambda: messages(two) == there + 1, "what came later", pid=os.getpid(), limit=120)
+        imap.ok("NOOP")
+        assert len(imap.uids()) == there
+    two.command("backup", "--to", str(folder / "backup.tar"), "--json")
+    assert json.loads(two.command("backup", "verify", str(folder / "backup.tar"), "--json"))
+    two.command("mailbox", "create", "alice", "New", status=1)
+    assert json.loads(two.command("standby", "status", "--json"))["reading"]["process"]
+    assert json.loads(two.command("standby", "copy", "--to", str(folder / "reader"), "--json"))["root"]
+
+
+def messages(two: StandbyMachine) -> int:
+    """How many a client finds that connects now."""
+    with contextlib.suppress(OSError), Imap(two.imap, "alice") as imap:
+        imap.select()
+        return len(imap.uids())
+    return 0
 
 
 def without_figures(found: dict[str, dict[str, object]]) -> str:

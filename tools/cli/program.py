@@ -39,6 +39,9 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 
 WIDTH = 80                  # columns, where nothing is shown
 
+_READS = frozenset({"", "read", "search", "export", "session"})     # kinds of commands that change no mail
+_OWN = frozenset({"standby", "config"})     # groups that are about the machine itself
+
 _HELP_WORDS = frozenset({"-h", "--help", "--help-all"})
 
 
@@ -230,7 +233,7 @@ def run(invocation: Invocation) -> int:
     if not registered.stays_root:
         invocation.act_as_owner(reads_as_root=registered.reads_as_root)
         note()
-        invocation = _of_what_is_served(invocation)
+        invocation = _of_what_is_served(invocation, reads=registered.audit in _READS and registered.group not in _OWN)
     result = "it was ended"
     try:
         status = command(invocation)
@@ -263,9 +266,12 @@ def _noting(invocation: Invocation, registered: registry.Registered) -> Callable
                    list(_hidden(words, arguments.parser._option_string_actions)))
 
 
-def _of_what_is_served(invocation: Invocation) -> Invocation:
-    """With the copy for reading in the place of the store, while a server serves that."""
+def _of_what_is_served(invocation: Invocation, *, reads: bool) -> Invocation:
+    """With the copy for reading in the place of the store, while a server serves that; and what only `reads` with the
+    newest of a standby."""
     root = invocation.config.values["root"]
+    if isinstance(root, Path) and reads and (newest := place.newest_of_standby(root.absolute())) is not None:
+        return evolve(invocation, config=invocation.config.at(newest))
     if not isinstance(root, Path) or not any(each.exists() for each in place.places(root)):
         return invocation
     served = _find_copy(invocation.config.root)

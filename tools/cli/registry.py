@@ -124,6 +124,7 @@ COMMANDS = (
     Registered("standby status", "standby.standbystatus"),
     Registered("standby promote", "standby.promotestandby", audit="restore"),
     Registered("standby copy", "standby.copystandby"),
+    Registered("standby serve", "standby.servestandby", stays_root="binds ports below 1024 first"),
     Registered("standby rejoin", "standby.rejoinstandby", audit="restore"),
     Registered("standby forget", "standby.forgetstandby", audit="restore"),
     Registered("recover", "recover",

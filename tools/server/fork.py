@@ -2,6 +2,7 @@
 session tickets) and what is loaded already."""
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -16,6 +17,7 @@ from attrs import define
 
 from mboxlist import privatefiles
 
+_PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
@@ -70,6 +72,13 @@ class Child:
     def kill(self) -> None:
         """End it."""
         self.send_signal(signal.SIGKILL)
+
+
+def end_with(parent: int, number: signal.Signals) -> None:
+    """Have the kernel send this process that signal when its parent has ended. Source: prctl(2)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _be_child(work: Callable[[], int], keep: Collection[int], out: int) -> NoReturn:

@@ -111,6 +111,7 @@ class Supervisor:
     config: Config
     ready: Callable[[], None] = lambda: None        # called when all serve for the first time
     _sockets: list[Listening] = field(factory=list)     # those that are bound already
+    hands_on: bool = False                              # another server has them when this one is drained
     _processes: dict[str, Child] = field(factory=dict, init=False)
     _restarts: list[float] = field(factory=list, init=False)
     _wake: int = field(default=-1, init=False)
@@ -278,7 +279,7 @@ class Supervisor:
                 or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
         worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
-                                     os.getpid(), tuple(self._names))
+                                     os.getpid(), tuple(self._names), self.hands_on)
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(

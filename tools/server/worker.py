@@ -4,7 +4,6 @@ It says on standard output that it serves, or why it cannot. Its supervisor has 
 a process needs, before it is copied: so all processes share that memory. The event loop is each one's own.
 """
 
-import ctypes
 import errno
 import logging
 import os
@@ -51,6 +50,7 @@ from tools.server.control import backendlink, fencing
 from tools.server.control.controlserver import ControlServer
 from tools.server.cutcommands import Repeated, finishing, open_as_keeper
 from tools.server.doorpages import add_pages
+from tools.server.fork import end_with
 from tools.server.metrics import history
 from tools.server.metrics.history import History
 from tools.server.process.freedmemory import give_back
@@ -71,7 +71,6 @@ LEAVING = 3.0               # seconds of a stop in which `store.idx` are written
 FORGET_INTERVAL = 600       # seconds between two looks at transcripts that are too old
 SAVE_INTERVAL = 60          # seconds between two writings of who has logged in from where
 SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
-_PR_SET_PDEATHSIG = 1
 
 
 _spans = Later("tools.server.metrics.spans:begin", "tools.server.metrics.spanpackages:require")
@@ -214,7 +213,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
 
     async def drain() -> None:
         log.info("nobody new may log in")
-        await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping)
+        await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping,
+                           leave=worker_config.hands_on)
         await end()
 
     _on_signals(reactor, {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
@@ -264,16 +264,9 @@ def _on_signals(reactor: Any, actions: Mapping[signal.Signals, Callable[[], Coro
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)       # by the supervisor, until there is an action
 
 
-def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its supervisor is gone: nobody may be left in the store."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def main(worker_config: WorkerConfig) -> int:
     """Serve as ordered; the exit status."""
-    _die_with_parent(worker_config.supervisor)
+    end_with(worker_config.supervisor, signal.SIGKILL)      # nobody may be left in the store
     try:
         run(worker_config)
     except Failure as failure:

@@ -12,7 +12,8 @@ from store.errors import Problem, StoreError
 from store.mailboxes import namespace
 from store.opening import open_store
 from store.partition import processes
-from store.standby import applying, readingstate, standbystate
+from store.standby import applying, standbystate
+from store.standby.reading import readingstate
 from store.standby.standbystate import TABLES_LOCK
 from store.store import Store
 from tests.support.stores.standbypair import INBOX, Standby, work

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import command
+from tests.support.clients.imap import Imap
+from tests.support.processes import command, wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.backends import BackEnd
 
@@ -31,14 +32,30 @@ class StandbyMachine(BackEnd):
         """See the function of that name."""
         return following(self)
 
+    @contextlib.contextmanager
+    def serving_for_reading(self) -> Iterator[None]:
+        """Its `onecopy standby serve`, which makes a copy as often as it can, from its first greeting on."""
+        with _process(self, "serve", "--exchange-reading-age", "0.1") as process:
+            wait.until(self._greets_for_reading, "the first copy", pid=process.pid, limit=120)
+            yield
+
+    def _greets_for_reading(self) -> bool:
+        with contextlib.suppress(OSError), Imap(self.imap):
+            return True
+        return False
+
+
+def following(machine: BackEnd) -> Any:
+    """Its `onecopy standby follow`, as a process."""
+    return _process(machine, "follow")
+
 
 @contextlib.contextmanager
-def following(machine: BackEnd) -> Iterator[Any]:
-    """Its `onecopy standby follow`, as a process."""
-    streams = [machine.root.parent / name for name in ("follow.in", "follow.out", "follow.err")]
+def _process(machine: BackEnd, *words: str) -> Iterator[Any]:
+    streams = [machine.root.parent / f"{words[0]}.{name}" for name in ("in", "out", "err")]
     for path in streams:
         path.touch()
-    process = command.start(("standby", "follow"), machine.environment(), streams, ended=True)
+    process = command.start(("standby", *words), machine.environment(), streams, ended=True)
     try:
         yield process
     finally:

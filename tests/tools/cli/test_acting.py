@@ -103,7 +103,7 @@ def test_every_command_acts_as_the_owner_before_it_touches_anything(name: str, t
 
 def test_what_stays_root_says_why() -> None:
     assert {each.name for each in registry.COMMANDS if each.stays_root} == {
-        "init", "serve", "check", "config check", "doctor", "man", "completion", "user hash"}
+        "init", "serve", "standby serve", "check", "config check", "doctor", "man", "completion", "user hash"}
     assert {each.name for each in registry.COMMANDS if each.reads_as_root} == {
         f"import {source}" for source in ("mbox", "maildir", "imap", "dovecot", "cyrus")}
 

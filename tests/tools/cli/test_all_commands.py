@@ -23,7 +23,8 @@ NO_JSON = {
     "partition add": "says nothing", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
     "token revoke": "says nothing", "access revoke": "says nothing", "access reset": "says nothing",
-    "standby follow": "says what it does in its log", "standby forget": "says one line",
+    "standby follow": "says what it does in its log", "standby serve": "says what it does in its log",
+    "standby forget": "says one line",
     **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), "says nothing"),
     "man": "prints pages", "completion": "prints a script",
 }
@@ -61,7 +62,7 @@ NO_DRY_RUN = {
     "access reset": "the user can set up another",
     "standby create": "makes one, in an empty folder", "standby follow": "follows",
     "standby promote": "asks; what it would be standby status says", "standby forget": "asks where it matters",
-    "standby copy": "makes one more, which can be removed",
+    "standby copy": "makes one more, which can be removed", "standby serve": "serves",
     **dict.fromkeys(("sieve put", "sieve activate", "sieve rename", "sieve delete"), ONE_THING),
     "relink": "has --check", "batch": "has --check, and each command its own", "spark generate": "makes a new store",
 }

@@ -25,6 +25,7 @@ ASKS = "asks the processes of the server, which answer at once"
 #: Commands that show no progress, each with the reason why it is soon done.
 SOON = {
     "init": "makes 4,096 folders", "serve": "says how far it is in its log", "standby follow": "says it in its log",
+    "standby serve": "says it in its log",
     **dict.fromkeys((
         "user show", "user set", "user scram", "user domain", "user rename", "user remove", "user hash",
         "user undelete", "mailbox create", "mailbox info", "mailbox rename", "mailbox delete", "mailbox acl",

@@ -75,7 +75,7 @@ SILENT = {"init", "serve", "drain", "user add", "user set", "user rename", "user
           "mailbox create", "mailbox rename", "mailbox delete", "expire set", "partition add",
           "partition remove", "spark shell", "token revoke", "access revoke", "access reset",
           "sieve put", "sieve activate", "sieve rename", "sieve delete",
-          "man", "completion", "standby follow", "standby forget"}
+          "man", "completion", "standby follow", "standby forget", "standby serve"}
 AMOUNT = re.compile(r"\d (?:octets|KiB|MiB|GiB|TiB)\b")
 
 

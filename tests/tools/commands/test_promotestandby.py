@@ -10,7 +10,7 @@ import pytest
 
 from mboxlist import privatefiles
 from store.errors import StoreError
-from store.standby import longfollowing
+from store.standby import standbyprocess
 from store.standby.standbystate import StandbyState
 from tools.commands.standby import promotestandby
 
@@ -33,11 +33,11 @@ def test_a_process_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(promotestandby, "GENTLE", 0.2)
         monkeypatch.setattr(promotestandby, "PATIENCE", 10.0 if known else 0.5)
         if known:
-            assert longfollowing.process(tmp_path) == pid
+            assert standbyprocess.process(tmp_path) == pid
             promotestandby._end_follower(tmp_path)
-            assert not longfollowing.process(tmp_path)
+            assert not standbyprocess.process(tmp_path)
         else:
-            assert longfollowing.process(tmp_path) == longfollowing.UNKNOWN
+            assert standbyprocess.process(tmp_path) == standbyprocess.UNKNOWN
             with pytest.raises(StoreError, match="does not end"):
                 promotestandby._end_follower(tmp_path)
     finally:
@@ -50,7 +50,7 @@ def test_a_process_that_is_dead_and_has_left_one_that_works(tmp_path: Path, monk
     os.waitpid(dead, 0)
     pid = forked(lambda begun: hold(tmp_path, begun, known=True))
     try:
-        privatefiles.write(tmp_path / longfollowing.PROCESS, f"{dead}\n")
+        privatefiles.write(standbyprocess.number_of(tmp_path, standbyprocess.FOLLOWING), f"{dead}\n")
         monkeypatch.setattr(promotestandby, "PATIENCE", 0.5)
         with pytest.raises(StoreError, match="does not end"):
             promotestandby._end_follower(tmp_path)
@@ -76,8 +76,8 @@ def forked(work: Callable[[int], None]) -> int:
 
 
 def hold(root: Path, begun: int, *, known: bool) -> None:
-    with longfollowing.alone(root):
+    with standbyprocess.alone(root):
         if not known:
-            (root / longfollowing.PROCESS).unlink()
+            standbyprocess.number_of(root, standbyprocess.FOLLOWING).unlink()
         os.close(begun)
         signal.pause()

@@ -1,9 +1,13 @@
 """The data source on two threads and on a real cluster: the rows are those that the Store API tells."""
 
 import json
+from contextlib import closing
 
 import pytest
 
+from store.standby.reading import readingstate
+from tests.support.stores.standbypair import Standby, work
+from tests.support.stores.stores import make_store
 from tests.tools.spark.conftest import CLUSTER, LOCAL, in_order
 from tests.tools.spark.test_reading import newest, without
 from tools.spark.source.reading import Wanted
@@ -85,6 +89,23 @@ def test_damage_fails_no_job(spark, tmp_path):
         {"partition": "here", "name": "user/x/INBOX", "damage": "it has version 0, which is not known here"},
         {"partition": "lost", "name": None, "damage": "cannot be listed: No such file or directory"}])
     assert read(spark, "references", str(tmp_path)).count() == 0
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+def test_a_standby_is_read_as_the_store_is(spark, tmp_path):
+    """By a copy for reading with indexes: the same messages, and each has its file."""
+    copy = tmp_path / "copy"
+    with closing(make_store(tmp_path / "one", ("alice", "bob", "carol@example.com"))) as store:
+        work(store, 1)
+        standby = Standby(store, tmp_path / "two")
+        standby.create()
+        readingstate.make(standby.root, copy, indexes=True)
+    columns = "partition,mailbox,name,uid,modseq,digest,octets,flags,keywords,removed"
+    found, expected = (in_order(read(spark, "references", str(root), columns=columns).toArrow().to_pylist())
+                       for root in (copy, tmp_path / "one"))
+    assert len(found) > 20
+    assert found == expected
+    assert read(spark, "messages", str(copy)).count() == read(spark, "messages", str(tmp_path / "one")).count()
 
 
 # Without Spark

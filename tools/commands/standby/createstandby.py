@@ -3,7 +3,7 @@
 import contextlib
 
 from store import values
-from store.standby import longfollowing, seeding
+from store.standby import seeding, standbyprocess
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import changing_bar
@@ -27,7 +27,8 @@ def create(invocation: Invocation) -> int:
     """onecopy standby create"""
     arguments, root = invocation.arguments, invocation.config.root
     seeding.require_empty(root)
-    with contextlib.closing(connect(invocation, arguments.source, arguments.rate)) as source, longfollowing.alone(root):
+    with (contextlib.closing(connect(invocation, arguments.source, arguments.rate)) as source,
+          standbyprocess.alone(root)):
         state = seeding.begin(root, source, written(arguments.source))
         with changing_bar(octets=True) as progress:
             state = seeding.seed(root, state, source, progress)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from store import values
 from store.errors import Problem, StoreError
-from store.standby import longfollowing, standbystate
+from store.standby import standbyprocess, standbystate
 from store.standby.longfollowing import LongFollowing
 from store.usermove.messageformat import BadMessage, Wire, encode, receive
 from tools.cli.invocation import Invocation, Parsers, typed
@@ -39,7 +39,7 @@ def follow(invocation: Invocation) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     address = read_address(state.address)
-    with longfollowing.alone(root), _asked(invocation, address):
+    with standbyprocess.alone(root), _asked(invocation, address):
         LongFollowing(root, lambda: connect(invocation, address, invocation.arguments.rate), stop).run()
     return 0
 

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from store.errors import Problem, StoreError
-from store.standby import longfollowing, promotion, standbystate
+from store.standby import promotion, standbyprocess, standbystate
+from store.standby.reading import readingcopies
 from store.standby.standbystate import StandbyState
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
@@ -43,8 +44,9 @@ def promote(invocation: Invocation) -> int:
     invocation.confirm(f"Make this the store in the place of {state.host}, as it was at {when(state.moment)}? The "
                        f"other machine must not serve any more")
     with bar("promoting"):
+        readingcopies.end(root)
         _end_follower(root)
-        with longfollowing.alone(root):
+        with standbyprocess.alone(root):
             state = promotion.promote(root)
         open_configured(invocation.config, invocation.arguments.program).close()
     if arguments.json:
@@ -69,7 +71,7 @@ def _require_silence(state: StandbyState) -> None:
 def _end_follower(root: Path) -> None:
     """Have the process that follows end. Raises StoreError STORE_IN_USE."""
     began, asked = time.monotonic(), 0
-    while process := longfollowing.process(root):
+    while process := standbyprocess.process(root):
         late = time.monotonic() - began > GENTLE
         if process > 0 and (process != asked or late):
             with contextlib.suppress(ProcessLookupError):       # one that it has made still puts logs into tables

@@ -20,7 +20,7 @@ from store.rejoin import commonplace, returning, sendinghome, stranded
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.stranded import Stranded
 from store.snapshots.taking import NAME
-from store.standby import longfollowing, seeding, succession
+from store.standby import seeding, standbyprocess, succession
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
 from store.store import Store
@@ -78,7 +78,7 @@ def _alone(root: Path) -> Iterator[None]:
     privatefiles.make_folder(root / "run", exist_ok=True)
     handle = processes.claim(root / "run" / "server.pid")
     try:
-        with longfollowing.alone(root):
+        with standbyprocess.alone(root):
             yield
     finally:
         os.close(handle)

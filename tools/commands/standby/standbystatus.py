@@ -4,7 +4,8 @@ import time
 from typing import Any
 
 from store.errors import Problem, StoreError
-from store.standby import applying, longfollowing, standbystate
+from store.standby import applying, longfollowing, standbyprocess, standbystate
+from store.standby.reading import readingcopies
 from store.standby.source import instep
 from store.standby.source.instep import Step
 from store.standby.standbystate import FOLLOWING
@@ -31,16 +32,20 @@ def status(invocation: Invocation) -> int:
         return _served(served, as_json=invocation.arguments.json)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
-    seen, process = longfollowing.seen(root), longfollowing.process(root)
+    seen, process = longfollowing.seen(root), standbyprocess.process(root)
     behind = max(0.0, time.time() - float(seen["current"])) if "current" in seen else None
     trouble = str(seen.get("trouble", ""))
     if state.phase != FOLLOWING:
         trouble = trouble or f"it is {state.phase}: not all of the store is here"
     elif not process:
         trouble = "no process follows: onecopy standby follow"
+    reading = readingcopies.newest(root)
+    serves = standbyprocess.process(root, standbyprocess.READING)
     found = {"follows": state.host, "address": state.address, "phase": state.phase, "process": process,
              "behind": behind, "moment": state.moment, "waiting": applying.waiting(state), "trouble": trouble,
              "step": str(seen.get("step", "")),
+             "reading": None if reading is None else {
+                 "root": str(reading[0]), "moment": reading[1].moment, "process": serves},
              "logs": {name: list(end) for name, end in state.ends.items()}}
     if invocation.arguments.json:
         print_json(found)
@@ -49,6 +54,8 @@ def status(invocation: Invocation) -> int:
                      "behind": "nobody knows" if behind is None else f"{behind:.1f} s",
                      **({"answers there": WAIT[seen["step"]]} if seen.get("step") in WAIT else {}),
                      "has the store of": when(state.moment), "logs to apply": size(applying.waiting(state)),
+                     **({} if reading is None else {"is read as of": f"{when(reading[1].moment)}, " + (
+                         f"served by {serves}" if serves else "not served")}),
                      **({"trouble": trouble} if trouble else {})})
     return int(bool(trouble) or behind is None or behind > LATE)
 

@@ -16,7 +16,7 @@ from tools.http.webpages import Refused
 NOT_OFFERED = frozenset({"init", "serve", "man", "completion", "spark shell", "spark sql", "spark generate",
                          "dump", "batch",
                          "standby create", "standby follow", "standby status", "standby promote",
-                         "standby rejoin", "standby copy"})    # no server there
+                         "standby rejoin", "standby copy", "standby serve"})    # no server there
 #: What is said once: nothing keeps what they print.
 SECRET = frozenset({"token create", "access create", "user hash"})
 MOST_VALUES = 1000          # of one argument,

@@ -13,6 +13,7 @@ from mboxlist.engine.statistics import Statistics
 from store.check import lastcheck
 from store.mailboxes.expunge import last_due
 from store.metrics.spacesaving import merged
+from store.partition.marks import AsOf
 from store.partition.partition import Partition
 from store.recovery import environments as recovery
 from store.snapshots import retention, taking
@@ -46,7 +47,7 @@ def gather(store: Store) -> dict[str, Any]:
              "environments": environments, "partitions": partitions,
              "snapshots": snapshots, "processes": processes, "mail": dict(mail), "read_only": store.read_only,
              "read_only_partitions": sorted(set(store.partitions) - set(store.writable)),
-             "standbys": _standbys(store.root)}
+             "standbys": _standbys(store.root), "as_of": 0.0 if (copy := AsOf.of(store.root)) is None else copy.moment}
     return {**found, "advice": advice(found, store)}
 
 

@@ -133,6 +133,9 @@ METRICS = (
     Metric("standby_round_trip_seconds", GAUGE, "How long it took to have on disk what it was sent last", ("standby",),
            _each("standbys", "trip")),
 
+    Metric("as_of_timestamp_seconds", GAUGE, "When all was there that is in this copy for reading, which a standby has "
+           "made; 0: it is no such copy", (), _one("as_of")),
+
     # Housekeeping
     Metric("task_last_run_timestamp_seconds", GAUGE, "When the last round of a task of housekeeping began; 0: never",
            _TASK, _task("began")),

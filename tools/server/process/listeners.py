@@ -154,9 +154,12 @@ class Server:
         port.begin(self.spares)
         return port
 
-    async def drain(self, time: float, stopping: Callable[[], bool]) -> None:
-        """Let nobody new in, and wait until all who have logged in are gone: so long at most, or until a stop."""
+    async def drain(self, time: float, stopping: Callable[[], bool], *, leave: bool = False) -> None:
+        """Let nobody new in, and wait until all who have logged in are gone: so long at most, or until a stop. `leave`
+        the sockets to another server, which takes who is new."""
         deadline = self.reactor.seconds() + time
+        while leave and self.ports:
+            await self.ports.pop().stopListening()
         for factory in self.factories:
             factory.drain()
         while self._entered() and self.reactor.seconds() < deadline and not stopping():

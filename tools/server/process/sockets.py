@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from pathlib import Path
 
@@ -65,11 +65,13 @@ class Listening:
         return f"{self.server}{'s' if self.tls else ''}{purpose} on {where}"
 
 
-def bind(config: Config) -> list[Listening]:
-    """Every configured socket, listening. Raises Failure, with none of them left open."""
+def bind(config: Config, servers: Collection[str] = tuple(_GROUPS)) -> list[Listening]:
+    """Every configured socket of these servers, listening. Raises Failure, with none of them left open."""
     made: list[Listening] = []
     try:
         for server, group in _GROUPS.items():
+            if server not in servers:
+                continue
             settings = config.settings(server, group)
             made += _bind_ports(server, settings.address, settings.port)
             if not isinstance(settings, FrontListen | Exchange):

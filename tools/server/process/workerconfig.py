@@ -30,3 +30,4 @@ class WorkerConfig:
     tickets: TicketKeys
     supervisor: int
     processes: Sequence[str] = ()               # the names of all that serve beside it, and its own
+    hands_on: bool = False                      # when it takes nobody new, another server does at these sockets

@@ -21,8 +21,10 @@ from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition import processes
-from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION
+from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
+from store.readonly.place import UNFINISHED
 from store.standby import standbyjournal, standbystate
+from store.standby.reading import readingindexes
 from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
 
@@ -30,13 +32,13 @@ LINKED = "access", "tls"                    # folders of the store,
 OF_PARTITION = "messages", "staging"        # and of a partition
 SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
 _OWN = STANDBY, SUCCESSION
-_UNFINISHED = "unfinished"                   # the name of the standby's folder, as in read-only
 
 
-def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = lambda what, done, total: None
-         ) -> StandbyState:
+def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = lambda what, done, total: None, *,
+         indexes: bool = False) -> StandbyState:
     """Make it in that folder, in the place of an earlier one; the state that it has. `progress` is called with what is
-    done next, and how many of how many steps are done. One that was cut off is no store, and is made again.
+    done next, and how many of how many steps are done. `indexes`: with the `store.idx` of all mailboxes, which Spark
+    reads. One that was cut off is made again.
 
     Raises StoreError UNAVAILABLE, NO_STORE, STORE_IN_USE, OSError."""
     _require_ours(root, place)
@@ -47,7 +49,7 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
         raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
     shutil.rmtree(place, ignore_errors=True)
     privatefiles.make_folder(place, parents=True)
-    privatefiles.write(place / _UNFINISHED, str(root))
+    privatefiles.write(place / UNFINISHED, str(root))
     evolve(known, phase=BEGINNING).save(place)      # so nobody opens it yet
     with in_turn(root / TABLES_LOCK):           # nobody changes tables meanwhile; logs only grow
         state = standbystate.read(root)
@@ -69,9 +71,12 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
     except Failure as error:
         raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
     _link(root, place, state)
+    AsOf(state.host, state.moment, dict(state.ends)).save(place)
     privatefiles.write(place / READ_ONLY, str(root))
-    (place / _UNFINISHED).unlink()
     (place / STANDBY).unlink()
+    if indexes:
+        readingindexes.write(place, progress)
+    (place / UNFINISHED).unlink()
     return state
 
 
@@ -79,7 +84,7 @@ def _require_ours(root: Path, place: Path) -> None:
     """The folder is empty, or has an earlier one, whole or not. Raises StoreError STORE_IN_USE."""
     if not place.exists() or not any(place.iterdir()):
         return
-    for name in (_UNFINISHED, READ_ONLY):
+    for name in (UNFINISHED, READ_ONLY):
         with contextlib.suppress(FileNotFoundError):
             if privatefiles.read_text(place / name) != str(root):
                 raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has another store in it")
