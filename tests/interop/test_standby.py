@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from store.net import controlchannel
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
@@ -66,6 +67,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     two.command("standby", "create", "--from", two.source)
     assert "no process follows" in str(status(two, 1)["trouble"])
     two.command("serve", status=1)
+    assert controlchannel.names(one.root / "run") == ["exchange-1", "keeper"]      # it is served beside the mail
     with following(two):
         for number in range(5):
             deliver(one, f"since-{number}@example.org", *USERS)

@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from store.errors import Problem, StoreError
+from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from tests.support.faults.planted import Faults
 from tests.support.servers.certificates import Authority, showing
@@ -51,20 +52,20 @@ def place(folder: Path, host: str, authorities: Path, certificate: Path | None =
 
 
 @contextlib.contextmanager
-def serving(store: Store, there: Place) -> Iterator[int]:
-    """A listener for that back end; the port. It has no callers any more at the end."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listener = Listener(there, Spares(), answering(store, there))
-        listener.start([SimpleNamespace(socket=listening)])
+def listening(store: Store, there: Place) -> Iterator[tuple[Listener, int]]:
+    """A listener for that back end, and its port. It has no callers any more at the end."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        listener = Listener(there, Spares(), answering(store))
+        listener.start([SimpleNamespace(socket=bound)])
         try:
-            yield listening.getsockname()[1]
+            yield listener, bound.getsockname()[1]
         finally:
             listener.stop()
 
 
 def calls(store: Store, there: Place, here: Place) -> None:
     """Have one call the other. Raises StoreError."""
-    with serving(store, there) as port:
+    with listening(store, there) as (_, port):
         peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
         with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as peer:
             peer.look("alice", "primary")
@@ -223,7 +224,7 @@ def test_a_trusted_certificate_signs_no_other(store: Store, tmp_path: Path, auth
 def test_a_caller_without_a_certificate_or_tls_1_3(store: Store, tmp_path: Path, authority: Authority, version,
                                                    logged: str, caplog: pytest.LogCaptureFixture) -> None:
     shown = None if version is ssl.TLSVersion.TLSv1_3 else authority.back_end(ONE)
-    with (serving(store, place(tmp_path, TWO, authority.file, authority.back_end(TWO))) as port,
+    with (listening(store, place(tmp_path, TWO, authority.file, authority.back_end(TWO))) as (_, port),
           socket.create_connection(("127.0.0.1", port), LIMIT) as plain, pytest.raises(ssl.SSLError)):
         with showing(shown, version).wrap_socket(plain) as wire:
             assert wire.recv(1) == b"nothing"
@@ -236,7 +237,7 @@ def test_a_caller_who_says_nothing_is_not_waited_for(store: Store, tmp_path: Pat
                                                      shakes_hands: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     there = evolve(place(tmp_path, TWO, authority.file, authority.back_end(TWO)), greeting_time=0.2)
-    with serving(store, there) as port, socket.create_connection(("127.0.0.1", port), LIMIT) as plain:
+    with listening(store, there) as (_, port), socket.create_connection(("127.0.0.1", port), LIMIT) as plain:
         if shakes_hands:
             with showing(authority.back_end(ONE)).wrap_socket(plain) as wire:
                 while wire.recv(1000):          # the greeting, and then the end
@@ -258,9 +259,41 @@ def test_a_renewed_certificate_is_shown_at_once(store: Store, tmp_path: Path, au
     shown.write_bytes(authority.back_end(TWO, expired=True).read_bytes())
     there, here = (place(tmp_path, TWO, authority.file, shown),
                    place(tmp_path, ONE, authority.file, authority.back_end(ONE)))
-    with serving(store, there) as port:
+    with listening(store, there) as (_, port):
         peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
         with pytest.raises(StoreError, match="certificate has expired"):
             evolve(here, peers=peers).connect(TWO)
         shown.write_bytes(authority.back_end(TWO).read_bytes())
         evolve(here, peers=peers).connect(TWO).close()
+
+
+def test_a_back_end_that_is_no_standby_any_more_is_cut_off(store: Store, tmp_path: Path, authority: Authority) -> None:
+    """When the configuration is read again. One that may still call does so, and what has not changed ends nothing."""
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
+    given = {"root": str(tmp_path / TWO), "exchange.authorities": str(authority.file),
+             "exchange.certificate": str(there.tls.certificate), "exchange.key": str(there.tls.key)}
+    both = config.load({**given, "exchange.standbys": f"{ONE},{THREE}"}, {}, None)
+    with listening(store, Place.of(both, TWO)) as (listener, port):
+        peers = {TWO: evolve(here.peers[TWO], port=port)}
+
+        def call() -> SourcePeer:
+            return SourcePeer(evolve(here, peers=peers).connect(TWO))
+
+        with contextlib.closing(call()) as standby:
+            assert standby.small("audit") == {}
+            listener.follow(both)
+            assert standby.small("audit") == {}
+            authority.file.write_bytes(authority.file.read_bytes() + b"\n")      # another one might be gone from it
+            listener.follow(both)
+            with pytest.raises(StoreError, match="was lost"):
+                standby.small("audit")
+        with contextlib.closing(call()) as standby:
+            assert standby.small("audit") == {}
+            listener.follow(config.load({**given, "exchange.standbys": THREE}, {}, None))
+            with pytest.raises(StoreError, match="was lost"):
+                standby.small("audit")
+        with pytest.raises(StoreError, match="not among"):
+            call()
+        listener.follow(both)
+        with contextlib.closing(call()) as standby:
+            assert standby.small("audit") == {}

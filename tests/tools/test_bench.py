@@ -14,6 +14,8 @@ from tests.support.processes import wait
 from tests.support.stores import messages
 from tools.benchmarks import benchserver
 from tools.benchmarks.bystanders.sharingtime import auc
+from tools.benchmarks.standby import standbycost
+from tools.benchmarks.standby.standbycost import Figures
 from tools.exits import Failure
 
 pytestmark = pytest.mark.long
@@ -70,6 +72,17 @@ def test_a_server_that_cannot_start(tmp_path: Path) -> None:
     finally:
         benchserver.run([*noted, "down"])
     assert list(tmp_path.glob("onecopy-bench-*")) == []
+
+
+def test_the_cost_of_a_standby_is_told_by_ratios_of_bursts_that_were_next_to_each_other() -> None:
+    """The machine was half as fast in the second round, for all alike."""
+    found = {("w", mode): Figures(rates, cpu, there) for mode, rates, cpu, there in (
+        ("without", [100, 50, 100], [10, 20, 10], [0, 0, 0]), ("asynchronous", [90, 45, 90], [11, 22, 11], [1, 2, 1]))}
+    head, line, row = standbycost.table(found, ["without", "asynchronous"]).splitlines()
+    assert head == ("| workload | a second, without | a second, asynchronous | CPU, without | CPU, asynchronous | CPU "
+                    "there, asynchronous |")
+    assert line.count("---:") == 5
+    assert row == "| w | 100 | 90 (0.90) | 10 | 11 (1.10) | 1 |"
 
 
 @pytest.mark.parametrize(("known", "new", "found"), [

@@ -21,17 +21,17 @@ from store.accounts.loginsettings import Settings as LoginSettings
 from store.errors import StoreError
 from store.housekeeping.notices import template
 from store.partition import processes
-from store.settings import LEAST_USED
+from store.settings import LEAST_USED, SYNC_LEVELS
 from store.settings import Settings as StoreSettings
 from tools.cli.options import Config
 from tools.cli.storeaccess import is_store
 from tools.exits import Failure
-from tools.server.control.backendlink import Place
+from tools.server.control.backendlink import Place, what_is_wrong
 from tools.server.metrics import spanpackages
 from tools.server.process import sockets
 from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
-from tools.serversettings import Exchange, Tls, Trace, Workers, tls_folder
+from tools.serversettings import REFUSE, Exchange, Tls, Trace, Workers, tls_folder
 from tools.storeowner import ROOT, Owner
 
 DAY = 86400.0
@@ -296,6 +296,7 @@ def _combinations(config: Config) -> Iterator[Finding]:
         yield from needs(option, "exchange.authorities", "no other back end could prove who it is; `onecopy config "
                                                          "certificate` prints what each needs of another one")
         yield from needs(option, "store.host", "this back end has no name for the others")
+    yield from _standbys(config)
     if values["exchange.secret"]:
         yield Finding("exchange.secret", False, "it is not used any more, back ends show each other certificates: "
                                                 "remove it, and set exchange.authorities (docs/many-machines.md)")
@@ -381,6 +382,27 @@ def _directory(config: Config) -> Iterator[Finding]:
                 yield Finding("directory.uris", True, f"{uri}: {wrong}")
     except (OSError, ValueError) as error:
         yield Finding("directory.uris", True, str(error))
+
+
+def _standbys(config: Config) -> Iterator[Finding]:
+    settings, host = config.settings("exchange", Exchange), str(config.values["store.host"]).lower()
+    try:
+        if reason := what_is_wrong(settings):
+            yield Finding("exchange.synchronous", True, f"{reason}: no answer could wait for it")
+    except Failure as failure:
+        yield Finding("exchange.standbys", True, str(failure).removeprefix("exchange.peers: "))
+        return
+    if settings.standbys and not settings.port:
+        yield Finding("exchange.standbys", bool(settings.synchronous), "no standby can call this machine: set "
+                                                                       "exchange.port")
+    if (settings.host.lower() or host) in {each.partition("=")[0].strip().lower() for each in settings.standbys}:
+        yield Finding("exchange.standbys", False, "this machine's own name is among them: exchange.host is another one "
+                                                  "on each machine")
+    if settings.synchronous and config.values["store.sync"] != SYNC_LEVELS[0]:
+        yield Finding("exchange.synchronous", False, f"what store.sync = {config.values['store.sync']} answers before "
+                                                     "it is on disk does not wait for the standby either")
+    if not settings.synchronous and settings.without_standby != REFUSE:
+        yield Finding("exchange.without_standby", False, "it means nothing without exchange.synchronous")
 
 
 def _words(config: Config, option: str) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from tools.server.process.sockets import BESIDE, EXCHANGE, HTTP, SERVERS, Listen
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
 from tools.server.tls.tickets import TicketKeys
 from tools.server.watchdog import Watchdog
-from tools.serversettings import Log, Tls, Workers
+from tools.serversettings import Exchange, Log, Tls, Workers
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +70,16 @@ class Role:
     processes: int
 
 
+# What standbys are sent is read and encrypted beside the mail, not between two turns of its event loop.
+STANDBYS = Role(EXCHANGE, (EXCHANGE,), 1)
+_LAST = (f"{EXCHANGE}-1", KEEPER)           # to be stopped, in this order
+
+
 def roles(workers: Workers, *, http: bool = False) -> list[Role]:
     """The workers that the settings ask for; a protocol that has no process of its own shares one, but for HTTP, if it
     is served: what it gathers takes time from nobody's mail.
 
-    None: the keeper serves everything.
+    None: the keeper serves all clients.
     """
     found = [Role(server, (server,), count) for server in SERVERS if (count := getattr(workers, server))]
     rest = tuple(server for server in SERVERS if not getattr(workers, server))
@@ -165,11 +170,13 @@ class Supervisor:
         clearing.clear(self._run_folder)
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
-        wanted = roles(self.config.settings("workers", Workers), http=any(
-            each.server == HTTP for each in self._sockets))
+        bound = {each.server for each in self._sockets}
+        clients = roles(self.config.settings("workers", Workers), http=HTTP in bound)
+        own = EXCHANGE in bound and bool(self.config.settings(EXCHANGE, Exchange).standbys)
+        wanted = [*clients, STANDBYS] if own else clients
         self._names = [KEEPER, *(f"{role.name}-{number}" for role in wanted for number in range(1, role.processes + 1))]
         self._count_again(len(self._names))
-        self._spawn(KEEPER, keeper=True, servers=() if wanted else (*SERVERS, HTTP))
+        self._spawn(KEEPER, keeper=True, servers=[*([] if clients else (*SERVERS, HTTP)), *([] if own else [EXCHANGE])])
         self._wait_ready(KEEPER)
         names = []
         for role in wanted:
@@ -275,11 +282,10 @@ class Supervisor:
         self._counts, self._parts, self._key = sharedcounts.make(processes), processes, sharedcounts.new_key()
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
-        mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
-                or keeper and each.server == EXCHANGE]
+        mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
         worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
-                                     os.getpid(), tuple(self._names), self.hands_on)
+                                     os.getpid(), tuple(self._names), self.hands_on, EXCHANGE in servers)
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
@@ -357,8 +363,9 @@ class Supervisor:
             process.send_signal(signal.SIGUSR1)
 
     def _serving(self) -> list[Child]:
-        """Those that serve clients: the keeper only where it is alone."""
-        return [process for name, process in self._processes.items() if name != KEEPER or len(self._processes) == 1]
+        """Those that serve clients: the keeper only where no other does."""
+        others = [process for name, process in self._processes.items() if name not in _LAST]
+        return others or [self._processes[KEEPER]]
 
     def _look(self) -> None:
         """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say.
@@ -401,13 +408,13 @@ class Supervisor:
                     self._signals()
 
     def _stop(self) -> None:
-        """End all cleanly: those that serve first, the keeper, which leaves the store clean, last."""
+        """End all cleanly: those that serve first, then what their answers may wait for, and the keeper, which leaves
+        the store clean, last."""
         log.info("stopping")
         sockets.close(self._sockets)
         limit = self.config.settings("workers", Workers).stop_time + KILL_TIME
-        serving = self._serving()
-        keeper = [process for name, process in self._processes.items() if name == KEEPER]
-        for group in (serving, keeper):
+        first = [process for name, process in self._processes.items() if name not in _LAST]
+        for group in (first, *([self._processes[name]] for name in _LAST if name in self._processes)):
             for process in group:
                 process.terminate()
             deadline = time.monotonic() + limit

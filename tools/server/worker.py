@@ -140,8 +140,9 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
-    others, more = (backendlink.of_worker(worker_config.config, opened, called, server.spares)
-                    if worker_config.keeper else (None, []))
+    others, moves = backendlink.of_worker(worker_config.config, opened, called, server.spares) if (
+        worker_config.keeper or worker_config.exchange) else (None, [])
+    more = moves if worker_config.keeper else []
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
     if not opened.read_only:
@@ -159,12 +160,12 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         hostlookups.install(reactor)
         more = [*more, dispatch.task()]
     watch = (fencing.watch(worker_config.config, opened, others, worker_config.supervisor)
-             if worker_config.keeper else None)
+             if worker_config.exchange else None)
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     end_pages = add_pages(server, opened, worker_config) if any(
         each.server == HTTP for each in worker_config.sockets) else lambda: None
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
-                          list if dispatch is None else dispatch.status)
+                          list if dispatch is None else dispatch.status, [] if others is None else [others.follow])
 
     trace = worker_config.config.settings("trace", Trace)
     spans = _spans(trace, worker_config.name) if trace.collector else None

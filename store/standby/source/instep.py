@@ -157,6 +157,12 @@ class InStep:
         threading.Thread(target=group._watch, name="standby-watch", daemon=True).start()
         return group
 
+    def follow(self, hosts: Sequence[str]) -> None:
+        """Those are standbys from now on. One that answers wait for stays, and is away."""
+        with self.lock:
+            kept = {host: each for host, each in self.members.items() if host in hosts or each.asked is not None}
+            self.members = {**{host: Member(host, None, self) for host in hosts}, **kept}
+
     def publish(self) -> None:
         """Have all processes know how it is."""
         with self.lock:
@@ -172,7 +178,7 @@ class InStep:
     def _watch(self) -> None:
         noted = 0.0
         while not self._stopped.wait(LOOK):
-            for each in self.members.values():
+            for each in tuple(self.members.values()):
                 if each.is_silent():
                     each.goes_away(each.session, f"it has said nothing for {self.patience:g} s")
             if (now := time.monotonic()) - noted > NOTE_SECONDS:

@@ -143,6 +143,29 @@ def test_a_certificate_that_is_not_for_clients_and_one_that_is_none(quiet: Progr
     assert ("exchange.authorities", True) in found(quiet, *words)
 
 
+@pytest.mark.parametrize(("words", "option", "serious", "text"), [
+    (["--exchange-synchronous", "second"], "exchange.synchronous", True, "second is not among exchange.standbys"),
+    (["--exchange-standbys", "second", "--exchange-synchronous", "Second,third"], "exchange.synchronous", True,
+     "third is not among exchange.standbys"),
+    (["--exchange-standbys", "second"], "exchange.standbys", False, "set exchange.port"),
+    (["--exchange-standbys", "second", "--exchange-synchronous", "second"], "exchange.standbys", True,
+     "set exchange.port"),
+    (["--exchange-standbys", "second=x"], "exchange.standbys", True, "not host=address:port"),
+    (["--exchange-standbys", "a,one", "--exchange-host", "One"], "exchange.standbys", False, "own name"),
+    (["--exchange-without-standby", "continue"], "exchange.without_standby", False, "without exchange.synchronous"),
+    (["--exchange-standbys", "b", "--exchange-synchronous", "b", "--store-sync", "messages"], "exchange.synchronous",
+     False, "store.sync = messages"),
+])
+def test_standbys(quiet: Program, words: list[str], option: str, serious: bool, text: str) -> None:
+    status = int(serious or "--exchange-synchronous" in words)          # there is no port in any of them
+    said = json.loads(quiet("config", "check", *words, "--json", status=status))
+    assert (option, serious) in [(each["option"], each["serious"]) for each in said if text in each["text"]]
+
+
+def test_what_follows_without_a_standby_is_one_of_two(quiet: Program) -> None:
+    assert "refuse" in quiet.refused("config", "check", "--exchange-without-standby", "wait", status=2)
+
+
 def test_the_secret_of_former_versions(quiet: Program, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x" * 40)

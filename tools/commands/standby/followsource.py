@@ -53,7 +53,7 @@ def _asked(invocation: Invocation, address: Address) -> Iterator[None]:
             return
         spares = Spares()
         spares.fill()
-        listener = Listener(own_place(invocation, address), spares, lambda wire, host: _answer(invocation, wire))
+        listener = Listener(own_place(invocation, address), spares, lambda wire, *_: _answer(invocation, wire))
         listener.start(bound)
         try:
             yield

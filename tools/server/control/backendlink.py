@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine.secondcopy import SOURCES
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
@@ -21,7 +22,7 @@ from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
 from store.rejoin.takinghome import TakingHome
 from store.standby.source.copysource import Source
-from store.standby.source.instep import InStep
+from store.standby.source.instep import InStep, Member
 from store.store import Store
 from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended, Wire
@@ -66,6 +67,7 @@ class Place:
     tls: BackEndTls
     peers: dict[str, Address]
     standbys: dict[str, Address]
+    authorities: bytes                          # what certificates are verified by, as it was when this was read
     greeting_time: float = GREETING_SECONDS
 
     @classmethod
@@ -79,7 +81,11 @@ class Place:
         standbys = {each.host: each for each in (_standby(text, settings.port) for text in settings.standbys)}
         tls.make_certificate(config.root)
         tls.verify_files()
-        return cls(settings, tls.host, tls, peers, standbys)
+        return cls(settings, tls.host, tls, peers, standbys, privatefiles.read_named(settings.authorities))
+
+    def allows(self, host: str) -> tuple[bool, bool]:
+        """Whether that back end may move users here, and whether it may copy the store."""
+        return host in self.peers, host in self.standbys
 
     def connect(self, host: str) -> Peer:
         """Call another back end. Raises StoreError UNAVAILABLE."""
@@ -158,18 +164,33 @@ class Listener:
 
     place: Place
     spares: Spares
-    answer: Callable[[Wire, str], None]
-    in_step: InStep | None = None           # the standbys
+    answer: "Answer"
+    standbys: "Standbys | None" = None
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
     _open: set[socket.socket] = field(factory=set, init=False)
-    _known: list[str] = field(factory=list, init=False)     # callers that have a name
+    _known: dict[socket.socket, str] = field(factory=dict, init=False)      # callers that have a name
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def callers(self) -> set[str]:
         """Who is connected."""
         with self._lock:
-            return set(self._known)
+            return set(self._known.values())
+
+    def follow(self, config: Config) -> None:
+        """Take over who may call, and for what. A caller for whom that has changed is cut off, and every one when what
+        certificates are verified by has: whoever still may calls again. Raises Failure, OSError."""
+        place = Place.of(config, self.place.host)
+        with self._lock:
+            before, self.place = self.place, place
+            ended = [caller for caller, host in self._known.items() if before.authorities != place.authorities
+                     or before.allows(host) != place.allows(host)]
+            for each in ended:
+                log.warning("%s is cut off: it has to show again that it may call", self._known[each])
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+        if self.standbys is not None:
+            self.standbys.follow(place)
 
     def start(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
@@ -187,8 +208,8 @@ class Listener:
                     each.shutdown(socket.SHUT_RDWR)
         for thread in tuple(self._threads):
             thread.join(STOP_SECONDS)
-        if self.in_step is not None:
-            self.in_step.close()
+        if self.standbys is not None:
+            self.standbys.close()
 
     def _wait(self, sockets: list[socket.socket]) -> None:
         with selectors.DefaultSelector() as selector:
@@ -219,26 +240,26 @@ class Listener:
         thread.start()
 
     def _serve(self, caller: socket.socket, address: str, surplus: bool) -> None:
-        host = ""
+        host, place = "", self.place
         try:
-            caller.settimeout(self.place.greeting_time)
+            caller.settimeout(place.greeting_time)
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = self.place.tls.called(caller)
+            connection = place.tls.called(caller)
             with self._lock:
                 self._open.discard(caller)          # its descriptor is that of `connection` now
                 self._open.add(connection)
             caller, wire = connection, _Tls(connection)
             connection.do_handshake()
-            named = greet_caller(wire, names_of(connection), {*self.place.peers, *self.place.standbys},
-                                 FULL if surplus else "")
+            named = greet_caller(wire, names_of(connection), {*place.peers, *place.standbys}, FULL if surplus else "")
             with self._lock:
-                if len(self._known) < self.place.settings.connections:
-                    host = named
-                    self._known.append(host)
+                if place is not self.place:
+                    raise Refused("the configuration has changed meanwhile")
+                if len(self._known) < place.settings.connections:
+                    host = self._known[connection] = named
             if host:
                 log.debug("user move: %s calls from %s", host, address)
-                wire.limit(self.place.settings.timeout)
-                self.answer(wire, host)
+                wire.limit(place.settings.timeout)
+                self.answer(wire, host, place)
             else:
                 log.warning("user move: %s calls from %s, and too many do", named, address)
         except (Refused, BadMessage) as error:
@@ -253,8 +274,7 @@ class Listener:
             log.exception("user move: a call from %s", address)
         finally:
             with self._lock:
-                if host:
-                    self._known.remove(host)
+                self._known.pop(caller, None)
                 self._open.discard(caller)
             caller.close()
             self.spares.fill()
@@ -273,38 +293,77 @@ def of_worker(config: Config, store: Store, sockets: Sequence[Listening], spares
         log.error("no user can be moved: %s", NOT_TRUSTED)
         return None, []
     place = Place.of(config, store.settings.host)
-    in_step = _in_step(store, place) if sockets else None
-    return (Listener(place, spares, answering(store, place, in_step), in_step) if sockets else None,
+    standbys = Standbys.of(store, place) if sockets else None
+    return (Listener(place, spares, answering(store, standbys), standbys) if sockets else None,
             [task(place)] if settings.peers else [])
 
 
-def answering(store: Store, place: Place, in_step: InStep | None = None) -> Callable[[Wire, str], None]:
-    """What a back end with an open store answers: users move to it, and standbys (`in_step`) copy it."""
+Answer = Callable[[Wire, str, Place], None]
+
+
+def answering(store: Store, standbys: "Standbys | None" = None) -> Answer:
+    """What a back end with an open store answers: users move to it, and standbys copy it."""
     incoming = IncomingMoves(store, in_threads)
 
-    def answer(wire: Wire, host: str) -> None:
-        source = Source(store, host, None if in_step is None else in_step.members.get(host))
-        standby = {**source.actions(), **TakingHome(store).actions()} if host in place.standbys else {}
+    def answer(wire: Wire, host: str, place: Place) -> None:
+        moves, copies = place.allows(host)
+        source = Source(store, host, None if standbys is None else standbys.member(host))
+        standby = {**source.actions(), **TakingHome(store).actions()} if copies else {}
         try:
-            Session(wire, host, incoming, standby, host in place.peers).run()
+            Session(wire, host, incoming, standby, moves).run()
         finally:
             source.close()
 
     return answer
 
 
-def _in_step(store: Store, place: Place) -> InStep | None:
-    """The standbys, and which of them answers wait for. Raises Failure."""
-    settings = place.settings
-    hosts, waited = list(place.standbys), [each.lower() for each in dict.fromkeys(settings.synchronous)]
-    if unknown := set(waited) - set(hosts):
-        raise Failure(f"exchange.synchronous: {min(unknown)} is not among exchange.standbys")
-    if len(waited) > SOURCES:
-        raise Failure(f"exchange.synchronous: more than {SOURCES}")
-    if not hosts or store.read_only:
-        return None
-    return InStep.of(store.write_freeze.second, hosts, waited=waited, refuse=settings.without_standby == REFUSE,
-                     patience=settings.standby_wait)
+@define(eq=False)
+class Standbys:
+    """The standbys of a store, and which of them answers wait for. Nothing runs for them where there is none."""
+
+    store: Store
+    _in_step: InStep | None = None
+
+    @classmethod
+    def of(cls, store: Store, place: Place) -> "Standbys":
+        """As configured. Raises Failure."""
+        if reason := what_is_wrong(place.settings):
+            raise Failure(f"exchange.synchronous: {reason}")
+        found = cls(store)
+        found.follow(place)
+        return found
+
+    def follow(self, place: Place) -> None:
+        """Those are standbys from now on; which answers wait for stays as it is. Raises OSError."""
+        if self._in_step is not None:
+            self._in_step.follow(list(place.standbys))
+        elif place.standbys and not self.store.read_only:
+            settings = place.settings
+            self._in_step = InStep.of(
+                self.store.write_freeze.second, list(place.standbys), waited=synchronous(settings),
+                refuse=settings.without_standby == REFUSE, patience=settings.standby_wait)
+
+    def member(self, host: str) -> Member | None:
+        """That one."""
+        return None if self._in_step is None else self._in_step.members.get(host)
+
+    def close(self) -> None:
+        """The server stops."""
+        if self._in_step is not None:
+            self._in_step.close()
+
+
+def synchronous(settings: Exchange) -> list[str]:
+    """The names of those that answers wait for."""
+    return [each.lower() for each in dict.fromkeys(settings.synchronous)]
+
+
+def what_is_wrong(settings: Exchange) -> str:
+    """With `exchange.synchronous`; an empty text: nothing. Raises Failure for names that cannot be read."""
+    waited = synchronous(settings)
+    if unknown := set(waited) - {_standby(each, settings.port or 1).host for each in settings.standbys}:
+        return f"{min(unknown)} is not among exchange.standbys"
+    return f"more than {SOURCES}" if len(waited) > SOURCES else ""
 
 
 def task(place: Place) -> Task:

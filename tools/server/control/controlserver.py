@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
 from store.store import Store
+from tools.cli.options import Config
 from tools.server.control import loginfailures
 from tools.server.control.connectionlist import Connections
 from tools.server.process import newestlines
@@ -45,6 +46,7 @@ class ControlServer:
     _housekeeping: Housekeeping
     _reactor: Any
     _outbox: Callable[[], list[dict[str, Any]]] = list          # how the receivers of events stand
+    _followers: Sequence[Callable[[Config], None]] = ()         # what else takes over a configuration, in a thread
     _port: ControlPort = field(init=False)
     _connections: Connections = field(init=False)
     _reloading: Reloading = field(init=False)
@@ -58,7 +60,7 @@ class ControlServer:
         log = self._worker_config.config.settings("log", Log)
         levels = Levels(log, self._reactor)
         self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads,
-                                    levels)
+                                    levels, self._followers)
         self._wanted = WantedSessions(store.root, self._server, self._reactor, self._threads, log.transcripts)
         store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
             store.settings.journal_size, store.settings.journal_time))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ class Reloading:
     _certificates: Mapping[str, Certificates]
     _threads: Threads
     _levels: Levels
+    _followers: Sequence[Callable[[Config], None]] = ()         # what else takes it over, in a thread
     rounds: int = field(default=0, init=False)
     applied: list[str] = field(factory=list, init=False)        # by the last round,
     waiting: list[str] = field(factory=list, init=False)        # and what a restart is needed for
@@ -60,6 +61,8 @@ class Reloading:
             differ = differing(self.config, wanted)
             config = joined(self.config, wanted)
             await self._take_certificates(config.settings("tls", Tls))
+            for follow in self._followers:
+                await self._threads.run("files", partial(follow, config))
             self._take({name.partition(".")[0] for name in differ if is_reloaded(name)}, config)
         except (Failure, ValueError, OSError) as error:
             self.problem = str(error)

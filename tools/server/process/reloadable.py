@@ -14,7 +14,7 @@ _FIXED = frozenset({
     "address", "port", "tls_port", "socket", "guaranteed_port", "guaranteed_socket", "verify_port", "verify_socket",
     "socket_mode", "ipv6_prefix", "client_ca"})
 RELOADED = frozenset({
-    "audit.kinds", "log.format", "log.level", "log.levels", "log.slow",
+    "audit.kinds", "exchange.standbys", "log.format", "log.level", "log.levels", "log.slow",
     "tls.certificate", "tls.key", "tls.certificates", "tls.ciphers",
     *(f"store.{key}" for key in (
         "message_limit", "default_quota", "default_message_quota", "quota_enforce", "quota_grace", "quota_warn",

@@ -28,7 +28,7 @@ HTTP = "http"
 BESIDE = {"front": "imap", "managesieve": "imap"}      # what has no processes of its own is served by those of another
 BACKLOG = 1024
 FOR_RELAYS = "relays of another user connect to it"
-EXCHANGE = "exchange"           # with other back ends; the keeper serves it
+EXCHANGE = "exchange"           # with other back ends
 _Group = (type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[ManageSieveListen] | type[FrontListen]
           | type[HttpListen] | type[Exchange])
 _GROUPS: dict[str, _Group] = {"imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen,

@@ -31,3 +31,4 @@ class WorkerConfig:
     supervisor: int
     processes: Sequence[str] = ()               # the names of all that serve beside it, and its own
     hands_on: bool = False                      # when it takes nobody new, another server does at these sockets
+    exchange: bool = False                      # it serves other back ends, where any are served

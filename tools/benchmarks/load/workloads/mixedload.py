@@ -40,6 +40,11 @@ class _Totals:
     imap_operations: int = 0
     deliveries: int = 0
 
+    @property
+    def operations(self) -> int:
+        """All of them."""
+        return self.imap_operations + self.deliveries
+
     def running(self) -> bool:
         """Whether there is time left."""
         return time.perf_counter() < self.end
@@ -51,27 +56,51 @@ class _Totals:
 
 def mixed(ctx: Context) -> None:
     """64 IMAP clients and 4 deliverers for 20 s: operations a second and latencies."""
-    users = range(min(_CLIENTS, ctx.target.users))
-    clients = _set_up(ctx, users)
-    seconds = min(20.0 * ctx.options.scale, ctx.options.max_seconds)
-    letters = standard_messages(ctx.salt + "/mixed", int(seconds * _LETTERS_PER_SECOND))
-    connections = open_lmtp(ctx, _DELIVERERS)
+    ready, seconds = Mixed.ready(ctx), min(20.0 * ctx.options.scale, ctx.options.max_seconds)
+    letters = ready.letters(ctx, seconds)
     with ctx.span() as span:
-        totals = _Totals(time.perf_counter() + seconds)
-        letter_box = _LetterBox(ctx, totals, letters, len(users))
-        ctx.together(*(one.work(totals) for one in clients),
-                     *(letter_box.work(one) for one in connections))
-    operations = totals.imap_operations + totals.deliveries
-    ctx.rate("mixed", span, operations, "op/s")
+        totals = ready.run(ctx, letters, seconds)
+    ctx.rate("mixed", span, totals.operations, "op/s")
     for name in [*_WEIGHTS, "deliver"]:
         ctx.number(f"mixed.{name}.p50", percentile(totals.latencies[name], 0.5), "ms")
         ctx.number(f"mixed.{name}.p99", percentile(totals.latencies[name], 0.99), "ms")
-    for client in clients:
-        run_one(client.imap.logout())
-    close_lmtp(connections)
-    ctx.expect("messages in the INBOXes", ctx.count_inboxes(users),
-               _INITIAL * len(users) + totals.deliveries)
-    ctx.clear_inboxes(users)
+    ready.end(ctx, totals.deliveries)
+
+
+@define
+class Mixed:
+    """The clients, logged in, with some messages in each INBOX, and the deliverers."""
+
+    _clients: list["_Client"]
+    _deliverers: list[Lmtp]
+    _users: range
+
+    @classmethod
+    def ready(cls, ctx: Context) -> "Mixed":
+        """Make the mailboxes, and connect."""
+        users = range(min(_CLIENTS, ctx.target.users))
+        return cls(_set_up(ctx, users), open_lmtp(ctx, _DELIVERERS), users)
+
+    def letters(self, ctx: Context, seconds: float) -> list[Message]:
+        """As many as so many seconds can take."""
+        return standard_messages(ctx.salt + "/mixed", int(seconds * _LETTERS_PER_SECOND))
+
+    def run(self, ctx: Context, letters: list[Message], seconds: float) -> "_Totals":
+        """Have all work for so many seconds."""
+        totals = _Totals(time.perf_counter() + seconds)
+        letter_box = _LetterBox(ctx, totals, letters, len(self._users))
+        ctx.together(*(one.work(totals) for one in self._clients),
+                     *(letter_box.work(one) for one in self._deliverers))
+        return totals
+
+    def end(self, ctx: Context, deliveries: int) -> None:
+        """Compare the INBOXes with what was delivered, and empty them."""
+        for client in self._clients:
+            run_one(client.imap.logout())
+        close_lmtp(self._deliverers)
+        ctx.expect("messages in the INBOXes", ctx.count_inboxes(self._users),
+                   _INITIAL * len(self._users) + deliveries)
+        ctx.clear_inboxes(self._users)
 
 
 def _set_up(ctx: Context, users: range) -> list["_Client"]:
