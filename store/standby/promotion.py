@@ -31,11 +31,12 @@ from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import in_turn
 from store.partition.marks import STANDBY, read_epoch, write_epoch
-from store.partition.messagefiles import MessageFiles, sync_file_system
+from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, standbyjournal, standbystate, switching
+from store.standby.copyformat import SMALL
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState
 from store.standby.succession import Succession
 
@@ -62,6 +63,7 @@ def promote(root: Path) -> StandbyState:
         if state.phase == FOLLOWING:
             with in_turn(root / TABLES_LOCK):
                 state = _recover(root, state)
+        _remove_begun(root)
         names, twice = list(state.ends), 1
         if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
             switching.tidy(root)
@@ -97,6 +99,13 @@ def _recover(root: Path, state: StandbyState) -> StandbyState:
     found = evolve(state, phase=RECOVERED)     # from here on the logs are its own, and must not be cut
     found.save(root)
     return found
+
+
+def _remove_begun(root: Path) -> None:
+    """Remove what had not come whole of small files when the process that followed ended."""
+    for folder in SMALL:
+        for path in (root / folder).glob(f"*{SPARE}"):
+            path.unlink()
 
 
 def _keep_common_place(root: Path, state: StandbyState) -> None:
@@ -148,7 +157,12 @@ def _go_ahead(root: Path, name: str, times: int) -> None:
 
 
 def _set_unknown_aside(folder: Path, known: Table) -> None:
-    """Message files of which the databases know nothing: what came for a round that had not ended, or was purged."""
+    """Message files of which the databases know nothing: what came for a round that had not ended, or was purged. One
+    that had not come whole is removed."""
+    for path in MessageFiles(folder).folders():
+        for entry in _entries(path):
+            if entry.name.endswith(SPARE) and digest_in(entry.name.removesuffix(SPARE)):
+                os.unlink(entry.path)
     unknown = [entry.path for path in MessageFiles(folder).folders() for entry in _entries(path)
                if (digest := digest_in(entry.name)) and known.get(digest) is None]
     if unknown:

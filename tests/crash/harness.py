@@ -58,14 +58,23 @@ class Seen:
 
 
 @frozen
+class Reported:
+    """A note among the events: a standby has said that it has all answers up to that number."""
+
+    number: int
+
+
+@frozen
 class Moment:
-    """A state of the disk was possible here: how many changes of the disk, answers and views had been."""
+    """A state of the disk was possible here: how many changes of the disk, answers, views and answers that a standby
+    has reported had been."""
 
     how: str                    # which state it is: what stays of the changes that were not synced
     changes: int
     last: str
     answers: int
     views: int
+    reported: int = 0
 
 
 @define
@@ -216,14 +225,14 @@ def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False, ev
     is half written after each of them, the first, another one and the last are looked at, or `every` one."""
     found: dict[Any, tuple[Image, list[Moment]]] = {}
     disk = recording.base.copy()
-    changes, (answers, views), seeds = 0, recording.first, tuple(seeds)
+    changes, (answers, views), reported, seeds = 0, recording.first, 0, tuple(seeds)
 
     def add(last: str) -> None:
         images = {"stopped": disk.stopped(), "lost": disk.lost()}
         for seed in seeds if not disk.settled else ():
             images[f"mixed {seed}"] = disk.mixed(Random(f"{recording.title}/{changes}/{seed}"), torn=torn)
         for how, image in images.items():
-            found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, views))
+            found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, views, reported))
 
     add("the beginning")
     among = set(range(len(recording.events))) if every else _not_alike(recording)
@@ -232,6 +241,8 @@ def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False, ev
             answers += 1
         elif isinstance(event.note, Seen):
             views += 1
+        elif isinstance(event.note, Reported):
+            reported = event.note.number
         else:
             disk.apply(event)
             changes += 1

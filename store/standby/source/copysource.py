@@ -313,7 +313,8 @@ class Source:
         ends, moment = self._ends_on_disk(envs)
         tables = self._tables(envs)
         seldom = {"first": first or self._first, "tables": tables, "epochs": self._epochs()}
-        said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": signatures}
+        small_now = self._signatures()      # after the ends: a file of which these tell is seen
+        said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": small_now}
         if seldom != self._seldom:
             said |= seldom
             self._seldom = seldom

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.transact import transact
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.events import outgoingfiles
 from store.mailboxes.expunge import remove
 from store.snapshots import taking
 from store.standby import applying, following, logrecords, standbystate
 from store.standby.copyformat import positions
 from store.standby.following import Follower
 from store.standby.source import copysource
+from store.standby.source.copysource import Source
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Wire
 from tests.support.stores.purging import purge
@@ -157,6 +160,28 @@ def test_an_app_password_that_is_no_more_goes_whatever_else_happens(store: Store
     with standby.following() as follower:
         _rounds(follower)
     assert not list(there.iterdir())
+
+
+def test_a_letter_is_here_with_the_log_that_tells_of_it(store: Store, standby: Standby,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large message that leaves is a file, which is on disk before the row that names it. Both come with one round,
+    also when they are made while that round looks for news."""
+    standby.create()
+    look, kept = Source._signatures, list[str]()
+
+    def looked(source: Source) -> dict[str, int]:
+        found = look(source)
+        if not kept:
+            kept.append(outgoingfiles.keep(store.root, b"Subject: it leaves\r\n\r\n"))
+            deliver(store, b"Subject: after it\r\n\r\n", str(INBOX))
+        return found
+
+    with standby.following() as follower:
+        monkeypatch.setattr(Source, "_signatures", looked)
+        assert follower.round(0)
+        assert follower.state.ends == {name: env.log_end() for name, env in taking.environments(store).items()}
+        assert outgoingfiles.read(standby.root, kept[0]) == b"Subject: it leaves\r\n\r\n"
+    assert outgoingfiles.sweep(store.root, lambda: (), time.time() + 2 * outgoingfiles.WAITS) == 1
 
 
 def _rounds(follower: Follower) -> None:

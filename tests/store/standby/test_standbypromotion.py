@@ -1,6 +1,7 @@
 """A promoted standby is the store as it was at one moment, and no UID comes again."""
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes import namespace
 from store.opening import make_empty_store, open_store
+from store.partition.messagefiles import MessageFiles
 from store.rebuild import emptying
 from store.snapshots import reset
 from store.standby import promotion, standbystate
@@ -49,6 +51,19 @@ def test_a_promotion_without_the_last_round(store: Store, standby: Standby) -> N
     with closing(promoted(standby)) as other:
         assert everything(other) == known
         assert check(other) == []
+
+
+def test_what_had_not_come_whole_goes(store: Store, standby: Standby) -> None:
+    """Files that were being written when the process that followed was killed."""
+    standby.create()
+    message = Path(MessageFiles(standby.root / "partitions/primary").path(bytes(32)))
+    left = [standby.root / "audit/head.new", standby.root / "access/1.new", message.with_name(f"{message.name}.new")]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    with closing(promoted(standby)) as other:
+        assert check(other) == []
+    assert not any(path.exists() for path in left)
 
 
 def test_nobody_opens_a_standby(standby: Standby) -> None:
