@@ -1,9 +1,15 @@
-"""tools/bench: up, restart after a crash, down."""
+"""tools/bench: up, restart after a crash, a standby that is promoted, down."""
 
+import contextlib
+import itertools
 import json
+import math
 import os
 import signal
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,14 +17,15 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
 from tests.support.processes import wait
+from tests.support.servers.backends import MESSAGE_ID
 from tests.support.stores import messages
-from tools.benchmarks import benchserver
+from tools.benchmarks import benchserver, benchstandby
 from tools.benchmarks.bystanders.sharingtime import auc
-from tools.benchmarks.standby import standbycost
-from tools.benchmarks.standby.standbycost import Figures
 from tools.exits import Failure
 
 pytestmark = pytest.mark.long
+
+LIMIT = 300                     # seconds, far more than `promote` takes
 
 
 def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +63,53 @@ def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         benchserver.run([*noted, "restart"])
 
 
+@pytest.mark.parametrize("mode", benchstandby.MODES)
+def test_a_standby_takes_the_place_of_a_server_that_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                              mode: str) -> None:
+    """Under load, by its pid; then the words of `promote` are typed. In synchronous mode all that was acknowledged is
+    there, in asynchronous mode what the standby reported."""
+    noted = ["--state", str(tmp_path / "bench.json")]
+    answered: dict[bytes, float] = {}
+    try:
+        benchserver.run([*noted, "up", "--users", "1", "--dir", str(tmp_path), "--standby", mode])
+        target = json.loads(capsys.readouterr().out)
+        other = target["standby"]
+        assert set(target) - {"token", "standby"} == set(other) - {"mode", "promote"} and other["mode"] == mode
+        assert len({target["pid"], other["pid"], os.getpid()}) == 3
+        began, last = time.time(), False
+        with contextlib.suppress(ConnectionError), Lmtp(target["lmtp"][1]) as lmtp:
+            for number in itertools.count():
+                name = b"%d@example.org" % number
+                reply, = lmtp.deliver("", ["bench0000"], b"Message-ID: <%b>\r\n\r\n" % name)
+                assert reply.code == 250, reply
+                answered[name] = time.time()
+                if last:
+                    os.kill(target["pid"], signal.SIGKILL)
+                last = number > 50 and (mode == "synchronous" or current(other) > began)
+        until = math.inf if mode == "synchronous" else current(other)
+        done = subprocess.run(other["promote"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 0, done.stderr
+        with Imap(other["imap"][1], "bench0000", "secret") as imap:
+            imap.select()
+            there = {MESSAGE_ID.search(octets)[1] for octets in imap.messages().values()}       # type: ignore[index]
+        assert len(answered) > 50 and {name for name, when in answered.items() if when < until} <= there
+        again = json.loads(done.stdout)
+        assert {again[name][1] for name in ("imap", "pop3", "lmtp")} == {
+            other[name][1] for name in ("imap", "pop3", "lmtp")}
+        with Lmtp(again["lmtp"][1]) as lmtp:
+            assert lmtp.deliver("", ["bench0000"], b"Subject: after\r\n\r\n")[0].code == 250
+    finally:
+        benchserver.run([*noted, "down"])
+    wait.gone(again["pid"], "the server", limit=30)
+    wait.gone(other["pid"], "the process that followed", limit=30)
+    assert list(tmp_path.iterdir()) == []
+
+
+def current(standby: dict[str, Any]) -> float:
+    """The Unix time until which all is there, as it says itself."""
+    return float(json.loads((Path(standby["root"]) / "run/standby").read_text()).get("current", 0))
+
+
 @pytest.mark.parametrize("words", [[], ["u"], ["up", "--workers", "0"], ["up", "--users", "many"],
                                    ["down", "--users", "1"]])
 def test_wrong_use(words: list[str]) -> None:
@@ -72,17 +126,6 @@ def test_a_server_that_cannot_start(tmp_path: Path) -> None:
     finally:
         benchserver.run([*noted, "down"])
     assert list(tmp_path.glob("onecopy-bench-*")) == []
-
-
-def test_the_cost_of_a_standby_is_told_by_ratios_of_bursts_that_were_next_to_each_other() -> None:
-    """The machine was half as fast in the second round, for all alike."""
-    found = {("w", mode): Figures(rates, cpu, there) for mode, rates, cpu, there in (
-        ("without", [100, 50, 100], [10, 20, 10], [0, 0, 0]), ("asynchronous", [90, 45, 90], [11, 22, 11], [1, 2, 1]))}
-    head, line, row = standbycost.table(found, ["without", "asynchronous"]).splitlines()
-    assert head == ("| workload | a second, without | a second, asynchronous | CPU, without | CPU, asynchronous | CPU "
-                    "there, asynchronous |")
-    assert line.count("---:") == 5
-    assert row == "| w | 100 | 90 (0.90) | 10 | 11 (1.10) | 1 |"
 
 
 @pytest.mark.parametrize(("known", "new", "found"), [
