@@ -11,6 +11,7 @@ A file that is not finished is removed, however the transaction ends (`abort`).
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 
 from attrs import define, field
 
@@ -25,7 +26,6 @@ from lmtp.wire import Mail, Rcpt
 from mboxlist.engine.transact import Commits, Unflushed, unless_committed
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import INBOX, MailboxName
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target, Unfiled
@@ -39,6 +39,8 @@ from store.quota import roots
 from store.store import Store
 
 log = logging.getLogger(__name__)
+
+_ENTRY = attrgetter("entry")
 
 
 @define(eq=False)
@@ -61,7 +63,7 @@ class Delivery:
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
     _addresses: list[str] = field(factory=list, init=False)                     # and what it named
-    _scripted: bool = field(default=False, init=False)                          # one of them has a script
+    _scripts: tuple[int, int] | None = field(default=None, init=False)      # the list's version, if one has a script
 
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
@@ -85,7 +87,6 @@ class Delivery:
                 self._targets[entry.id] = Target(
                     entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
                     repeat=self.settings.repeat_window)
-                self._scripted = self._scripted or self._has_script(entry)
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
                 log.warning("recipient <%s>: %s", rcpt.recipient, error)
@@ -108,16 +109,11 @@ class Delivery:
             if octets != known.octet_limit or messages not in (None, known.message_limit):
                 roots.set_quota(self.store, user, octets, messages)
 
-    def _has_script(self, entry: MailboxEntry) -> bool:
-        """Whether the mailbox's owner has one that runs for this message."""
-        mailboxes, name = self.store.mailboxes, entry.name
-        inbox = entry if name.path == INBOX or not name.owner else mailboxes.find(MailboxName(name.owner, INBOX))
-        return inbox is not None and mailboxes.has_script(inbox.id)
-
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
         assert self._first is not None
+        self._scripts = self.store.mailboxes.scripted(map(_ENTRY, self._targets.values()))
         staged = await offload.change(self.store, partial(self._first.stage, trace))
         self.incoming = Incoming(self.store, self.settings, clock, staged)
         return self.incoming
@@ -139,10 +135,10 @@ class Delivery:
         self._delivered = staged, before = incoming.staged, Commits.total
         began = incoming.clock()
         try:
-            if self._scripted or self.store.filtered:
+            if self._scripts is not None or self.store.filtered:
                 by_mailbox = await filtereddelivery.deliver(
                     self.store, staged, str(self.mail.sender or ""), self._targets,
-                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)))
+                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)), self._scripts)
             else:
                 outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
                 by_mailbox = dict(zip(self._targets, outcomes, strict=True))

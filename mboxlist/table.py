@@ -18,7 +18,7 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
-from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.pending import Pending, Renames
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
@@ -26,6 +26,7 @@ from mboxlist.usermoves import Moves
 
 T = TypeVar("T")
 
+SCRIPTS_KNOWN = 50_000      # mailboxes of which it is remembered whether there is a script
 TRIES = 4                   # how often what is read at one moment is read without a lock
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
@@ -44,6 +45,7 @@ class MailboxNames:
         self._mailboxes = env.table("mailboxes.db", page=4096)
         self._annotations = env.table("annotations.db", page=4096, glances=True)
         self.annotations = Annotations(self._annotations)
+        self._scripts: tuple[tuple[int, int], dict[MailboxId, bool]] = (-1, -1), {}     # see `scripted`
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
@@ -51,9 +53,22 @@ class MailboxNames:
         data = self._mailboxes.get(key, txn)
         return _entry(key, data) if data is not None else None
 
-    def has_script(self, inbox: MailboxId) -> bool:
-        """Whether the owner of that INBOX has an active script, as it seems at this moment: asked at every delivery."""
-        return self._annotations.glance(inbox.to_bytes(4, "big") + ACTIVE_KEY) is not None
+    def scripted(self, mailboxes: Iterable[MailboxEntry]) -> tuple[int, int] | None:
+        """The version of the list in which the owner of one of these has an active script, as it seems at this moment;
+        None: nobody has. Asked for each message, and remembered until anything changes."""
+        version, (seen, scripts) = self.env.log.end(), self._scripts
+        if version != seen or len(scripts) > SCRIPTS_KNOWN:
+            self._scripts = version, (scripts := {})
+        for entry in mailboxes:
+            has = scripts.get(entry.id)
+            if has is None:
+                inbox = entry if entry.name.path == INBOX or not entry.name.owner else self.find(
+                    MailboxName(entry.name.owner, INBOX))
+                has = scripts[entry.id] = inbox is not None and self._annotations.glance(
+                    inbox.id.to_bytes(4, "big") + ACTIVE_KEY) is not None
+            if has:
+                return version
+        return None
 
     def has_event_script(self, mailbox: MailboxId) -> bool:
         """Whether an annotation names a script for events of IMAP there, as it seems at this moment."""

@@ -2,13 +2,12 @@
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from threading import Lock
 from time import perf_counter
+from types import MappingProxyType
 
 from attrs import define, evolve, field, frozen
 
@@ -23,6 +22,7 @@ from store.filtering import userscripts
 from store.filtering.allowance import Allowance, take_creation
 from store.filtering.disposition import Disposer, Disposition
 from store.filtering.externallists import DirectoryNeeded, ExternalLists
+from store.filtering.knownscripts import Known, KnownScripts, OwnScript, TooMuch
 from store.filtering.sievesettings import Settings
 from store.filtering.sitescripts import AFTER, BEFORE, SiteScripts
 from store.filtering.storesurroundings import StoreSurroundings, name_of, owned_key
@@ -30,20 +30,17 @@ from store.filtering.usersettings import settings_of
 from store.mailboxes import authorization, namespace
 from store.message.headers import header_end
 from store.metrics.processcounters import Counters
-from store.metrics.scriptcounters import INVALID, LIMIT, SCRIPT, SERVER, ScriptCounters
+from store.metrics.scriptcounters import LIMIT, SCRIPT, SERVER, ScriptCounters
 from store.partition.staged import Staged
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import DEFAULT, Limits
-from store.sieve.scriptoutcome import Outcome
-from store.sieve.scriptproblems import ScriptProblem
+from store.sieve.scriptoutcome import JUST_KEPT, Outcome
 from store.sieve.scriptrun import Run, Tree, run
 from store.sieve.surroundings import Envelope
 from store.store import Store
 
 log = logging.getLogger(__name__)
 
-REMEMBERED = 2000               # compiled scripts of users,
-REMEMBERED_NODES = 300_000      # and their commands and tests
 HEADER = 256 << 10              # octets at the head of a message in which its header is looked for
 QUICK = 16 << 10                # octets of a header with which scripts run at once, not in a thread
 QUICK_NODES = 400               # commands and tests of such scripts, of all recipients,
@@ -66,10 +63,6 @@ AT_ONCE, IN_A_THREAD, WAITING = Pace(QUICK_RUN), Pace(DEFAULT), Pace(DEFAULT, ma
 
 #: Items of RFC 6785 §4.2 to §4.5, as they are where mail comes.
 NO_EVENT = {"imap.user": "", "imap.email": "", "imap.cause": "", "imap.mailbox": "", "imap.changedflags": ""}
-
-
-class _TooMuch(Exception):  # noqa: N818 - not an error
-    """It takes longer than the event loop has time: once more, in a thread."""
 
 
 @frozen
@@ -102,12 +95,10 @@ class Filters:
     settings: Settings = field(factory=Settings)
     site: SiteScripts = field(init=False)
     allowance: Allowance = field(factory=Allowance, init=False)
-    # By the text of the script, and whether it is the directory's.
-    _trees: OrderedDict[tuple[bool, bytes], Tree | None] = field(factory=OrderedDict, init=False)
     _counted: ScriptCounters = field(init=False)
-    _nodes: int = field(default=0, init=False)          # of all in `_trees`
-    _lock: Lock = field(factory=Lock, init=False)       # of both: threads run scripts, too
-    _second: datetime = field(default=datetime.fromtimestamp(0, UTC), init=False)
+    known: KnownScripts = field(init=False)
+    _second: tuple[int, datetime] = field(default=(0, datetime.fromtimestamp(0, UTC)), init=False)
+    _host: tuple[str, Mapping[str, str]] = field(default=("", {}), init=False)      # what scripts hear of it
 
     @site.default
     def _site_scripts(self) -> SiteScripts:
@@ -121,6 +112,10 @@ class Filters:
     @_counted.default
     def _counters(self) -> ScriptCounters:
         return Counters.of(self.store).scripts
+
+    @known.default
+    def _known_scripts(self) -> KnownScripts:
+        return KnownScripts(self.store, self._counted)
 
     @classmethod
     def of(cls, store: Store, settings: Settings | None = None) -> "Filters":
@@ -140,51 +135,24 @@ class Filters:
 
     def trees(self, user: str) -> tuple[Tree, ...]:
         """The scripts that run for the user, in order: the site's, the user's or the default one, the site's."""
-        return self._trees_for(user, self.settings_of(user), self.store.mailboxes.find(MailboxName(user, INBOX)))
+        inbox = self.store.mailboxes.find(MailboxName(user, INBOX))
+        return self._around(user, OwnScript(self.settings_of(user)) if inbox is None else self.known.of(
+            inbox, self.known.at(self.store.mailboxes.version(), self.settings)))
 
-    def _trees_for(self, user: str, settings: Settings, inbox: MailboxEntry | None, octets: int = DEFAULT.script
-                   ) -> tuple[Tree, ...]:
-        """See `trees`. Raises _TooMuch when a script of more octets had to be compiled."""
-        if not settings.enabled:
-            return ()
-        stored = None if inbox is None else userscripts.active(self.store.mailboxes, inbox, own=settings.own)
-        if self.settings.folder is None:
-            own = None if stored is None else self._own(user, *stored, octets)
-            return () if own is None else (own,)
+    def _around(self, user: str, own: OwnScript) -> tuple[Tree, ...]:
+        """See `trees`."""
+        if self.settings.folder is None or not own.settings.enabled:
+            return () if own.tree is None else (own.tree,)
         domain = user.rpartition("@")[2] if "@" in user else self.store.settings.default_domain
-        own = self.site.default(domain) if stored is None else self._own(user, *stored, octets)
-        return (*self.site.around(BEFORE, domain), *(() if own is None else (own,)), *self.site.around(AFTER, domain))
-
-    def _own(self, user: str, number: int, stored: bytes, octets: int = DEFAULT.script) -> Tree | None:
-        """The compiled script, one for all users with the same text; None for one that cannot be compiled any more,
-        which then does nothing."""
-        key = number == userscripts.OF_DIRECTORY, stored.partition(b"\n")[2]
-        with self._lock:
-            if key in self._trees:
-                self._trees.move_to_end(key)
-                return self._trees[key]
-        if len(stored) > octets:
-            raise _TooMuch
-        script = userscripts.UserScript.from_bytes(number, stored)
-        try:
-            tree: Tree | None = userscripts.compiled(script)
-        except (ScriptProblem, userscripts.ScriptRefused) as problem:
-            log.error("%s cannot be run, mail is kept: %s", script.of(user), problem)
-            self._counted.failures[INVALID] += 1
-            tree = None
-        with self._lock:
-            self._nodes += _weight(tree) - _weight(self._trees.pop(key, None))
-            self._trees[key] = tree
-            while len(self._trees) > REMEMBERED or self._nodes > REMEMBERED_NODES and len(self._trees) > 1:
-                self._nodes -= _weight(self._trees.popitem(last=False)[1])
-        return tree
+        tree = own.tree if own.stored else self.site.default(domain)
+        return (*self.site.around(BEFORE, domain), *(() if tree is None else (tree,)), *self.site.around(AFTER, domain))
 
     def _included(self, user: str, name: str, site: bool) -> Tree | None:
         if site:
             return self.site.included(name)
         with suppress(userscripts.ScriptRefused):
             script = userscripts.find(self.store.mailboxes, user, name)
-            return self._own(user, script.number, script.to_bytes())
+            return self.known.tree(user, script.number, script.to_bytes())
         return None
 
     def on_events(self, user: str, name: str, *, site_first: bool) -> Tree | None:
@@ -195,49 +163,61 @@ class Filters:
         own = partial(self._included, user, name, False)
         return (self.site.on_events(name) or own()) if site_first else (own() or self.site.on_events(name))
 
-    async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient]
-                     ) -> dict[MailboxId, Disposition]:
-        """What becomes of a message, whole but not delivered yet, for each of the recipients who have a script, by the
-        mailbox of its target. Raises StoreError."""
+    async def decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient],
+                     version: tuple[int, int] | None = None) -> dict[MailboxId, Disposition]:
+        """What becomes of a message, whole but not delivered yet, for each of the recipients whose scripts do more than
+        keep it, by the mailbox of its target. `version`: that of the list just now. Raises StoreError."""
+        known = self.known.at(version or self.store.mailboxes.version(), self.settings)
         try:
             if not staged.written and len(recipients) <= FEW:
-                with suppress(_TooMuch):
-                    return self._decide(staged, sender, recipients, AT_ONCE)
-            return await offload.run(self.store, "files", self._decide, staged, sender, recipients, IN_A_THREAD)
+                with suppress(TooMuch):
+                    return self._decide(staged, sender, recipients, known, AT_ONCE)
+            return await offload.run(self.store, "files", self._decide, staged, sender, recipients, known, IN_A_THREAD)
         except DirectoryNeeded:
-            return await offload.run(self.store, "remote", self._decide, staged, sender, recipients, WAITING)
+            return await offload.run(self.store, "remote", self._decide, staged, sender, recipients, known, WAITING)
 
-    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], pace: Pace
+    def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], known: Known, pace: Pace
                 ) -> dict[MailboxId, Disposition]:
         quick = pace is AT_ONCE
         octets = DEFAULT.script if not quick else QUICK_OCTETS if len(recipients) == 1 else 0
         trees, settings = [], []
         for each in recipients:
-            user, entry = each.target.entry.name.owner, each.target.entry
-            settings.append(self.settings_of(user) if user else self.settings)
-            inbox = entry if entry.name.path == INBOX else self.store.mailboxes.find(MailboxName(user, INBOX))
-            trees.append(self._trees_for(user, settings[-1], inbox, octets) if user else ())
+            entry = each.target.entry
+            user = entry.name.owner
+            own = self.known.of(entry, known, octets) if user else OwnScript(self.settings)
+            settings.append(own.settings)
+            trees.append(self._around(user, own) if user else ())
         if not any(trees):
             return {}
         head = staged.peek(0, QUICK if quick else HEADER)
         end = header_end(head)
         if quick and (end is None and staged.size > QUICK or not _are_quick(trees)):
-            raise _TooMuch
+            raise TooMuch
         message = ReceivedMail(head if end is None else head[:end], staged.size, staged.peek)
         arrived = _Arrived(message, sender, self._now(), pace)
         # All of them before anything is done: what takes too long begins again.
         wanted = [self._wanted(arrived, recipient, own, holds) if own else None
                   for recipient, own, holds in zip(recipients, trees, settings, strict=True)]
-        return {recipient.target.entry.id: self._disposed(arrived, recipient, outcome, holds, group)
-                for group, (recipient, outcome, holds) in enumerate(zip(recipients, wanted, settings, strict=True), 1)
-                if outcome is not None}
+        decided = {}
+        for group, (recipient, outcome, holds) in enumerate(zip(recipients, wanted, settings, strict=True), 1):
+            if outcome is not None and not self._stays(outcome):
+                decided[recipient.target.entry.id] = self._disposed(arrived, recipient, outcome, holds, group)
+        return decided
+
+    def _stays(self, outcome: Outcome | Exception) -> bool:
+        """Whether all goes on as without a script, as it does for most mail."""
+        if isinstance(outcome, Exception) or outcome.files != JUST_KEPT or outcome.actions > 1 or (
+                outcome.failure or outcome.seen):
+            return False
+        self._counted.kept()
+        return True
 
     def _now(self) -> datetime:
         """In whole seconds, in the zone of this machine, of which the system is asked once a second."""
-        second = int(time.time())
-        if second != int(self._second.timestamp()):
-            self._second = datetime.fromtimestamp(second, UTC).astimezone()
-        return self._second
+        second, known = int(time.time()), self._second
+        if known[0] != second:
+            self._second = known = second, datetime.fromtimestamp(second, UTC).astimezone()
+        return known[1]
 
     def _wanted(self, arrived: "_Arrived", recipient: Recipient, trees: tuple[Tree, ...], settings: Settings
                 ) -> Outcome | Exception:
@@ -255,9 +235,9 @@ class Filters:
             steps, began = state.steps, perf_counter()
             outcome = run(trees, state)
             if quick and state.exhausted:
-                raise _TooMuch
+                raise TooMuch
             self._counted.ran(perf_counter() - began, state.steps - steps)
-        except (StoreError, _TooMuch, DirectoryNeeded):
+        except (StoreError, TooMuch, DirectoryNeeded):
             raise
         except Exception as error:
             return self._failed(recipient, error)
@@ -321,11 +301,14 @@ class Filters:
             limits = evolve(limits, redirects=settings.redirects)
         return Run(message, envelope, surroundings, limits, compiled=partial(self._included, user))
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self) -> Mapping[str, str]:
         """RFC 5183 §4.1."""
-        host = self.store.settings.host or self.store.recorder.server
-        return {"domain": host.partition(".")[2], "host": host, "location": "MS", "name": "onecopy", "phase": "post",
-                "version": "1", **NO_EVENT}
+        host, known = self.store.settings.host or self.store.recorder.server, self._host
+        if known[0] != host:
+            self._host = known = host, MappingProxyType({
+                "domain": host.partition(".")[2], "host": host, "location": "MS", "name": "onecopy", "phase": "post",
+                "version": "1", **NO_EVENT})
+        return known[1]
 
     def _addresses(self, user: str) -> frozenset[str]:
         """All addresses of the user that the store knows."""
@@ -353,10 +336,6 @@ class Filters:
         except (NameProblem, StoreError) as problem:
             log.info("a script of %s cannot make %s: %s", user, name, problem)
             return None
-
-
-def _weight(tree: Tree | None) -> int:
-    return tree.count if tree is not None else 0
 
 
 def _are_quick(scripts: Sequence[tuple[Tree, ...]]) -> bool:

@@ -304,12 +304,11 @@ def addresses(value: bytes) -> list[Address]:
     while at < len(value) and len(found) < ADDRESSES:
         match = _USUAL.match(value, at)
         if match is None:
-            found += _Reader().read(value[at:])
-            break
+            return _closed((found + _Reader().read(value[at:]))[:ADDRESSES])
         quoted, phrase, mailbox, host, bare, bare_host = match.groups()
         found.append(Address(quoted or phrase or None, None, mailbox or bare, host or bare_host))
         at = match.end()
-    return _closed(found[:ADDRESSES])
+    return found
 
 
 def _closed(found: list[Address]) -> list[Address]:

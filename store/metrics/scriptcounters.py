@@ -41,6 +41,10 @@ class ScriptCounters:
         self.steps.counts[bisect_left(STEPS, steps)] += 1
         self.steps.total += steps
 
+    def kept(self) -> None:
+        """A recipient keeps the message as without a script."""
+        self.actions["keep"] += 1
+
     def decided(self, wanted: Wanted, refused_wishes: int) -> None:
         """For a recipient. `refused_wishes`: how much of it could not be had."""
         actions = self.actions

@@ -93,9 +93,9 @@ def constants(value: Value) -> tuple[str, ...]:
     return tuple([one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str)])
 
 
-def matching(node: Node, about: tuple[Any, ...] | None = None) -> Matching:
-    """The match type and comparator that a test names, and its last argument, the keys. `about`: see Matching. Raises
-    ValueError."""
+def matching(node: Node, about: tuple[Any, ...] | None = None, fields: frozenset[bytes] | None = None) -> Matching:
+    """The match type and comparator that a test names, and its last argument, the keys. `about`, `fields`: see
+    Matching. Raises ValueError."""
     kind = next((name for name in TYPES if name in node.tags), "is")
     comparator = constant(node.tags.get("comparator", NUMERIC if kind == "count" else ASCII_CASEMAP))
     if comparator not in COMPARATORS:
@@ -110,7 +110,7 @@ def matching(node: Node, about: tuple[Any, ...] | None = None) -> Matching:
     if kind == "regex":
         for key in constants(node.values[-1]):
             regular(key, comparator != "i;octet")
-    return Matching(kind, comparator, relation, _keys(node.values[-1], kind, comparator), about)
+    return Matching(kind, comparator, relation, _keys(node.values[-1], kind, comparator), about, fields)
 
 
 def _keys(value: Value, kind: str, comparator: str) -> tuple[str, ...] | None:

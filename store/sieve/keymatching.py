@@ -181,7 +181,8 @@ class Matching:
     """The match type and comparator of one test. `relation`: of `:count` and `:value`.
 
     `keys`: of `:is`, `:contains` and `:matches` without question marks, folded, where no variable is among them; else
-    None. `about`: what the test looks at, where that is of the message alone, for `ReceivedMail.remembered`.
+    None. `about`: what the test looks at, where that is of the message alone, for `ReceivedMail.remembered`; `fields`:
+    the names of the fields that this is in.
     """
 
     type: str = "is"
@@ -189,6 +190,7 @@ class Matching:
     relation: str = ""
     keys: tuple[str, ...] | None = None
     about: tuple[Any, ...] | None = None
+    fields: frozenset[bytes] | None = None
     _set: frozenset[str] = field(init=False)
     _pieces: tuple[tuple[str, ...], ...] = field(init=False)        # that must be in what matches each key
 

@@ -88,13 +88,24 @@ class ReceivedMail:
         name = name.lower()
         found = self._values.get(name)
         if found is None:
-            if self._folded is None:
-                self._folded = all_fields(self.header if self._fields is None else b"".join(
-                    [one.octets if one.octets.endswith(b"\n") else one.octets + b"\n" for one in self._fields]))
+            folded = self._parsed() if self._folded is None else self._folded
             found = self._values[name] = []
-            for value in self._folded.get(name.encode("utf-8", "replace"), ()):
+            for value in folded.get(name.encode("utf-8", "replace"), ()):
                 found.append((unfold(value) if b"\n" in value else value).strip())
         return found
+
+    def _parsed(self) -> dict[bytes, list[bytes]]:
+        self._folded = all_fields(self.header if self._fields is None else b"".join(
+            [one.octets if one.octets.endswith(b"\n") else one.octets + b"\n" for one in self._fields]))
+        return self._folded
+
+    def lacks(self, names: frozenset[bytes]) -> bool:
+        """Whether there is no field of any of these names, which are in lower case."""
+        return (self._parsed() if self._folded is None else self._folded).keys().isdisjoint(names)
+
+    def has(self, names: frozenset[bytes]) -> bool:
+        """Whether there is a field of each of these names, which are in lower case."""
+        return (self._parsed() if self._folded is None else self._folded).keys() >= names
 
     def texts(self, name: str) -> list[str]:
         """These values with their encoded words decoded (RFC 5228 §2.4.2.2)."""

@@ -36,6 +36,9 @@ class Filed:
     mailbox_id: str = ""
 
 
+JUST_KEPT = [Filed()]           # what scripts say of most mail
+
+
 @frozen
 class Redirected:
     """The message is sent on to an address (RFC 5228 §4.2)."""

@@ -7,7 +7,7 @@ from attrs import Factory, define, field, frozen
 
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptlimits import DEFAULT, Limits
-from store.sieve.scriptoutcome import UNCHANGED, Edition, Filed, Outcome
+from store.sieve.scriptoutcome import JUST_KEPT, UNCHANGED, Edition, Filed, Outcome
 from store.sieve.scriptproblems import Place, RunProblem
 from store.sieve.surroundings import Envelope, Surroundings
 from store.sieve.templates import Template
@@ -102,13 +102,14 @@ class Run:
 
     def execute(self, nodes: Sequence[Node]) -> None:
         """These commands, one after the other."""
+        most, noted = self.limits.steps, self.noted
         for node in nodes:
             self.steps += 1
-            if self.steps > self.limits.steps:
+            if self.steps > most:
                 self.count(node)
             said = node.function(self, node)
-            if self.noted is not None:
-                self.noted(node, said)
+            if noted is not None:
+                noted(node, said)
 
     def test(self, node: Node) -> bool:
         """What a test says."""
@@ -209,7 +210,10 @@ def run(trees: Sequence[Tree], state: Run) -> Outcome:
         outcome = state.outcome = Outcome(failure=str(problem) or "the script calls itself too deeply")
         state.keeping, state.flags, state.edition = True, (), UNCHANGED
     if state.keeping and outcome.refused is None:
-        state.file(Filed(flags=state.flags, edition=state.edition))
+        if outcome.files or state.flags or state.edition is not UNCHANGED:
+            state.file(Filed(flags=state.flags, edition=state.edition))
+        else:
+            outcome.files += JUST_KEPT
     return outcome
 
 

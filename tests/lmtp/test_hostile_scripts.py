@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store.filtering import disposition, filters, userscripts
+from store.filtering import disposition, filters, knownscripts, userscripts
 from store.mailboxes.authorization import set_acl
 from store.values import Flag
 from tests.lmtp.conversation import Step
@@ -170,11 +170,12 @@ def test_scripts_that_include_others_run_in_a_thread_and_are_compiled_once(mail,
 
 
 def test_compiled_scripts_take_bounded_memory(mail, monkeypatch):
-    monkeypatch.setattr(filters, "REMEMBERED_NODES", 150)
-    known = filters.Filters.of(mail.store)
+    monkeypatch.setattr(knownscripts, "REMEMBERED_NODES", 150)
+    of_store = filters.Filters.of(mail.store)
     for user in ("alice", "bob", "carol", "alice"):
         mail.script(user, "keep;" * 100 + f"# {user}")
-        assert len(known.trees(user)) == 1
+        assert len(of_store.trees(user)) == 1
+        known = of_store.known
         assert known._nodes == sum(tree.count for tree in known._trees.values()) <= 150
 
 

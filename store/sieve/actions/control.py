@@ -12,7 +12,17 @@ from store.sieve.templates import IDENTIFIER
 
 def choose(run: Run, node: Node) -> None:
     """`if`, `elsif` (RFC 5228 §3.1): a chain of any length, one after the other."""
-    while not run.test(node.tests[0]):
+    while True:
+        test, = node.tests
+        run.steps += 1                              # as `run.test` does, which is called for each rule of a script
+        if run.noted is not None or run.steps > run.limits.steps:
+            run.steps -= 1
+            said = run.test(test)
+        else:
+            said = bool(test.function(run, test))
+        if said:
+            run.execute(node.block)
+            return
         following = node.otherwise
         if not following:
             return
@@ -20,7 +30,6 @@ def choose(run: Run, node: Node) -> None:
             run.execute(following)
             return
         node = following[0]
-    run.execute(node.block)
 
 
 def otherwise(run: Run, node: Node) -> None:

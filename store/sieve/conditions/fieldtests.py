@@ -91,10 +91,16 @@ def fields_for(run: Run, node: Node, name: str) -> list[HeaderField]:
 
 def header(run: Run, node: Node) -> bool:
     """RFC 5228 §5.7."""
-    about = node.ready.about
+    ready, message = node.ready, run.message
+    about = ready.about
     if about is not None:
-        found = run.message.remembered.get(about) or _texts(run.message, about)
-        return bool(node.ready.among(run, node, found))
+        found = message.remembered.get(about)
+        if found is None:
+            if ready.keys is not None and message.lacks(ready.fields):      # as of most names that scripts ask for
+                run.count(node)
+                return False
+            found = _texts(message, about)
+        return bool(ready.among(run, node, found))
     names = run.list(node.values[0])
     if node.tags.keys().isdisjoint(("index", "mime")):
         return bool(node.ready.among(run, node, _texts(run.message, names)))
@@ -139,10 +145,16 @@ def _option(run: Run, node: Node, found: HeaderField) -> list[str]:
 
 def address(run: Run, node: Node) -> bool:
     """RFC 5228 §5.1."""
-    about = node.ready.about
+    ready, message = node.ready, run.message
+    about = ready.about
     if about is not None:
-        found = run.message.remembered.get(about) or _addresses(run.message, *about)
-        return bool(node.ready.among(run, node, found))
+        found = message.remembered.get(about)
+        if found is None:
+            if ready.keys is not None and message.lacks(ready.fields):
+                run.count(node)
+                return False
+            found = _addresses(message, *about)
+        return bool(ready.among(run, node, found))
     values = [value for name in run.list(node.values[0]) for one in fields_for(run, node, name)
               for value in _parts(run, node, addresses_of(one.value))]
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
@@ -200,17 +212,20 @@ def envelope(run: Run, node: Node) -> bool:
     """RFC 5228 §5.4; the null path is an empty string for each part of an address."""
     run.require_delivery(node)
     values: list[str] = []
-    for name in run.list(node.values[0]):
-        name = name.lower()
+    part, names = node.ready.about or ("", [name.lower() for name in run.list(node.values[0])])
+    for name in names:
         if name in ("from", "to"):
             value = run.envelope.sender if name == "from" else run.envelope.recipient
             local, _, domain = value.rpartition("@") if "@" in value else (value, "", "")
-            values += _parts(run, node, [(local, domain)])
+            values += _PARTS[part]([(local, domain)]) if part else _parts(run, node, [(local, domain)])
     return bool(node.ready.among(run, node, Values(values)))
 
 
 def exists(run: Run, node: Node) -> bool:
     """RFC 5228 §5.5: whether there is a field of each of these names."""
+    if node.ready is not None:
+        run.count(node)
+        return run.message.has(node.ready)
     for name in run.list(node.values[0]):
         if not fields_for(run, node, name):
             return False
@@ -228,7 +243,9 @@ def _prepare_header(node: Node) -> object:
     names = constants(node.values[0])
     check_names(names)
     check_index(node)
-    return matching(node, names if names == node.values[0] and _ALONE.isdisjoint(node.tags) else None)
+    if names != node.values[0] or not _ALONE.isdisjoint(node.tags):
+        return matching(node)
+    return matching(node, names, _lowered(names))
 
 
 def _prepare_address(node: Node) -> object:
@@ -237,19 +254,29 @@ def _prepare_address(node: Node) -> object:
         if name.lower() not in ADDRESSES:
             raise ValueError(f"{name} is no field of addresses")
     check_index(node)
-    return matching(node, (_part(node), names) if names == node.values[0] and _ALONE.isdisjoint(node.tags) else None)
+    if names != node.values[0] or not _ALONE.isdisjoint(node.tags):
+        return matching(node)
+    return matching(node, (_part(node), names), _lowered(names))
+
+
+def _lowered(names: Sequence[str]) -> frozenset[bytes]:
+    return frozenset([name.lower().encode() for name in names])
 
 
 def _prepare_envelope(node: Node) -> object:
     for name in constants(node.values[0]):
         if name.lower() not in ("from", "to"):
             raise ValueError(f'the envelope has no part "{name}"')
-    return matching(node)
+    names = tuple([name.lower() for name in constants(node.values[0])])
+    return matching(node, (_part(node), names) if constants(node.values[0]) == node.values[0] and _ALONE.isdisjoint(
+        node.tags) else None)
 
 
-def _prepare_exists(node: Node) -> None:
-    check_names(constants(node.values[0]))
+def _prepare_exists(node: Node) -> object:
+    names = constants(node.values[0])
+    check_names(names)
     check_index(node)
+    return _lowered(names) if names == node.values[0] and "mime" not in node.tags else None
 
 
 _TWO = (Kind.STRINGS, Kind.STRINGS)

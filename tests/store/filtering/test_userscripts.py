@@ -70,7 +70,7 @@ def test_lost_databases_come_back_with_them(tmp_path: Path) -> None:
     again = open_store(tmp_path / "lost", store.settings)
     inbox = again.mailboxes.find(MailboxName("alice", INBOX))
     assert state(again) == {"main": True, "Уход": False} and inbox is not None
-    assert again.mailboxes.has_script(inbox.id) and check(again) == []
+    assert again.mailboxes.scripted([inbox]) and check(again) == []
     again.close()
 
 

@@ -122,7 +122,7 @@ def test_what_the_directory_has_runs_while_no_other_is_active(store: Store) -> N
     filters = Filters(store, Settings())
     userscripts.take_over(store, "alice", ("stop;", "keep; discard;"))
     inbox = store.names("alice")[0]
-    assert store.mailboxes.has_script(inbox.id)             # what a delivery asks first
+    assert store.mailboxes.scripted([inbox])             # what a delivery asks first
     assert names(filters, "alice") == [["stop", "keep", "discard"]]
     assert userscripts.of_user(store.mailboxes, "alice") == []              # no client sees it
     keep(store, "alice", b"discard;", active=False)
@@ -134,7 +134,7 @@ def test_what_the_directory_has_runs_while_no_other_is_active(store: Store) -> N
     userscripts.activate(store, "alice", "")
     assert names(filters, "alice") == [["keep"]]
     userscripts.take_over(store, "alice", ())
-    assert names(filters, "alice") == [] and not store.mailboxes.has_script(inbox.id)
+    assert names(filters, "alice") == [] and not store.mailboxes.scripted([inbox])
 
 
 def test_what_is_not_new_is_not_written(store: Store) -> None:
