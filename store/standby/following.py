@@ -44,6 +44,7 @@ class Follower:
     source: SourcePeer
     state: StandbyState
     clock: Callable[[], float] = time.time
+    came: Callable[[str, bytes], None] = lambda environment, octets: None      # is told what comes of the logs
     heard: float = field(default=0.0, init=False)           # when the last answer came,
     step: str = field(default="", init=False)               # and whether answers wait for us (`instep.Step`)
     _number: int = field(default=0, init=False)             # of what we have, as the other side counts
@@ -96,6 +97,7 @@ class Follower:
         self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
                       changed}          # without those that have come again
         if quick is not None and self._large(quick):
+            self._tell(quick)
             self._journal.append(found.said)
             self._waiting.append(quick)
             self.state = evolve(quick.after(self.state), small=there.small)
@@ -119,6 +121,13 @@ class Follower:
         while self._waiting:
             standbyjournal.put(self.root, self._waiting[0])
             del self._waiting[0]
+
+    def _tell(self, quick: Quick) -> None:
+        try:
+            for each in quick.logs:
+                self.came(each.environment, each.octets)
+        except ValueError as error:
+            raise Reseed(f"what comes of a log cannot be read: {error}") from error
 
     def _large(self, quick: Quick) -> bool:
         """Have the message files that did not come with the others, on disk; whether all are there."""
@@ -198,6 +207,7 @@ class Follower:
             file.seek(start)
             octets = file.read()
         try:
+            self.came(str(index.relative_to(self.root)), octets)
             digests = list(dict.fromkeys(logrecords.digests(octets)))
         except ValueError as error:
             raise Reseed(f"{path.name} cannot be read: {error}") from error

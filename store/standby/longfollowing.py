@@ -18,8 +18,9 @@ from mboxlist import privatefiles
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
-from store.standby import applying, seeding, standbystate, switching
+from store.standby import applying, purgedfiles, seeding, standbystate, switching
 from store.standby.following import Follower, Reseed
+from store.standby.purgedfiles import Purging
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import TABLES_LOCK, StandbyState
 
@@ -57,10 +58,17 @@ class LongFollowing:
     _child: int = field(default=0, init=False)              # the process that applies, up to this:
     _until: StandbyState | None = field(default=None, init=False)
     _applied_at: float = field(factory=time.monotonic, init=False)
+    _purging: Purging = field(init=False)
+    _next_purge: float = field(default=0.0, init=False)     # when purged message files are looked for again
+    _looks: bool = field(default=False, init=False)         # the process that applies does so
     _trouble: str = field(default="", init=False)
     _not_applied: str = field(default="", init=False)       # that the last try failed
     _next_copy: float = field(default=0.0, init=False)
     _wanted: float = field(default=0.0, init=False)         # since when the databases are to be copied; 0: they are not
+
+    @_purging.default
+    def _purging_of_root(self) -> Purging:
+        return Purging(self.root)
 
     def run(self) -> None:
         """Until `stop`. Raises StoreError when going on would not help, OSError of the disk here."""
@@ -88,7 +96,7 @@ class LongFollowing:
         self._note(trouble=trouble)
 
     def _follow(self, source: SourcePeer) -> None:
-        follower = Follower(self.root, source, self._state())
+        follower = Follower(self.root, source, self._state(), came=self._purging.came)
         try:
             follower.begin()
             switching.tidy(self.root)           # the logs lead on: no copy is needed
@@ -101,8 +109,11 @@ class LongFollowing:
                     self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment,
                                step=follower.step)
                 self._apply(follower)
+                if self._purging.is_under_way:
+                    self._purging.step()
             follower.finish()
         finally:
+            self._purging.forget()
             follower.close()
 
     def _state(self) -> StandbyState:
@@ -143,16 +154,19 @@ class LongFollowing:
             if self._end_child() and self._until is not None:
                 follower.finish()           # what is on record then is in its place
                 follower.state = applying.applied(self.root, follower.state, self._until)
+                if self._looks:
+                    self._purging.begin(self._until)
+                    self._next_purge = time.monotonic() + purgedfiles.EVERY
             return
         waiting = applying.waiting(follower.state)
         since = time.monotonic() - self._applied_at
         if waiting >= APPLY_OCTETS and (not self._not_applied or since >= RETRY_APPLY) or (
                 waiting and since >= APPLY_SECONDS):
             follower.finish()
-            self._until = follower.state
+            self._until, self._looks = follower.state, time.monotonic() >= self._next_purge
             self._child = os.fork()
             if not self._child:
-                _apply_and_end(self.root, self._until)
+                _apply_and_end(self.root, self._until, looks=self._looks)
 
     def _end_child(self, *, wait: bool = False) -> bool:
         """Whether it has ended now, and has done it."""
@@ -169,14 +183,17 @@ class LongFollowing:
         return not status
 
 
-def _apply_and_end(root: Path, state: StandbyState) -> None:
+def _apply_and_end(root: Path, state: StandbyState, *, looks: bool) -> None:
     """In the new process."""
     status = 1
     try:
         with in_turn(root / TABLES_LOCK):
             applying.apply(root, state)
-        status = 0
+            status = 0
+            if looks:
+                purgedfiles.note_unknown(root, state)
     except (Failure, OSError) as error:
-        log.error("the logs cannot be applied to the tables: %s", error)
+        log.error("%s: %s", "the logs cannot be applied to the tables" if status else
+                  "which message files have been purged cannot be seen", error)
     finally:
         os._exit(status)

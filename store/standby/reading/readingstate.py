@@ -3,7 +3,8 @@ folder of their own, with links to its message files. The standby goes on to fol
 
 Whoever opens a store with the file `read-only` refuses every change (`store/readonly`). So IMAP is served from there,
 backups are made and Spark counts, beside the process that follows, and on another machine than the one that serves.
-Message files stay for as long as the standby does not serve: what is purged at the other machine is not removed here.
+Message files stay for as long as the copy is there: what is purged at the other machine is removed here only when no
+copy can have it (`purgedfiles`).
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from store.filelock import in_turn
 from store.partition import processes
 from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
 from store.readonly.place import UNFINISHED
-from store.standby import standbyjournal, standbystate
+from store.standby import purgedfiles, standbyjournal, standbystate
 from store.standby.reading import readingindexes
 from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
@@ -50,6 +51,7 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
     shutil.rmtree(place, ignore_errors=True)
     privatefiles.make_folder(place, parents=True)
     privatefiles.write(place / UNFINISHED, str(root))
+    purgedfiles.note_copy(root, place)              # before it has a state: no file goes that this may have
     evolve(known, phase=BEGINNING).save(place)      # so nobody opens it yet
     with in_turn(root / TABLES_LOCK):           # nobody changes tables meanwhile; logs only grow
         state = standbystate.read(root)
