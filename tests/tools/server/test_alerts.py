@@ -24,6 +24,7 @@ NOOPS = 'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le
 SLOW = NOOPS.replace("NOOP", "LOGIN")
 TURNS = 'onecopy_loop_turn_seconds_bucket{process="all-1",le="+Inf"}'
 LAG = 'onecopy_task_lag_seconds{process="keeper",task="checkpoint"}'
+SCRIPTS, ERRORS = (f'onecopy_sieve_failures_total{{process="all-1",kind="{kind}"}}' for kind in ("script", "server"))
 FAILURES = 'onecopy_login_failures_total{service="imap",reason="login"}'
 NEW: Mapping[str, str] = {
     "onecopy_processes": "2", "onecopy_snapshot_newest_timestamp_seconds": "0",
@@ -37,7 +38,7 @@ NEW: Mapping[str, str] = {
     'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="2.5"}': "+0", NOOPS: "+0",
     'onecopy_loop_turn_seconds_bucket{process="all-1",le="0.5"}': "+0", TURNS: "+0",
     LAG: "0", 'onecopy_purge_overdue_seconds{partition="primary"}': "0", "onecopy_check_findings": "0",
-    FAILURES: "+0"}
+    SCRIPTS: "+0", ERRORS: "+0", FAILURES: "+0"}
 IN_STEP, FOLLOWS, BEHIND = (f'onecopy_standby_{name}{{standby="second.example.org"}}' for name in (
     "in_step", "connected", "lag_seconds"))
 STANDBY = {IN_STEP: "1", FOLLOWS: "1", BEHIND: "1"}
@@ -47,7 +48,7 @@ BUSY = {**WELL, **STANDBY, "onecopy_log_flush_seconds_sum{partition=\"primary\"}
         'onecopy_command_duration_seconds_bucket{server="imap",command="NOOP",le="0.01"}': "+590",
         'onecopy_command_duration_seconds_bucket{server="imap",command="LOGIN",le="2.5"}': "+0", SLOW: "+600",
         'onecopy_loop_turn_seconds_bucket{process="all-1",le="0.5"}': "+60000", TURNS: "+60001",
-        LAG: "600", FAILURES: "+600"}
+        LAG: "600", SCRIPTS: "+6", FAILURES: "+600"}
 
 
 #: A store's values, for how many samples, and the alert that fires then; "": none does.
@@ -73,6 +74,7 @@ CASES = [
     ({**BUSY, IN_STEP: "0"}, 2, "StandbyNotInStep"), ({**BUSY, FOLLOWS: "0"}, 3, "StandbyDoesNotFollow"),
     ({**BUSY, BEHIND: "300"}, 3, "StandbyIsLate"),
     ({**WELL, "onecopy_check_findings": "2"}, 2, "CheckFoundSomething"),
+    ({**BUSY, ERRORS: "+1"}, 2, "ScriptsMeetErrors"), ({**BUSY, SCRIPTS: "+600"}, 4, "ManyScriptsFail"),
     ({**BUSY, FAILURES: "+6000"}, 4, "ManyLoginsFail"),
 ]
 
@@ -119,7 +121,7 @@ def test_the_rules_can_be_read() -> None:
     done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", RULES], capture_output=True, text=True,
                           check=False)
     assert done.returncode == 0, done.stderr
-    assert "21 rules found" in done.stdout
+    assert "23 rules found" in done.stdout
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{alert or 'none'}-{after}" for _, after, alert in CASES])
