@@ -74,11 +74,15 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
     entry = session.store.entry(session.name(command.mailbox))
     if not authorization.knows(session.store, session.user, entry):
         raise StoreError(Problem.NO_MAILBOX)
-    held = authorization.rights(session.store, session.user, entry)
-    if session.only_reads:
-        held = "".join(right for right in held if right in ONLY_READING)
-    session.stream.write(format_myrights(entry.name.to_client(session.user), held, utf8=session.utf8))
+    session.stream.write(format_myrights(entry.name.to_client(session.user), own_rights(session, entry),
+                                         utf8=session.utf8))
     return Reply("MYRIGHTS completed")
+
+
+def own_rights(session: Session, entry: MailboxEntry) -> str:
+    """What this client may do: of the user's rights those that its login leaves to it."""
+    held = authorization.rights(session.store, session.user, entry)
+    return "".join(right for right in held if right in ONLY_READING) if session.only_reads else held
 
 
 def _is_owner(session: Session, entry: MailboxEntry, identifier: str) -> bool:

@@ -10,6 +10,7 @@ from imap.session import Session
 from imap.snapshotnames import PREFIX
 from imap.states import Reply
 from imap.verbs import snapshots, statusfigures
+from imap.verbs.accesscontrol import own_rights
 from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
 from imap.wire.accesscontrol import format_myrights
@@ -131,8 +132,7 @@ class _Names:
                 except StoreError as error:             # then it is left out (RFC 5819 §2)
                     readable = error.problem is not Problem.NO_MAILBOX
             if ListOption.MYRIGHTS in give:
-                after += format_myrights(name, authorization.rights(session.store, session.user, entry),
-                                         utf8=session.utf8)
+                after += format_myrights(name, own_rights(session, entry), utf8=session.utf8)
         childinfo = [option.value for option in self._criteria] if name in self._with_selected else []
         attributes = self._attributes(name, entry, readable=readable)
         return responses.listed(attributes, name, childinfo=childinfo, utf8=session.utf8) + after

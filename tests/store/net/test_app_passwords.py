@@ -197,7 +197,8 @@ def test_a_session_that_only_reads_changes_nothing(place):
     for command in ("NOOP", "IDLE\r\nDONE", "STATUS Work (MESSAGES)", "SEARCH ALL", "LIST \"\" *", "GETACL Work",
                     "MYRIGHTS Work", "GETQUOTAROOT INBOX", "CHECK", "CLOSE"):
         assert b"d OK" in place.talk(wire, f"d {command}"), command
-    assert b"* MYRIGHTS Work lr\r\n" in place.talk(wire, "d MYRIGHTS Work")      # RFC 4314 §3.5: what this client may
+    for command in ("MYRIGHTS Work", 'LIST "" Work RETURN (MYRIGHTS)'):      # RFC 4314 §3.5, RFC 8440: what it may do
+        assert b"* MYRIGHTS Work lr\r\n" in place.talk(wire, f"d {command}"), command
     said = place.talk(full, "e STATUS Work (MESSAGES)", "e FETCH 1 (FLAGS)", 'e LIST "" *', 'e LSUB "" *')
     assert b"(MESSAGES 0)" in said and b"\\Seen" not in said and b"\\Deleted" not in said and b" x\r\n" not in said
 

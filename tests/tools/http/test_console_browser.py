@@ -64,6 +64,15 @@ SHOWN = {
 OUTSIDE = """[...document.querySelectorAll("body *")].filter(each => !each.closest(".wide, .skip") &&
     each.getBoundingClientRect().right > innerWidth + 0.5).map(each => each.outerHTML.slice(0, 80))"""
 
+# Where links and forms for looking lead from a page; somebody's name is typed where something must be.
+LEADING = """[...document.forms].forEach(form => [...form.elements].forEach(each => {
+    if (!each.checkValidity()) each.value = "alice"; })),
+    [...document.querySelectorAll('a[href^="/console/"]')].map(each => each.href).concat([...document.forms].filter(
+        each => each.method == "get").map(each => each.action.split("?")[0] + "?" + new URLSearchParams(
+            new FormData(each))))"""
+# To these nothing leads before there is a report, a receiver, a snapshot, half a login, a key.
+LATER = {"quotas/report", "outbox/one", "recovery/diff", "own/snapshots", "second", "second/newkey", "access/newkey"}
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
@@ -93,12 +102,16 @@ def admin(served: tuple[Server, int]) -> Person:
 def shown(served: tuple[Server, int], chromium_process: Chromium) -> Iterator[Browser]:
     """An administrator at a browser."""
     with chromium_process.context() as page:
-        page.open(f"http://127.0.0.1:{served[1]}/console/login", 1280)
-        page.fill("#user", "admin")
-        page.fill("#password", PASSWORD)
-        page.click("button.first", loads=True)
+        log_in(page, served[1], "admin")
         assert page.text("h1") == "Overview"
         yield page
+
+
+def log_in(page: Browser, port: int, user: str) -> None:
+    page.open(f"http://127.0.0.1:{port}/console/login", 1280)
+    page.fill("#user", user)
+    page.fill("#password", PASSWORD)
+    page.click("button.first", loads=True)
 
 
 def entered(served: tuple[Server, int], user: str) -> Person:
@@ -128,6 +141,31 @@ def test_each_page_in_a_browser(served: tuple[Server, int], shown: Browser, path
     assert shown.dialogs == shown.errors == []
     assert all(request.startswith(f"{here}/console/") for request in shown.requests)
     assert shown.value("document.querySelectorAll('main script, main img, main svg:not(.chart)').length") == 0
+
+
+@pytest.mark.parametrize("user", WHO)
+def test_a_walk_of_each_role(served: tuple[Server, int], chromium_process: Chromium, user: str) -> None:
+    """One session, from the login to the log-out: links and forms lead to pages of the role alone, and to all of it."""
+    role, seen = WHO[user], set[tuple[str, bool]]()     # pages, and whether of somebody
+    with chromium_process.context() as page:
+        log_in(page, served[1], user)
+        places = [page.address]
+        while places:
+            page.open(places.pop(0), 1280)
+            assert page.status() == 200 and page.text("h1"), (page.address, page.text())
+            assert role in "au" or axe.violations(page) == [], page.address     # an administrator's are seen elsewhere
+            for found in page.value(LEADING):
+                path, _, query = found.partition("/console/")[2].partition("?")
+                if path and (of := (path, "user=" in query)) not in seen:
+                    seen.add(of)
+                    places.append(found)
+        theirs = {view.path for section in SECTIONS for view in section.views
+                  if view.path and not view.post and role in ROLES.get(view.path, EVERYBODY)}
+        found = {path for path, _ in seen}
+        assert found <= theirs and theirs - found <= LATER, found ^ theirs
+        assert page.dialogs == page.errors == []
+        page.click(".who button", loads=True)
+        assert page.text("h1") == "Log in to onecopy"
 
 
 def test_a_quota_report_is_made_from_the_page(served: tuple[Server, int], admin: Person) -> None:
