@@ -84,7 +84,7 @@ def test_slapd_takes_its_configuration(tmp_path, role):
     assert done.returncode == 0 and "config file testing succeeded" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("unit", ["onecopy.service", "onecopy-standby.service"])
+@pytest.mark.parametrize("unit", ["onecopy.service", "onecopy-standby.service", "onecopy-reading.service"])
 def test_the_unit_is_one(unit):
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", DEPLOY / unit], capture_output=True,
                           text=True, check=False)

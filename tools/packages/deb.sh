@@ -53,9 +53,10 @@ unit=$tree/usr/lib/systemd/system/onecopy.service
 [ "$VERSION_ID" -gt 12 ] || unit=$tree/lib/systemd/system/onecopy.service       # Debian 12 has its units there
 mkdir -p "${unit%/*}"
 sed 's#^ExecStart=/opt/onecopy/bin/#ExecStart=/usr/bin/#; 1s#/etc/systemd/system/##' "$copy/docs/deploy/onecopy.service" >"$unit"
-standby=${unit%/*}/onecopy-standby.service
-sed 's#^ExecStart=/opt/onecopy/bin/#ExecStart=/usr/bin/#; 1s#/etc/systemd/system/##' \
-    "$copy/docs/deploy/onecopy-standby.service" >"$standby"
+for beside in onecopy-standby onecopy-reading; do
+    sed 's#^ExecStart=/opt/onecopy/bin/#ExecStart=/usr/bin/#; 1s#/etc/systemd/system/##' \
+        "$copy/docs/deploy/$beside.service" >"${unit%/*}/$beside.service"
+done
 install -D -m 755 "$here/../ocf/onecopy" "$tree/usr/lib/ocf/resource.d/onecopy/onecopy"
 doc=$tree/usr/share/doc/onecopy
 mkdir -p "$doc"

@@ -13,11 +13,11 @@ from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.opening import make_empty_store
 from store.snapshots import taking
-from store.standby import promotion, standbystate
+from store.standby import promotion, standbystate, succession
 from store.standby.source import copysource
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
-from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted
+from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -112,3 +112,23 @@ def test_a_standby_that_was_begun_and_cut_off_is_begun_again(standby: Standby) -
     standbystate.StandbyState("mail.example.org", "127.0.0.1:1").save(standby.root)
     with pytest.raises(StoreError, match="There is a store"):
         make_empty_store(standby.root)
+
+
+def test_another_standby_goes_over_to_the_one_that_was_promoted(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """Of two standbys of one machine. It follows then; the message files that it has are not sent again."""
+    third = Standby(store, tmp_path / "three")
+    for each in (standby, third):
+        each.create()
+    work(store, 1)
+    for each in (standby, third):
+        each.follow()
+    with closing(promoted(standby)) as other:
+        third, sent = Standby(other, third.root), list[int]()
+        third.create(lambda what, done, total: sent.append(done) if what == "message files" else None)
+        assert not any(sent)
+        work(other, 2)
+        third.follow()
+        with closing(promoted(third)) as last:
+            is_equal(other, last)
+            assert check(last) == []
+            assert succession.read(third.root).number == succession.read(standby.root).number + 1

@@ -3,14 +3,18 @@
 import socket
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from twisted.internet.defer import succeed
 
 from tests.support.processes.environment import PLAIN
 from tests.support.processes.ports import free_port
 from tools.cli import options as config
 from tools.exits import Failure
 from tools.server.process import sockets
+from tools.server.process.listeners import Server
 from tools.server.process.sockets import Purpose
 
 NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.port": "0",
@@ -122,3 +126,16 @@ def test_a_file_is_not_removed(tmp_path: Path) -> None:
 def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="too long"):
         bind(lmtp_socket=str(tmp_path / ("x" * 120)))
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_server_that_is_drained_leaves_its_sockets_to_the_next(leave: bool) -> None:
+    """Else both take who is new, and one sends him away."""
+    stopped = list[int]()
+    server: Any = Server(SimpleNamespace(seconds=lambda: 0.0), None, None, {})  # type: ignore[arg-type]
+    server.ports += [SimpleNamespace(stopListening=lambda number=number: succeed(stopped.append(number)))
+                     for number in range(2)]
+    with pytest.raises(StopIteration):
+        server.drain(10.0, lambda: False, leave=leave).send(None)
+    assert sorted(stopped) == ([0, 1] if leave else [])
+    assert len(server.ports) == (0 if leave else 2)
