@@ -97,7 +97,7 @@ def header(run: Run, node: Node) -> bool:
         found = message.remembered.get(about)
         if found is None:
             if ready.keys is not None and message.lacks(ready.fields):      # as of most names that scripts ask for
-                run.count(node)
+                run.count(node, 0, len(ready.fields))
                 return False
             found = _texts(message, about)
         return bool(ready.among(run, node, found))
@@ -151,7 +151,7 @@ def address(run: Run, node: Node) -> bool:
         found = message.remembered.get(about)
         if found is None:
             if ready.keys is not None and message.lacks(ready.fields):
-                run.count(node)
+                run.count(node, 0, len(ready.fields))
                 return False
             found = _addresses(message, *about)
         return bool(ready.among(run, node, found))
@@ -224,7 +224,7 @@ def envelope(run: Run, node: Node) -> bool:
 def exists(run: Run, node: Node) -> bool:
     """RFC 5228 §5.5: whether there is a field of each of these names."""
     if node.ready is not None:
-        run.count(node)
+        run.count(node, 0, len(node.ready))
         return run.message.has(node.ready)
     for name in run.list(node.values[0]):
         if not fields_for(run, node, name):
