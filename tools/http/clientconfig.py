@@ -103,8 +103,9 @@ def microsoft(found: Sequence[Service], address: str) -> bytes:
 
 # Apple
 
-def apple(found: Sequence[Service], address: str) -> bytes:
-    """A profile with one account of IMAP, which asks for the password when it is installed."""
+def apple(found: Sequence[Service], address: str, password: str = "", *, sends: bool = True) -> bytes:
+    """A profile with one account of IMAP, and with that password; without one it is asked for when the profile is
+    installed. `sends`: it is the password for sending, too."""
     first = _first(found)
     domain = address.rpartition("@")[2].lower()
     mark = f"{'.'.join(reversed(domain.split('.')))}.onecopy"
@@ -117,7 +118,9 @@ def apple(found: Sequence[Service], address: str) -> bytes:
             payload |= {f"{way}MailServerHostName": each.host, f"{way}MailServerPortNumber": each.port,
                         f"{way}MailServerUseSSL": True, f"{way}MailServerUsername": address,
                         f"{way}MailServerAuthentication": "EmailAuthPassword"}
-    if "smtp" in first:
+    if password:
+        payload["IncomingPassword"] = password
+    if "smtp" in first and sends:
         payload["OutgoingPasswordSameAsIncomingPassword"] = True
     return plistlib.dumps({
         "PayloadType": "Configuration", "PayloadVersion": 1, "PayloadIdentifier": mark,
@@ -167,6 +170,15 @@ class ClientConfig:
 
     async def _apple(self, asked: Asked) -> Answer:
         """GET /mail/apple.mobileconfig?email=alice@example.org"""
-        address = require_address(asked.query.get("email", ""))
-        return Answer(body=apple(self.found, address), kind=PROFILE,
-                      fields=[("Content-Disposition", 'attachment; filename="mail.mobileconfig"')])
+        return profile(apple(self.found, require_address(asked.query.get("email", ""))))
+
+    def address_of(self, user: str) -> str:
+        """By which mail programs know that user; "" where they are told nothing, or the user has none for them."""
+        address = user if "@" in user else f"{user}@{self.domain}"
+        return address if self.found and _ADDRESS.fullmatch(address) else ""
+
+
+def profile(octets: bytes, fields: Sequence[tuple[str, str]] = ()) -> Answer:
+    """A profile of Apple, as a file."""
+    return Answer(body=octets, kind=PROFILE,
+                  fields=[("Content-Disposition", 'attachment; filename="mail.mobileconfig"'), *fields])

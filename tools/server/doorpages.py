@@ -77,8 +77,9 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
         return as_json(await parts.get())
 
     _Api(store, calls).add_pages(pages)
-    _console(pages, store, calls, settings, health_now)
-    client_config(server, store).add_pages(pages)
+    mail = client_config(server, store)
+    _console(pages, store, calls, settings, health_now, mail)
+    mail.add_pages(pages)
     pages.add("/metrics", metrics_page)
     pages.add("/health", whole)
     pages.add("/health/live", live)

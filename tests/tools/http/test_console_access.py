@@ -1,6 +1,7 @@
 """The console's page Access, and the second step of a login, by a real server."""
 
 import json
+import plistlib
 import re
 import time
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ USERS = ("admin", "alice", "bob", "carol", "dora", "erin", "frank")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
     port = free_port()
     options = {"http.port": str(port), "http.administrators": "admin", "http.second_factor": "administrators",
-               "login.slow_first": "0", "store.default_domain": "localhost"}
+               "login.slow_first": "0", "store.default_domain": "localhost", "http.mail_name": "mail.example.org",
+               "http.submission": "smtp.example.org:465"}
     with Server(tmp_path_factory.mktemp("access"), USERS, options) as server:
         yield server, port
         assert server.stop() == 0
@@ -80,6 +82,32 @@ def test_a_user_makes_sees_and_revokes_an_app_password(served: tuple[Server, int
     after = person.submit(page.form("/console/access/revoke"))
     assert "You have none." in after.text and not logs_in(server, "alice", password)
     assert "app password revoked" in server.command("audit", "show", "--kind", "access")
+
+
+def test_a_profile_of_apple_has_the_app_password(served: tuple[Server, int]) -> None:
+    """For whoever has made it, as long as it holds, and where it is for IMAP."""
+    person = Person(served[1])
+    form = person.get("/console/access").form("/console/access/make") if person.log_in("bob").status == 200 else None
+    assert form is not None
+    made = person.submit(form, name="tablet", service="imap")
+    fields = {each.attributes["name"]: each.attributes["value"]
+              for each in made.form("/console/access/profile").all("input", type="hidden")}
+    answer = person.post("/console/access/profile", fields)
+    account, = plistlib.loads(answer.body)["PayloadContent"]
+    assert (account["EmailAddress"], account["IncomingPassword"]) == ("bob@localhost", codes(made)[0])
+    assert "OutgoingPasswordSameAsIncomingPassword" not in account           # it is not for sending
+    assert answer.fields["Content-Type"] == "application/x-apple-aspen-config"
+    assert answer.fields["Cache-Control"] == "no-store"
+    other = Person(served[1])
+    other.log_in("alice")
+    token = other.get("/console/access").form("/console/access/make").all("input", name="csrf")[0].attributes["value"]
+    for wrong in (fields["password"], "\xff" * 30, "secret", ""):
+        assert other.post("/console/access/profile", {"csrf": token, "password": wrong}).status == 400, wrong
+    person.submit(person.get("/console/access").form("/console/access/revoke"))
+    assert person.post("/console/access/profile", fields).status == 400
+    for_fetching = person.submit(form, name="fetching", service="pop")
+    assert "access/profile" not in {each.attributes["action"] for each in for_fetching.page.all("form")}
+    assert person.post("/console/access/profile", fields | {"password": codes(for_fetching)[0]}).status == 400
 
 
 @pytest.mark.parametrize("values", [{"name": ""}, {"name": "x", "days": "-1"}, {"name": "x", "days": "9" * 9},

@@ -26,7 +26,7 @@ store = open_store(root)
 calls = doorpages._OperationCalls(store, lambda: load({}, {"ONECOPY_ROOT": str(root)}, None))
 pages = Pages()
 doorpages._Api(store, calls).add_pages(pages)
-doorpages._console(pages, store, calls, None, None)
+doorpages._console(pages, store, calls, None, None, None)
 before = set(sys.modules)
 got = []
 ensureDeferred(pages.answer(Asked("GET", "/api/openapi.json", {}))).addBoth(got.append)

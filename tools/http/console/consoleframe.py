@@ -16,6 +16,7 @@ from store.values import Secret
 from tools.http.api.operationcalls import OperationCalls
 from tools.http.api.permissions import Asker
 from tools.http.apitokens import ROLES
+from tools.http.clientconfig import ClientConfig
 from tools.http.console.consolelogin import Doorway, cookie_field, is_secure, shown_cookie
 from tools.http.console.consolesessions import SECOND, Session, Sessions
 from tools.http.console.forms import Form, require_own
@@ -54,13 +55,15 @@ OF_ALL = Section("", "", ROLES, (View("logout", _log_out, post=True),
 
 @define(eq=False)
 class Console:
-    """The console of a store, with these sections. `current` gives the settings as they are now."""
+    """The console of a store, with these sections. `current` gives the settings as they are now; `mail` is what mail
+    programs are told."""
 
     store: Store
     calls: OperationCalls
     sections: Sequence[Section]
     current: Callable[[], Settings]
     health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]       # how each part is, as /health has it
+    mail: ClientConfig = ClientConfig((), "")
     _doorway: Doorway = field(init=False)
     _views: dict[tuple[str, bool], tuple[Section, View]] = field(factory=dict, init=False)
 

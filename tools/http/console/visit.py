@@ -15,6 +15,7 @@ from tools.http.api.operationcalls import OperationCalls
 from tools.http.api.permissions import Asker
 from tools.http.api.running import Run
 from tools.http.apitokens import ROLES, USER
+from tools.http.clientconfig import ClientConfig
 from tools.http.console.consolesessions import WHOLE, Session, Sessions, form_token
 from tools.http.console.forms import TOKEN, Form
 from tools.http.console.rendering import HTML, OF_PAGES, rendered, url
@@ -72,6 +73,10 @@ class Serving(Protocol):
     @property
     def settings(self) -> Settings:
         """As they are now."""
+
+    @property
+    def mail(self) -> ClientConfig:
+        """What mail programs are told."""
 
     @property
     def health(self) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:

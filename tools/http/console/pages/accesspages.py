@@ -6,10 +6,13 @@ from store.accounts.apppasswords import apppassword, recoverycodes, totp
 from store.accounts.apppasswords.accessrecord import Access
 from store.accounts.apppasswords.apppassword import SERVICES
 from store.errors import StoreError
+from store.values import Secret
 from tools.cli.later import Later
 from tools.http.apitokens import ROLES
+from tools.http.clientconfig import apple, profile
 from tools.http.console.consolesessions import SECOND
 from tools.http.console.pages import keypages
+from tools.http.console.rendering import OF_PAGES
 from tools.http.console.secondfactor import (
     access_of,
     changed,
@@ -57,7 +60,21 @@ async def _make(visit: Visit) -> Answer:
         raise Refused(400, f"{error.public}.") from None
     await changed(visit, lambda before: before.with_password(made, now))
     await note_change(visit, "app password made", id=made.id)
-    return await visit.show("accessonce.html", "App password", codes=[shown], name=made.name, recovery=False)
+    address = visit.console.mail.address_of(visit.user) if "imap" in made.services else ""
+    return await visit.show("accessonce.html", "App password", codes=[shown], name=made.name, recovery=False,
+                            address=address)
+
+
+async def _profile(visit: Visit) -> Answer:
+    """POST: a profile for Apple's devices with an app password that was made just now, which the form brings along."""
+    password, mail = Secret(visit.form["password"].encode("utf-8", "surrogateescape")), visit.console.mail
+    digest, now = apppassword.digest_of(password), time.time()
+    found = next((each for each in (await access_of(visit)).passwords
+                  if digest is not None and each.fits(digest) and each.holds(now) and "imap" in each.services), None)
+    address = mail.address_of(visit.user)
+    if found is None or not address:
+        raise Refused(400, "This is no app password of yours for IMAP.")
+    return profile(apple(mail.found, address, password.reveal().decode(), sends="smtp" in found.services), OF_PAGES)
 
 
 async def _revoke(visit: Visit) -> Answer:
@@ -134,5 +151,6 @@ def _without(access: Access | None) -> Access | None:
 
 SECTION = Section("access", "Access", ROLES, (
     View("access", _show), View("access/make", _make, post=True), View("access/revoke", _revoke, post=True),
+    View("access/profile", _profile, post=True),
     View("access/new", new), View("access/enrol", enrol, post=True), View("access/remove", _remove, post=True),
     *keypages.VIEWS))

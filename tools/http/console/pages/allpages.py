@@ -5,6 +5,7 @@ from typing import Any
 
 from store.store import Store
 from tools.http.api.operationcalls import OperationCalls
+from tools.http.clientconfig import ClientConfig
 from tools.http.console.consoleframe import Console
 from tools.http.console.pages import (
     accesspages,
@@ -34,6 +35,6 @@ SECTIONS = (
 
 
 def add_console(pages: Pages, store: Store, calls: OperationCalls, settings: Callable[[], Settings],
-                health: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> None:
-    """Have the console. `settings` and `health` give those of now."""
-    Console(store, calls, SECTIONS, settings, health).add_pages(pages)
+                health: Callable[[], Coroutine[Any, Any, dict[str, Any]]], mail: ClientConfig) -> None:
+    """Have the console. `settings` and `health` give those of now; `mail` is what mail programs are told."""
+    Console(store, calls, SECTIONS, settings, health, mail).add_pages(pages)
