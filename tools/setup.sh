@@ -1,6 +1,6 @@
 # Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
 # packages/LIST.list names, for the tests also to those of packages/unpacked.list and npm.list, to the root folders of
-# roots.list, to Spark and to what builds the site (`setup docs`: to that alone). Leaves $root (the repository) and $venv
+# roots.list, to Spark with its classes and to what builds the site (`setup docs`: to that alone). Leaves $root (the repository) and $venv
 # set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -172,6 +172,17 @@ python_packages() {
     done
 }
 
+# What Java has loaded for Spark, kept so that the tests' virtual machines begin sooner. They begin without it, too.
+java_classes() {
+    up_to_date .classes && return
+    echo "${0##*/}: making $venv/javaclasses.jsa" >&2
+    if (cd "$root" && "$venv/bin/python" -m tests.support.servers.classarchive) >&2 </dev/null; then
+        ingredients >"$venv/onecopy.classes.stamp"
+    else
+        echo "${0##*/}: Java has kept no classes of Spark" >&2
+    fi
+}
+
 # What was begun beside it ends first: nothing goes on after its lock is gone.
 failed() {
     wait "$@" || true
@@ -207,5 +218,6 @@ setup() {
             wait "$roots" || ( debian_roots ) 9>&- || failed "$packages"      # once more, when nothing runs beside it
         fi
         wait "$packages" || exit 2
+        [[ " $* " != *" test "* ]] || ( java_classes ) 9>&- || exit 2
     } 9<"$root"
 }

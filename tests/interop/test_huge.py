@@ -1,4 +1,4 @@
-"""A message of 256 MiB (HUGE_MESSAGE=1024: of 1 GiB) in by LMTP (DATA, BDAT) and APPEND and out by FETCH and RETR,
+"""A message of 128 MiB (HUGE_MESSAGE=1024: of 1 GiB) in by LMTP (DATA, BDAT) and APPEND and out by FETCH and RETR,
 while the server's memory stays where it is."""
 
 import base64
@@ -16,7 +16,7 @@ from tests.support.readers import trace
 from tests.support.servers.server import PASSWORD, Server
 
 PIECE = 1024 * 1024
-HUGE = int(os.environ.get("HUGE_MESSAGE", "256")) * PIECE
+HUGE = int(os.environ.get("HUGE_MESSAGE", "128")) * PIECE
 GROWTH = 64 * PIECE     # of the server's memory, whatever the protocols
 LMTP_GROWTH = 32 * PIECE
 SENDER = "sender@example.org"

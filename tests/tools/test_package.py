@@ -15,7 +15,7 @@ from store import VERSION
 from tests.support import ROOT
 from tests.support.clients.imap import Imap
 from tests.support.processes.ports import free_port
-from tests.support.servers.cluster import QUICK
+from tests.support.servers.classarchive import java_options
 from tests.support.servers.server import Server
 from tests.tools.spark.conftest import bare_python
 from tools.packages.onename import OURS, below_one_name
@@ -136,7 +136,7 @@ def test_an_analyst_who_has_a_package_tools(installed: Path, tmp_path: Path) -> 
     """In a session of the analyst's own: one import, beside which nothing else of ours needs to be known."""
     facts = generate(tmp_path / "facts", Fleet(1000, 20))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))} | {
-        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK}
+        "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": java_options()}
     done = subprocess.run([installed / "bin/python", "-P", "-c", ANALYST, installed, *facts], env=environment,
                           capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr

@@ -171,8 +171,10 @@ def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
         setup test; setup test
         """, repository)
     assert done.returncode == 0, done.stderr
-    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
+    every = (repository / "asked").read_text().splitlines()
+    asked = [line for line in every if line.startswith("-m pip ")]
     assert [words.split(" --quiet ")[1] for words in asked] == installing(repository, "test", "spark", "docs")
+    assert every.count("-m tests.support.servers.classarchive") == 1
 
 
 def test_all_python_packages_are_installed_in_one_go(repository: Path) -> None:

@@ -16,24 +16,26 @@ from attrs import define, field
 
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
+from tests.support.servers.classarchive import java_options
 from tools.spark.java import java_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-#: Begins sooner, and does not last long: what Spark's own classes are is not verified.
-QUICK = ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions "
-         "-XX:-BytecodeVerificationRemote")
 LIMIT = 120.0               # seconds: a machine with other things to do
-SETTINGS = {                # for sessions on the cluster
+_SETTINGS = {               # for sessions on the cluster
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
     "spark.sql.shuffle.partitions": "4", "spark.default.parallelism": "4",
-    "spark.executor.extraJavaOptions": QUICK,
     "spark.shuffle.io.retryWait": "200ms",          # where an executor was killed: three times 5 s otherwise
     "spark.locality.wait": "0s",                    # all executors are here
 }
 #: For sessions whose tests are not about Spark itself: on a few rows it takes longer to compile a plan than to run it.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def settings() -> dict[str, str]:
+    """For sessions of tests, here or on the cluster: plans are interpreted."""
+    return _SETTINGS | INTERPRETED | {"spark.executor.extraJavaOptions": java_options()}
 
 
 @define(eq=False)
@@ -110,7 +112,7 @@ class Cluster:
         environment = {
             **os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-local"), "SPARK_DAEMON_JAVA_OPTS": QUICK}
+            "SPARK_LOCAL_DIRS": str(self.folder / f"{name}-local"), "SPARK_DAEMON_JAVA_OPTS": java_options()}
         with log.open("wb") as out:
             process = subprocess.Popen([home / "bin" / "spark-class", kind, "--host", "127.0.0.1", *arguments],
                                        env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,

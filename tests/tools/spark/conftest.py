@@ -200,16 +200,17 @@ def bare_python(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A session. Its parameter says where: LOCAL or CLUSTER. Plans are interpreted."""
-    from tests.support.servers.cluster import INTERPRETED, QUICK, SETTINGS, cluster
+    from tests.support.servers.classarchive import java_options
+    from tests.support.servers.cluster import cluster, settings
     from tools.spark.sparksession import session
     with tempfile.TemporaryDirectory(prefix="onecopy-spark-") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
+        patch.setenv("SPARK_SUBMIT_OPTS", java_options())
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", folder)
         if request.param == CLUSTER:
             patch.setenv("PYSPARK_PYTHON", str(bare_python(Path(folder, "bare"))))
         with cluster(Path(folder)) if request.param == CLUSTER else nullcontext() as nodes:
-            with session("tests", LOCAL if nodes is None else nodes.url, SETTINGS | INTERPRETED) as made:
+            with session("tests", LOCAL if nodes is None else nodes.url, settings()) as made:
                 made.nodes = nodes
                 yield made
 

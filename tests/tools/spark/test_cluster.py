@@ -15,7 +15,7 @@ import pytest
 from store.filelock import temporary
 from tests.support.faults import dying
 from tests.support.processes import wait
-from tests.support.servers.cluster import INTERPRETED, LIMIT, SETTINGS
+from tests.support.servers.cluster import LIMIT, settings
 from tests.tools.spark.conftest import CLUSTER
 from tests.tools.spark.test_engines import contents
 from tools.spark.generate.generator import Shape, generate
@@ -120,7 +120,7 @@ def test_a_driver_that_is_killed_and_a_worker_that_goes_for_good(spark, root, tm
     plan = tmp_path / "plan"
     try:
         killed = subprocess.run(
-            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(SETTINGS | INTERPRETED), str(root),
+            [sys.executable, "-P", "-c", DRIVER, spark.nodes.url, json.dumps(settings()), str(root),
              str(plan)], env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=6 * LIMIT)
         assert killed.returncode == -signal.SIGKILL
         assert Plan(plan).is_done("messages") and not (plan / MANIFEST).exists()

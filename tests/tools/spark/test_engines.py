@@ -5,12 +5,15 @@ Each run plays another seed, and a failure names it. (Of one example Hypothesis 
 """
 
 import json
+import os
 import random
+import time
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.opening import open_store
 from store.rebuild.outcome import Outcome
@@ -109,13 +112,30 @@ def damage(root, chance):
         spoil(path, chance, boxes)
 
 
+def misplace(partition):
+    """Files lie where they do not belong, and a folder is gone, as long as nobody opens the store: the ends of what
+    findings of them name."""
+    messages = partition / "messages"
+    path = min(path for path in messages.glob("?/??/*") if len(path.name) > len("stranger"))
+    path.with_name("copy").write_bytes(path.read_bytes())
+    (messages / "0/00/stray").touch()
+    left = partition / "staging/00000000000fffff"
+    left.write_bytes(b"Subject: left over\r\n\r\n")
+    os.utime(left, (time.time() - 7200,) * 2)
+    empty = max(folder for folder in messages.glob("?/??") if not any(folder.iterdir()))
+    empty.rmdir()
+    return "/0/00/stray", f"/staging/{left.name}", f"/messages/{empty.parent.name}/{empty.name}"
+
+
 def spoil_index(root, chance):
-    """Records of some mailboxes are gone or changed, and at times a chunk cannot be read."""
+    """Records of some mailboxes are gone or changed, at times a chunk cannot be read, and a row of the list is lost."""
     store = open_store(root, SMALL)
     planter = Planter(store, chance.randrange(1 << 30))
     for kind in chance.sample(["index-missing", "index-different", "index-chunk", "references-count", "idx-place",
                                "message-other", "message-misnamed"], chance.randrange(2, 5)):
         planter.plant(kind)
+    for _, entry in list(store.mailboxes.deleted.all())[:1]:
+        transact(store.mailboxes.env, lambda txn, entry=entry: store.mailboxes.deleted.remove(entry.id, txn))
     store.close()
 
 
@@ -135,7 +155,7 @@ def spoil(path, chance, others):
 
 @pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
 def test_both_say_the_same_of_a_store(spark, tmp_path):
-    """Of `check` and of `reconstruct --plan` the JSON, and all that `quota report` makes its own of."""
+    """The plan, of `check` and of `reconstruct --plan` the JSON, and all that `quota report` makes its own of."""
     seed = random.SystemRandom().randrange(1 << 30)
     root = tmp_path / "store"
     store = random_store(root, seed)
@@ -148,11 +168,13 @@ def test_both_say_the_same_of_a_store(spark, tmp_path):
     for engine, parts in ((Local(), {}), (Spark(spark), {"by": SparkLooking(spark)})):
         folder = tmp_path / engine.name
         store = open_store(root, SMALL)
+        places = misplace(root / "partitions/primary")
         found = verify(root, folder, engine, store, **parts)
         store.close()
         total = found.manifest.total
         outcome = Outcome(total.mailboxes, total.records, total.messages, findings=Plan(folder).findings())
-        said.append((json.dumps(found.summary()), outcome, found.faults))
+        said.append((json.dumps(found.summary()), outcome, found.faults, contents(Plan(folder))))
+        assert [place for place in places if not any(fault.where.endswith(place) for fault in found.faults)] == []
     assert said[1] == said[0], f"seed {seed}"
     one, other = reportjob.read(spark, [str(root)], "example.org", None, REPORTED), reportlocal.read(
         [str(root)], "example.org", None, REPORTED)

@@ -1,6 +1,7 @@
 """One scan of a table changes no other: what a query reads is right whatever was asked in the session before it, and
 whatever else the query asks, in SQL and through frames."""
 
+import os
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ WHERE = [LOCAL]
 COLUMNS = {"references": ("partition", "owner", "digest"), "messages": ("partition", "digest", "folder"),
            "mailboxes": ("partition", "owner")}
 ABSENT = "none such"
+EXAMPLES = int(os.environ.get("SCANS", "3"))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,7 @@ def answer(spark, api, joined, parts):
 
 
 def test_any_sequence_of_queries(spark, place, read):
-    @settings(max_examples=4, deadline=None, database=None,
+    @settings(max_examples=EXAMPLES, deadline=None, database=None,
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(st.lists(queries(), min_size=2, max_size=3))
     def ask(sequence):

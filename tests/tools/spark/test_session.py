@@ -12,7 +12,7 @@ import zipimport
 
 import pytest
 
-from tests.support.servers.cluster import QUICK
+from tests.support.servers.classarchive import java_options
 from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
 from tools.exits import Failure
@@ -184,7 +184,7 @@ def test_the_program_itself(place):
         [sys.executable, "-m", "tools.cli.program", "spark", "sql", "SELECT count(*) AS n FROM mailboxes", "--csv",
          "--root",
          place.stores[1], "--master", "local[1]"],
-        text=True, capture_output=True, timeout=300, env=environment | {"SPARK_SUBMIT_OPTS": QUICK})
+        text=True, capture_output=True, timeout=300, env=environment | {"SPARK_SUBMIT_OPTS": java_options()})
     assert (done.returncode, done.stdout, done.stderr) == (0, "n\n3\n", "")
 
 
