@@ -77,6 +77,7 @@ tools/http
 tools/server/tls tools/front
 tools/cli
 tools/transfer tools/outbox
+tools/transfer/servers
 tools/server/process tools/server/metrics
 tools/server/transcripts tools/reference
 tools/server/control tools/http/api

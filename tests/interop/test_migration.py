@@ -1,13 +1,18 @@
 """docs/migration.md, as it is written: what survives, a user who moves while others go on, and the way back."""
 
+import json
+import poplib
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from attrs import evolve, frozen
+from sievelib.managesieve import Client
 
 from tests.conftest import MEMORY
 from tests.support import ROOT
@@ -19,14 +24,14 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.backends import BackEnd
 from tests.support.servers.certificates import Authority
 from tests.support.servers.nginx import Nginx
-from tests.support.servers.oldservers import OWNER, Cyrus, Dovecot, account
+from tests.support.servers.oldservers import OWNER, QUOTA_KIB, QUOTA_MESSAGES, Cyrus, Dovecot, account
 from tests.support.servers.server import PASSWORD
 
 PAGE = (ROOT / "docs/migration.md").read_text("utf-8")
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", "$Forwarded", "work")
 OLD, NEW = "old.example.org", "new.example.org"
 NAMES = ("INBOX", "Archive/2024", "Work", "Sent")
-HERE = ("here", "files", "cy", "hosted")        # users whose mail is here from the beginning, to look at
+HERE = ("here", "files", "cy", "hosted", "back")       # users whose mail is here from the beginning, to look at
 
 
 class Place:
@@ -50,6 +55,10 @@ class Place:
         """A user, wherever that one's mail is."""
         return account(self.nginx.imap, user)
 
+    def json(self, *words: str) -> Any:
+        """What a command of ours finds."""
+        return json.loads(self.server.command(*words, "--json"))
+
     def typed(self, title: str) -> Iterator[list[str]]:
         """The commands that a section of the page shows, each as the words that are typed."""
         section = PAGE.partition(f"# {title}\n")[2].partition("\n##")[0]
@@ -71,6 +80,12 @@ def place() -> Iterator[Place]:
             server.check()
 
 
+@pytest.fixture(scope="module")
+def cyrus() -> Iterator[Cyrus]:
+    with Cyrus(["cy", "bob", "alice"]) as cyrus:
+        yield cyrus
+
+
 def fill(side: Account) -> None:
     """All that the table has a row for."""
     with side.login() as imap:
@@ -83,27 +98,81 @@ def fill(side: Account) -> None:
     with side.login() as imap:
         imap.ok("SUBSCRIBE Archive/2024")
         imap.ok("SETACL Work bob lrs")
+        imap.ok('SETMETADATA Work (/shared/comment "for all" /private/comment {6+}\r\nmy own)')
 
 
-def compared(old: Account, new: Account) -> dict[str, str]:
+def unique_ids(port: int, user: str) -> list[bytes]:
+    """Those of RFC 1939 §7."""
+    pop3 = poplib.POP3("127.0.0.1", port)
+    pop3.user(user)
+    pop3.pass_(PASSWORD)
+    found = [line.split()[1] for line in pop3.uidl()[1]]
+    pop3.quit()
+    return found
+
+
+@frozen
+class Old:
+    """A user of the old server: mailboxes, unique-ids, Sieve scripts."""
+
+    account: Account
+    pop3: int
+    scripts: Callable[[], object]
+
+    def unique_ids(self) -> list[bytes]:
+        return unique_ids(self.pop3, self.account.user)
+
+    def limits(self) -> tuple[int, int]:
+        return QUOTA_KIB * 1024, QUOTA_MESSAGES
+
+
+@frozen
+class New:
+    """That user here."""
+
+    place: Place
+    user: str
+
+    @property
+    def account(self) -> Account:
+        return self.place.account(self.user)
+
+    def unique_ids(self) -> list[bytes]:
+        return unique_ids(self.place.server.pop3, self.user)
+
+    def limits(self) -> tuple[int, int]:
+        found, = self.place.json("quota", "show", self.user)
+        return found["octet_limit"], found["message_limit"]
+
+    def scripts(self) -> object:
+        return {(row["name"], row["active"], self.place.json("sieve", "get", self.user, row["name"])["script"])
+                for row in self.place.json("sieve", "list", self.user)}
+
+
+def compared(old: Old, new: New) -> dict[str, str]:
     """What has survived, in the words of the table."""
-    there, here = ({name: side.contents(name) for name in NAMES}
-                   for side in (old, new))
+    there, here = ({name: side.account.contents(name) for name in NAMES} for side in (old, new))
 
     def each(fact: Callable[[Message], object]) -> list[object]:
         """That of all messages of each side, in order."""
         return [[(name, fact(message)) for name, box in sorted(side.items()) for _, message in sorted(box.items())]
                 for side in (there, here)]
 
+    def both(fact: Callable[[Account], object]) -> list[object]:
+        return [fact(side.account) for side in (old, new)]
+
     facts = {"octets": each(lambda message: message.octets), "internal dates": each(lambda message: message.date),
              "flags": each(lambda message: {flag for flag in message.flags if flag.startswith("\\")}),
              "keywords": each(lambda message: {flag for flag in message.flags if not flag.startswith("\\")}),
-             "UIDs, UIDVALIDITY": [({name: sorted(box) for name, box in boxes.items()}, validities(side))
+             "UIDs, UIDVALIDITY": [({name: sorted(box) for name, box in boxes.items()}, validities(side.account))
                                    for boxes, side in ((there, old), (here, new))],
-             "subscriptions": [listed(side, 'LSUB "" "*"') for side in (old, new)],
-             "special use": [listed(side, 'LIST (SPECIAL-USE) "" "*"') for side in (old, new)],
-             "rights of others": [rights(side) for side in (old, new)]}
-    assert all(fact[0] for fact in facts.values())
+             "POP3 unique-ids, with `--uidl-format`": [side.unique_ids() for side in (old, new)],
+             "subscriptions": both(lambda side: listed(side, 'LSUB "" "*"')),
+             "special use": both(lambda side: listed(side, 'LIST (SPECIAL-USE) "" "*"')),
+             "rights of others": both(rights), "annotations": both(annotations),
+             "limits of quota, with `--limits`": [side.limits() for side in (old, new)],
+             "Sieve scripts, and which is active": [side.scripts() for side in (old, new)]}
+    assert all(fact[0] for fact in facts.values()), facts
     return {name: "kept" if fact[0] == fact[1] else "lost" for name, fact in facts.items()}
 
 
@@ -125,6 +194,12 @@ def rights(side: Account) -> dict[bytes, set[int]]:
         return {name: held for name, held in found.items() if name == b"bob"}
 
 
+def annotations(side: Account) -> list[bytes]:
+    with side.login() as imap:
+        answer = imap.ok("GETMETADATA Work (/shared/comment /private/comment)").untagged[-1]
+        return sorted([*re.findall(rb'"((?:for|my)[^"]*)"', answer.text), *answer.literals])
+
+
 def told() -> dict[str, list[str]]:
     """The table of the page."""
     section = PAGE.partition("## What survives\n")[2].partition("\n\n`tests")[0]
@@ -132,21 +207,44 @@ def told() -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows[2:]}
 
 
-def test_what_survives(place: Place, tmp_path: Path) -> None:
+SCRIPTS = {"main": ('require "fileinto";\r\nif header :contains "subject" "work" {\r\n    fileinto "Work";\r\n}\r\n',
+                    True), "out of office": ("# nobody is away\r\nkeep;\r\n", False)}
+
+
+def scripts_of_dovecot(dovecot: Dovecot) -> object:
+    for name, (text, active) in SCRIPTS.items():
+        dovecot.administered("sieve", "put", *(["-a"] if active else []), "-u", "alice", name, octets=text.encode())
+    return {(name, active, text) for name, (text, active) in SCRIPTS.items()}
+
+
+def scripts_of_cyrus(cyrus: Cyrus) -> object:
+    client = Client("127.0.0.1", cyrus.sieve)
+    assert client.connect("cy", PASSWORD, starttls=False, authmech="PLAIN")
+    for name, (text, _) in SCRIPTS.items():
+        assert client.putscript(name, text), client.errmsg
+    client.setactive("main")
+    client.logout()
+    return {(name, active, text) for name, (text, active) in SCRIPTS.items()}
+
+
+def test_what_survives(place: Place, cyrus: Cyrus) -> None:
     """The page's table is what was found."""
     run, dovecot = place.server.command, place.dovecot
-    old = dovecot.account("alice")
-    run("import", "dovecot", "here", "--there", "alice", "--dovecot-config", str(dovecot.config))
-    run("import", "maildir", "files", str(dovecot.home("alice") / "mail"))
-    run("import", "imap", "hosted", "--there", "alice", "--host", "127.0.0.1", "--port", str(dovecot.imap), "--tls",
-        "none", "--password-file", str(place.folder / "master.secret"))
-    found = [compared(old, place.account("here")), compared(old, place.account("files"))]
-    with Cyrus(["cy", "bob"]) as cyrus:
-        assert isinstance(cyrus, Cyrus)
-        fill(cyrus.account("cy"))
-        run("import", "cyrus", "cy", "--imapd-conf", str(cyrus.config), "--bin", str(cyrus.programs))
-        found.append(compared(cyrus.account("cy"), place.account("cy")))
-    found.append(compared(old, place.account("hosted")))
+    old = Old(dovecot.account("alice"), dovecot.pop3, lambda: kept)
+    kept = scripts_of_dovecot(dovecot)
+    more = ("--limits", "--uidl-format")
+    run("import", "dovecot", "here", "--there", "alice", "--dovecot-config", str(dovecot.config), "--doveadm",
+        str(dovecot.doveadm), *more, "%08Xu%08Xv")
+    run("import", "maildir", "files", str(dovecot.home("alice") / "mail"), *more, "%08Xu%08Xv")
+    found = [compared(old, New(place, "here")), compared(old, New(place, "files"))]
+    fill(cyrus.account("cy"))
+    kept = scripts_of_cyrus(cyrus)
+    old = Old(cyrus.account("cy"), cyrus.pop3, lambda: kept)
+    run("import", "cyrus", "cy", "--imapd-conf", str(cyrus.config), "--bin", str(cyrus.programs), *more, "%v.%u")
+    found.append(compared(old, New(place, "cy")))
+    run("import", "imap", "hosted", "--there", "cy", "--host", "127.0.0.1", "--port", str(cyrus.imap), "--tls", "none",
+        "--password-file", str(place.folder / "master.secret"), "--sieve-port", str(cyrus.sieve), *more, "%v.%u")
+    found.append(compared(old, New(place, "hosted")))
     assert told() == {name: [each[name] for each in found] for name in found[0]}
 
 
@@ -230,3 +328,25 @@ def assert_ended(session: Imap) -> None:
         session.ok("NOOP")
         session.ok("NOOP")
     session.close()
+
+
+def test_back_to_an_empty_account_of_cyrus(place: Place, cyrus: Cyrus, tmp_path: Path) -> None:
+    """mbsync, with the page's own file, from here: what it keeps, and what it does not, as the page says."""
+    text, = re.findall(r"```\n(IMAPStore new\n.*?)```", PAGE, re.DOTALL)
+    for host, port in ((NEW, place.nginx.imap), (OLD, cyrus.imap)):
+        assert text.count(f"Host {host}\n") == 1
+        text = text.replace(f"Host {host}\n", f"Host 127.0.0.1\nPort {port}\nAuthMechs *\n")
+    here = place.account("back")
+    assert text.count("User alice\n") == 2 and text.count("SSLType IMAPS\n") == 2
+    text = text.replace("User alice\n", "User back\n", 1).replace("SSLType IMAPS\n", "SSLType None\n")
+    (tmp_path / "back.mbsyncrc").write_text(text)
+    (tmp_path / "alice.secret").write_text(PASSWORD)
+    here.create("Archive/2024")
+    here.put("Archive/2024", clients.ordinary(4, (r"\Seen", r"\Flagged", "work"), first=500))
+    words, = re.findall(r"^ {4}(mbsync .*)$", PAGE, re.MULTILINE)
+    clients.run(words.split(), tmp_path)
+    there = cyrus.account("alice").contents("Archive/2024").values()
+    without = [evolve(message, octets=re.sub(rb"X-TUID: \S+\r\n", b"", message.octets)) for message in there]
+    assert all(b"X-TUID: " in message.octets for message in there)
+    assert without == [evolve(message, flags=[flag for flag in message.flags if flag != "work"])
+                       for message in here.contents("Archive/2024").values()]

@@ -11,24 +11,27 @@ from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from pop3 import uniqueids
 from store.errors import StoreError
+from store.filtering.sievesettings import Settings as SieveSettings
 from store.store import Store
 from store.values import Secret
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account, owner
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import changing_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
-from tools.transfer import cyrus, dovecot, imapconnection, importjobs, maildir, mbox
-from tools.transfer.imapconnection import PORTS, Connection
-from tools.transfer.imapsource import ImapServer
+from tools.transfer import importjobs, maildir, mbox
 from tools.transfer.importjobs import Job, OldUser
 from tools.transfer.importmail import Choices
 from tools.transfer.mailofothers import reading
-from tools.transfer.sourcevalues import Unreadable, Warn
+from tools.transfer.servers import cyrus, dovecot, imapconnection, scriptserver
+from tools.transfer.servers.imapconnection import PORTS, Connection
+from tools.transfer.servers.imapsource import ImapServer
+from tools.transfer.sourcevalues import OldScript, Unreadable, Warn
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
            "differing", "uids")
+Scripts = Callable[[], Sequence[OldScript]]
 
 
 def add(parser: Parsers) -> None:
@@ -105,6 +108,8 @@ def _server(made: argparse.ArgumentParser) -> None:
                       help="its first line is the password of the user, or of --admin-user")
     made.add_argument("--admin-user", default="", metavar="NAME",
                       help="who logs in there for the user (SASL PLAIN with an authorization identity)")
+    made.add_argument("--sieve-port", type=typed(number), metavar="N",
+                      help="where the server gives Sieve scripts (ManageSieve: 4190); default: they do not come")
     made.add_argument("--tunnel", metavar="COMMAND", help="a program that speaks IMAP on its standard input and "
                       "output, logged in as {user}, in the place of --host")
     _choice(made)
@@ -114,6 +119,9 @@ def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("--keep-flags", action="store_true", help="messages that are here already keep their flags")
     made.add_argument("--no-acl", action="store_true", help="leave out who else may do what")
     made.add_argument("--no-subscriptions", action="store_true", help="leave out what the user has subscribed to")
+    made.add_argument("--no-metadata", action="store_true", help="leave out annotations of mailboxes")
+    made.add_argument("--no-sieve", action="store_true", help="leave out Sieve scripts")
+    made.add_argument("--limits", action="store_true", help="the user's limits of quota are to hold here, too")
     made.add_argument("--uidl-format", type=_uidl_format, metavar="TEMPLATE",
                       help="what POP3 clients know the messages of INBOX by there, as in pop3.uidl_format "
                            "(%%08Xu%%08Xv: Dovecot); it is kept with the messages")
@@ -178,13 +186,18 @@ def import_imap(invocation: Invocation) -> int:
         secret = Secret(old.password.encode()) if old.password else shared
         if secret is None:
             raise Failure(f"{old.here}: a password is missing: --password-file")
-        jobs.append(_imap(arguments, old, partial(server.logged_in, old.there, secret)))
+        scripts: Scripts = tuple
+        if arguments.sieve_port:
+            scripts = partial(scriptserver.scripts, arguments.host, arguments.sieve_port,
+                              None if arguments.tls == "none" else context, old.there, secret, arguments.admin_user)
+        jobs.append(_imap(arguments, old, partial(server.logged_in, old.there, secret), scripts))
     return _run(invocation, jobs)
 
 
-def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection]) -> Job:
+def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection], scripts: Scripts = tuple
+          ) -> Job:
     return Job(old.here, lambda warn: ImapServer(connect, warn, arguments.mailboxes, dict(arguments.rename),
-                                                 arguments.into))
+                                                 arguments.into, scripts))
 
 
 def _first_line(path: Path) -> Secret:
@@ -197,7 +210,8 @@ def import_dovecot(invocation: Invocation) -> int:
     arguments = invocation.arguments
     return _run(invocation, [
         _imap(arguments, old, partial(imapconnection.tunnelled, dovecot.imap_program(
-            arguments.doveadm, arguments.dovecot_config, old.there))) for old in _users(arguments)])
+            arguments.doveadm, arguments.dovecot_config, old.there)), partial(
+                dovecot.scripts, arguments.doveadm, arguments.dovecot_config, old.there)) for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:
@@ -239,8 +253,9 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
         said.append(line)
         print(f"onecopy: {line}", file=sys.stderr)
 
+    sieve = None if arguments.no_sieve else invocation.config.settings("sieve", SieveSettings)
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
-                      arguments.uidl_format)
+                      not arguments.no_metadata, sieve, arguments.limits, arguments.uidl_format)
     with invocation.store() as store, contextlib.ExitStack() as stack:
         operation = None if arguments.dry_run else stack.enter_context(invocation.repeatable(
             arguments.program.partition(" ")[2], [_into(store, job.user) for job in jobs]))

@@ -11,6 +11,7 @@ from store.errors import StoreError
 from store.mailboxes import placement
 from store.operations.operationrecord import Begun
 from store.store import Store
+from tools.transfer import besidesmail
 from tools.transfer.importmail import Choices, Imported, MailImport
 from tools.transfer.mailofothers import reading
 from tools.transfer.sourcevalues import Source, Unreadable, Warn
@@ -60,6 +61,8 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
             with closing(job.begin(warn)) as source:
                 work = MailImport(store, user, partition, source, warn, choices, progress)
                 found += [(job.user, result) for result in list(work.all())]
+                if owner is not None:
+                    _bring_the_rest(store, owner, source, choices, warn)
         except (Unreadable, StoreError, OSError) as error:
             warn(f"{job.user}: {error}")
             if operation is not None and isinstance(error, StoreError):
@@ -67,3 +70,17 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
     if left:
         warn(left)
     return found
+
+
+def _bring_the_rest(store: Store, owner: Account, source: Source, choices: Choices, warn: Warn) -> None:
+    """Sieve scripts, which are only looked at in a dry run, and limits. Raises StoreError."""
+    parts = list[Callable[[], None]]()
+    if (settings := choices.sieve) is not None:
+        parts.append(lambda: besidesmail.keep_scripts(store, owner, source, settings, warn, dry_run=choices.dry_run))
+    if choices.limits and not choices.dry_run:
+        parts.append(lambda: besidesmail.limit(store, owner.user, source.limits()))
+    for part in parts:
+        try:
+            part()
+        except Unreadable as problem:
+            warn(f"{owner.user}: {problem}")

@@ -6,16 +6,16 @@ date and Message-ID, or by content. So nothing is written down in between, and w
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attrs import asdict, define, evolve, field, frozen
 
-from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uniqueids
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, subscribing, uidllist
+from store.filtering.sievesettings import Settings as SieveSettings
+from store.mailboxes import uidllist
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
 from store.migration.uidvalidity import adopt, may_adopt, rewind
@@ -28,6 +28,7 @@ from store.store import Store
 from store.tables import uidls
 from store.tables.state import Mailbox
 from store.values import FlagAction, Flags
+from tools.transfer import besidesmail
 from tools.transfer.alreadyhere import Here
 from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn, batches
 
@@ -37,12 +38,16 @@ SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, 
 @frozen
 class Choices:
     """How it is done. `uidl_format`: what POP3 clients know the messages of INBOX by there, where nothing else says it;
-    `keep_flags`: of messages that are here the flags stay; `acl`: rights come along."""
+    `keep_flags`: of messages that are here the flags stay; `acl`: rights come along; `sieve`: so do Sieve scripts, as
+    far as these settings let them; `limits`: so do the limits of quota."""
 
     dry_run: bool = False
     keep_flags: bool = False
     acl: bool = True
     subscriptions: bool = True
+    annotations: bool = True
+    sieve: SieveSettings | None = None
+    limits: bool = False
     uidl_format: str | None = None
 
 
@@ -106,17 +111,7 @@ class MailImport:
                 self.warn(f"{box.name}: {result.problem}")
             yield result
         if self.owner and self.choices.subscriptions and not self.choices.dry_run:
-            self._subscribe()
-
-    def _subscribe(self) -> None:
-        known = set(subscribing.subscriptions(self.store, self.owner))
-        for name in self.source.subscriptions():
-            if name in known:
-                continue
-            try:
-                subscribing.subscribe(self.store, self.owner, name)
-            except StoreError as error:
-                self.warn(f"{name}: no subscription: {error.public}")
+            besidesmail.subscribe(self.store, self.owner, self.source, self.warn)
 
     def _take(self, box: Box, result: Imported) -> None:
         """Raises Unreadable, StoreError."""
@@ -142,7 +137,9 @@ class MailImport:
         work.add_missing(mails)
         if entry is not None and not self.choices.dry_run:
             if self.choices.acl and box.acl is not None:
-                self._share(entry, box.acl)
+                besidesmail.share(self.store, entry, box.acl, self.warn)
+            if self.choices.annotations:
+                besidesmail.annotate(self.store, entry, box.annotations, self.warn)
             work.compare(mails)
 
     def _make(self, name: MailboxName, box: Box) -> MailboxEntry:
@@ -158,20 +155,6 @@ class MailImport:
         if len(self.store.names(self.owner)) + self.made >= self.store.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
         self.made += self.choices.dry_run
-
-    def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
-        """Rights of others; Dovecot says user=, group= and authenticated."""
-        for identifier, held in acl.items():
-            name = {"authenticated": "anyone"}.get(identifier, identifier)
-            name = name.removeprefix("user=") if name.startswith("user=") else name
-            name = name.replace("group=", "group:", 1) if name.startswith(("group=", "-group=")) else name
-            letters = "".join(letter for letter in RIGHTS if letter in held)
-            if name in (self.owner, "owner", "") or not letters or entry.acl.get(name) == letters:
-                continue
-            try:
-                authorization.set_acl(self.store, entry.name, name, letters)
-            except StoreError as error:
-                self.warn(f"{entry.name.path}: {identifier} {held}: {error.public}")
 
 
 @define(eq=False)

@@ -29,7 +29,8 @@ class Unreadable(Exception):
 class Box:
     """A mailbox of a source. `name` is what it is to be called here; `key` is what the source knows it by.
 
-    `uidvalidity` 0: messages have no UIDs there. `acl` is None where rights cannot be had.
+    `uidvalidity` 0: messages have no UIDs there. `acl` is None where rights cannot be had. `annotations` are those of
+    RFC 5464, /private ones of the user who is imported.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Box:
     uidnext: int = 0
     special_use: str | None = None
     acl: Mapping[str, str] | None = None
+    annotations: Mapping[str, bytes] = field(factory=dict)
 
     @property
     def path(self) -> Path:
@@ -58,6 +60,23 @@ class Mail:
     uid: int = 0
     uidl: bytes = b""
     key: object = field(default=None, repr=False)
+
+
+@frozen
+class OldScript:
+    """A Sieve script of a source."""
+
+    name: str
+    text: bytes = field(repr=False)
+    active: bool = False
+
+
+@frozen
+class Limits:
+    """What a user may have there, in octets and messages; None: any number, or nobody can say."""
+
+    octets: int | None = None
+    messages: int | None = None
 
 
 Content = tuple[Mail, Iterable[bytes]]
@@ -86,6 +105,14 @@ class Source(Protocol):
     def subscriptions(self) -> Sequence[str]:
         """The names that the user is subscribed to."""
         return []
+
+    def scripts(self) -> Sequence[OldScript]:
+        """The user's Sieve scripts."""
+        return []
+
+    def limits(self) -> Limits:
+        """The user's limits of quota."""
+        return Limits()
 
     def close(self) -> None:
         """Nobody reads any more."""

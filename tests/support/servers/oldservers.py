@@ -5,6 +5,7 @@ Both need root, as they do in life: they change to the users that own the mail.
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,15 @@ from tests.support.clients.clients import Account
 from tests.support.clients.imap import Imap
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
+from tests.support.servers.overlaid import Overlaid
 from tests.support.servers.relay import memory
 from tests.support.servers.server import PASSWORD
 
 START, STOP = 30, 30        # seconds
 OWNER = 5000                # numeric owner of Dovecot's mail; no account needed
+QUOTA_KIB, QUOTA_MESSAGES = 65_536, 5000     # of each user
 UNPACKED = Path(sys.prefix) / "unpacked/cyrus"
+DOVECOT = Path(sys.prefix) / "unpacked/dovecot/usr/lib/dovecot"
 CYRUS = Path("/usr/lib/cyrus/bin")
 
 FORMATS = {"maildir": "maildir:~/mail", "fs": "maildir:~/mail:LAYOUT=fs", "mbox": "mbox:~/mail:INBOX=~/inbox",
@@ -90,7 +94,8 @@ class Dovecot(OldServer):
     def __init__(self, users: Mapping[str, str]) -> None:
         super().__init__()
         self.config = self.folder / "dovecot.conf"
-        self.behind = free_port()
+        self.behind, self.pop3 = free_port(), free_port()
+        self._programs()
         for user in users:
             self.home(user).mkdir()
             os.chown(self.home(user), OWNER, OWNER)
@@ -103,7 +108,7 @@ base_dir = {self.folder}/run
 state_dir = {self.folder}/run
 log_path = {self.folder}/log
 listen = 127.0.0.1
-protocols = imap
+protocols = imap pop3
 ssl = no
 disable_plaintext_auth = no
 default_internal_user = nobody
@@ -114,13 +119,22 @@ mail_location = maildir:~/mail
 mail_fsync = never
 auth_mechanisms = plain
 haproxy_trusted_networks = 127.0.0.0/8
-mail_plugins = acl
+mail_plugins = acl quota
+mail_attribute_dict = file:%h/attributes
+imap_metadata = yes
 protocol imap {{
-  mail_plugins = acl imap_acl
+  mail_plugins = acl imap_acl quota imap_quota
+}}
+protocol pop3 {{
+  mail_plugins =
 }}
 plugin {{
   acl = vfile
   acl_user = %u
+  quota = count:User quota
+  quota_rule = *:storage={QUOTA_KIB}K:messages={QUOTA_MESSAGES}
+  quota_vsizes = yes
+  sieve = file:~/sieve;active=~/.dovecot.sieve
 }}
 passdb {{
   {database}
@@ -140,6 +154,18 @@ namespace inbox {{
     special_use = \\Sent
   }}
 }}
+service pop3 {{
+  executable = {self.folder}/programs/pop3
+}}
+service pop3-login {{
+  executable = {self.folder}/programs/pop3-login
+  inet_listener pop3 {{
+    port = {self.pop3}
+  }}
+  inet_listener pop3s {{
+    port = 0
+  }}
+}}
 service imap-login {{
   inet_listener imap {{
     port = {self.imap}
@@ -151,12 +177,30 @@ service imap-login {{
 }}
 """)
 
+    def _programs(self) -> None:
+        """POP3 and Sieve are unpacked, and not installed: POP3's programs are copied to where every user reaches them,
+        and `doveadm` runs where the files of Sieve's package are, too."""
+        programs = self.folder / "programs"
+        programs.mkdir()
+        for name in ("pop3", "pop3-login"):
+            shutil.copy(DOVECOT / name, programs)
+        self.doveadm = programs / "doveadm"
+        words = Overlaid("pigeonhole", self.folder / "own").words(shutil.which("doveadm") or "doveadm")
+        self.doveadm.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        self.doveadm.chmod(0o755)
+        (programs / "doveconf").symlink_to(shutil.which("doveconf") or "doveconf")
+
     def home(self, user: str) -> Path:
         """Where a user's mail is."""
         return self.folder / user
 
     def command(self) -> Sequence[str | Path]:
         return ["dovecot", "-F", "-c", self.config]
+
+    def administered(self, *words: str, octets: bytes = b"") -> bytes:
+        """What `doveadm` prints."""
+        return subprocess.run([self.doveadm, "-c", self.config, *words], input=octets, stdout=subprocess.PIPE,
+                              check=True).stdout
 
 
 class Cyrus(OldServer):
@@ -168,12 +212,13 @@ class Cyrus(OldServer):
         super().__init__()
         self.config = self.folder / "imapd.conf"
         self.programs = self.folder / "bin"
+        self.pop3, self.sieve = free_port(), free_port()
         self.programs.mkdir()
         for folder in (UNPACKED / "usr/lib/cyrus/bin", CYRUS):     # what is not installed is unpacked
             for program in folder.iterdir() if folder.is_dir() else ():
                 if not (self.programs / program.name).exists():
                     (self.programs / program.name).symlink_to(program)
-        for name in ("conf/db", "conf/socket", "conf/lock", "conf/proc", "conf/user", "spool"):
+        for name in ("conf/db", "conf/socket", "conf/lock", "conf/proc", "conf/user", "spool", "sieve"):
             (self.folder / name).mkdir(parents=True)
         self._users = users
         self.config.write_text(f"""\
@@ -195,6 +240,7 @@ sasl_sasldb_path: {self.folder}/conf/sasldb2
 statuscache: 0
 duplicatesuppression: 0
 skiplist_unsafe: 1
+sievedir: {self.folder}/sieve
 """)
         (self.folder / "cyrus.conf").write_text(f"""\
 START {{
@@ -202,6 +248,8 @@ START {{
 }}
 SERVICES {{
   imap cmd="{self.programs}/imapd -C {self.config}" listen="127.0.0.1:{self.imap}" proto="tcp4" prefork=1
+  pop3 cmd="{self.programs}/pop3d -C {self.config}" listen="127.0.0.1:{self.pop3}" proto="tcp4"
+  sieve cmd="{self.programs}/timsieved -C {self.config}" listen="127.0.0.1:{self.sieve}" proto="tcp4"
 }}
 EVENTS {{
 }}
@@ -209,7 +257,8 @@ EVENTS {{
         for user in ("admin", *users):
             subprocess.run(["saslpasswd2", "-c", "-p", "-u", "localhost", "-f", self.folder / "conf/sasldb2", user],
                            input=PASSWORD.encode(), check=True)
-        subprocess.run(["chown", "-R", "cyrus:mail", self.folder / "conf", self.folder / "spool"], check=True)
+        subprocess.run(["chown", "-R", "cyrus:mail", self.folder / "conf", self.folder / "spool",
+                        self.folder / "sieve"], check=True)
 
     def command(self) -> Sequence[str | Path]:
         return [self.programs / "master", "-C", self.config, "-M", self.folder / "cyrus.conf",
@@ -220,6 +269,7 @@ EVENTS {{
         with Imap(self.imap, "admin") as admin:
             for user in self._users:
                 admin.ok(f"CREATE user/{user}")
+                admin.ok(f"SETQUOTA user/{user} (STORAGE {QUOTA_KIB} MESSAGE {QUOTA_MESSAGES})")
         return self
 
     def mailboxes(self) -> dict[str, Any]:

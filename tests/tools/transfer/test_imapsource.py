@@ -10,9 +10,9 @@ from threading import Thread
 import pytest
 
 from store.values import Flag, Flags, InternalDate, Secret
-from tools.transfer import imapconnection
-from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, tunnelled
-from tools.transfer.imapsource import ImapServer
+from tools.transfer.servers import imapconnection
+from tools.transfer.servers.imapconnection import Connection, Gone, Literal, Refused, octets_of, tunnelled
+from tools.transfer.servers.imapsource import ImapServer
 from tools.transfer.sourcevalues import Box, Mail, Unreadable
 
 GREETING = b"* PREAUTH ready\r\n"

@@ -19,12 +19,14 @@ from imap.wire.numbers import format_numbers
 from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
-from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, quoted
+from tools.transfer.servers.imapconnection import Answer, Connection, Gone, Literal, Refused, octets_of, quoted
 from tools.transfer.sourcevalues import (
     READ_OCTETS,
     Box,
     Content,
+    Limits,
     Mail,
+    OldScript,
     Source,
     Unreadable,
     Warn,
@@ -40,6 +42,7 @@ FETCH_MESSAGES, FETCH_OCTETS = 200, 8 << 20     # messages that one of them asks
 ID_MESSAGES = 500           # messages whose Message-IDs one of them asks for
 CONNECTION_TRIES = 8        # one after the other, before it is given up
 LONGEST_WAIT_SECONDS = 60   # before another one
+LIMIT_DIGITS = 15           # of a limit of quota
 _UNREADABLE = frozenset(("\\noselect", "\\nonexistent"))
 
 
@@ -54,13 +57,15 @@ class Registered:
 @define(eq=False)
 class ImapServer(Source):
     """The mailboxes of the user whom `connect` logs in. `patterns` say which (all if there are none), `renamed` what
-    they are called here; `prefix` is where they go."""
+    they are called here; `prefix` is where they go. `kept_scripts` fetches the user's Sieve scripts, which IMAP
+    does not know of."""
 
     connect: Callable[[], Connection]
     warn: Warn
     patterns: Sequence[str] = ()
     renamed: Mapping[str, str] = field(factory=dict)
     prefix: str = ""
+    kept_scripts: Callable[[], Sequence[OldScript]] = tuple
     sleep: Callable[[float], None] = time.sleep
     _connection: Connection | None = field(default=None, init=False)
     _selected: Box | None = field(default=None, init=False)
@@ -143,28 +148,39 @@ class ImapServer(Source):
             return []
         return [name for name in names if name]
 
+    def scripts(self) -> Sequence[OldScript]:
+        return self.kept_scripts()
+
+    def limits(self) -> Limits:
+        """RFC 9208: of the quota roots of INBOX, the least limits."""
+        return self._again(_limits)
+
     # Messages
 
     def opened(self, box: Box) -> Box:
         self._selected = box
         try:
-            return self._again(self._rights_too)
+            return self._again(self._all_about_it)
         except Refused as refusal:
             self._selected = None
             raise Unreadable(f"{box.name}: {refusal}") from refusal
 
-    def _rights_too(self, connection: Connection) -> Box:
+    def _all_about_it(self, connection: Connection) -> Box:
+        """The selected mailbox with its rights and annotations, where the server tells them."""
         assert self._selected is not None
-        acl = None
-        if "ACL" in connection.capabilities:
-            try:
-                for answer in connection.run(b"GETACL " + quoted(octets_of(self._selected.key))):
-                    if answer.status == b"ACL":
-                        words = [_text(each) for each in answer.values()[2:]]
-                        acl = dict(zip(words[::2], words[1::2], strict=False))
-            except Refused:
-                acl = None          # who may not see it brings the mail anyway
-        self._selected = evolve(self._selected, acl=acl)
+        name = quoted(octets_of(self._selected.key))
+        acl, annotations = None, dict[str, bytes]()
+        for answer in _unless_refused(connection, "ACL", b"GETACL " + name):
+            if answer.status == b"ACL":
+                words = [_text(each) for each in answer.values()[2:]]
+                acl = dict(zip(words[::2], words[1::2], strict=False))
+        asked = b"GETMETADATA (DEPTH infinity) %b (/shared /private)" % name
+        for answer in _unless_refused(connection, "METADATA", asked):
+            entries = _first(answer.values(), 3)[2] if answer.status == b"METADATA" else None
+            if isinstance(entries, list):
+                annotations |= {_text(entry).lower(): octets_of(value)
+                                for entry, value in zip(entries[::2], entries[1::2], strict=False) if value is not None}
+        self._selected = evolve(self._selected, acl=acl, annotations=annotations)
         return self._selected
 
     def _examine(self, connection: Connection, box: Box) -> Box:
@@ -293,6 +309,28 @@ class ImapServer(Source):
             raise Unreadable(f"the server cannot be reached: {error}") from error
         if failures > 1:
             self.sleep(min(2 ** (failures - 2), LONGEST_WAIT_SECONDS))
+
+
+def _unless_refused(connection: Connection, extension: str, command: bytes) -> Sequence[Answer]:
+    """The answers of a server that has the extension; none where the user may not ask: mail comes anyway."""
+    if extension not in connection.capabilities:
+        return ()
+    try:
+        return connection.run(command)
+    except Refused:
+        return ()
+
+
+def _limits(connection: Connection) -> Limits:
+    found: dict[str, int] = {}
+    for answer in _unless_refused(connection, "QUOTA", b"GETQUOTAROOT INBOX"):
+        resources = _first(answer.values(), 3)[2] if answer.status == b"QUOTA" else None
+        words = [_text(each) for each in resources] if isinstance(resources, list) else []
+        for name, limit in zip(words[::3], words[2::3], strict=False):
+            if limit.isdigit() and len(limit) <= LIMIT_DIGITS:
+                found[name.upper()] = min(int(limit), found.get(name.upper(), int(limit)))
+    kibibytes = found.get("STORAGE")
+    return Limits(None if kibibytes is None else kibibytes * 1024, found.get("MESSAGE"))
 
 
 def _fetches(connection: Connection, tag: bytes) -> Iterator[list[object]]:

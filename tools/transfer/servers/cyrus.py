@@ -1,5 +1,7 @@
 """A Cyrus spool on this machine, through the tools that come with Cyrus: ctl_mboxlist lists mailboxes, mbexamine says
-what each message has. Message files are read as they lie there. Subscriptions and special use are not had."""
+what each message has, cyr_dbtool what the user is subscribed to, quota how much may be kept. Message files and Sieve
+scripts are read as they lie there. Special use and annotations are not had.
+"""
 
 import json
 import os
@@ -7,16 +9,29 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from email import message_from_bytes, policy
 from pathlib import Path
 
 from attrs import define, evolve, field
 
 from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
-from store.values import InternalDate
-from tools.transfer.mailofothers import MailTree, program_user
+from store.values import Flag, InternalDate
+from tools.transfer.mailofothers import MailTree, program_user, reading
 from tools.transfer.mbox import is_keyword
-from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of, with_crlf
+from tools.transfer.sourcevalues import (
+    Box,
+    Content,
+    Limits,
+    Mail,
+    OldScript,
+    Source,
+    Unreadable,
+    Warn,
+    chosen,
+    flags_of,
+    with_crlf,
+)
 
 SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": "\\Flagged",
           "FLAG_DELETED": "\\Deleted", "FLAG_DRAFT": "\\Draft"}
@@ -24,6 +39,8 @@ SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": 
 _UID = re.compile(r"UID:0*([0-9]+)\s+INT_DATE:([0-9]+).*?SIZE:([0-9]+)")
 _USER_FLAGS = re.compile(r"USERFLAGS:((?: [0-9a-fA-F]{8})+)")
 _GONE = ("EXPUNGED", "UNLINKED")
+_SCRIPTS = "#sieve"
+_BETWEEN, _OF_NAME_SPACES = "\x1f", "N"     # levels of a subscription, and the letter that it begins with
 
 
 @define(eq=False)
@@ -39,6 +56,7 @@ class Spool(Source):
     prefix: str = ""
     _folder: Path = field(factory=Path, init=False)
     _mails: list[Mail] = field(factory=list, init=False)
+    _scripts: Box | None = field(default=None, init=False)
 
     def boxes(self) -> Iterator[Box]:
         listed = "\n".join(self._lines("ctl_mboxlist", "-d"))
@@ -47,15 +65,30 @@ class Spool(Source):
         except ValueError as error:
             raise Unreadable(f"ctl_mboxlist says nothing that can be read: {error}") from error
         owner, at, domain = self.user.partition("@")
-        root = (f"{domain}!" if at else "") + "user." + owner.replace(".", "^")
         for internal, row in sorted(rows.items()):
-            if internal != root and not internal.startswith(root + ".") or row.get("mbtype", "").strip("e") != "":
+            levels = self._levels(internal)
+            if levels is None:
                 continue
-            levels = [level.replace("^", ".") for level in internal[len(root):].split(".")[1:]]
+            external = "/".join(["user", owner, *levels]) + (f"@{domain}" if at else "")
+            if levels == [_SCRIPTS]:
+                self._scripts = Box(_SCRIPTS, external)
+            if row.get("mbtype", "").strip("e") != "":
+                continue
             name = self._name(levels)
             if name is not None:
-                external = "/".join(["user", owner, *levels]) + (f"@{domain}" if at else "")
                 yield Box(name, external, int(row.get("uidvalidity", 0)), acl=dict(row.get("acl", {})))
+
+    @property
+    def _root(self) -> str:
+        """The name of INBOX within Cyrus."""
+        owner, at, domain = self.user.partition("@")
+        return (f"{domain}!" if at else "") + "user." + owner.replace(".", "^")
+
+    def _levels(self, internal: str) -> list[str] | None:
+        """The levels of such a name below INBOX; None for what is another's."""
+        if internal != self._root and not internal.startswith(self._root + "."):
+            return None
+        return [level.replace("^", ".") for level in internal[len(self._root):].split(".")[1:]]
 
     def _name(self, levels: Sequence[str]) -> str | None:
         try:
@@ -121,6 +154,57 @@ class Spool(Source):
                 with file:
                     yield mail, with_crlf(file)
 
+    # What is no mailbox's
+
+    def subscriptions(self) -> Sequence[str]:
+        try:
+            path = self._subscription_file()
+            with reading():
+                if not os.path.exists(path):
+                    return []
+            form = next((line.partition(":")[2].strip() for line in self._lines("cyr_info", "conf-all")
+                         if line.startswith("subscription_db:")), "twoskip")
+            found = [self._subscribed(line.partition("\t")[0])
+                     for line in self._lines("cyr_dbtool", path, form, "show")]
+        except Unreadable as problem:
+            self.warn(f"subscriptions: {problem}")
+            return []
+        return [name for levels in found if levels is not None and (name := self._name(levels)) is not None]
+
+    def _subscribed(self, key: str) -> list[str] | None:
+        """The levels below INBOX of a subscription, None for another's mailbox: "NINBOX", and a unit separator before
+        each level; in Cyrus up to 3.0 the name of the list."""
+        first, *levels = key.split(_BETWEEN)
+        if first.startswith(_OF_NAME_SPACES):
+            return levels if first == f"{_OF_NAME_SPACES}INBOX" else None
+        return self._levels(key)
+
+    def scripts(self) -> Sequence[OldScript]:
+        """The messages of the mailbox #sieve, in which Cyrus keeps scripts since 3.6: the subject is the name, and the
+        active one is flagged."""
+        if self._scripts is None:
+            return []
+        box = self.opened(self._scripts)
+        return [OldScript(*_script(b"".join(octets)), Flag.FLAGGED in mail.flags.system)
+                for mail, octets in self.read(box, self.mails(box, self.warn), self.warn)]
+
+    def limits(self) -> Limits:
+        """Of INBOX: quota prints a line for each resource, storage in KiB."""
+        owner, at, domain = self.user.partition("@")
+        root = f"user/{owner}" + (f"@{domain}" if at else "")
+        found = {words[3]: int(words[0]) for line in self._lines("quota", root)
+                 if len(words := line.split()) == 5 and words[4] == root and words[0].isdigit()}
+        kibibytes = found.get("STORAGE")
+        return Limits(None if kibibytes is None else kibibytes * 1024, found.get("MESSAGE"))
+
+    def _subscription_file(self) -> str:
+        """Raises Unreadable."""
+        said = "".join(self._lines("mbpath", "-u", "-j", self.user))
+        try:
+            return str(json.loads(said)["user"]["sub"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreadable(f"mbpath does not say where the files of {self.user} are: {error}") from error
+
     def _lines(self, program: str, *words: str) -> Iterator[str]:
         """What it prints. Raises Unreadable."""
         try:
@@ -135,3 +219,10 @@ class Spool(Source):
             raise Unreadable(f"{self.programs / program}: {error.strerror}") from error
         if process.returncode:
             raise Unreadable(f"{program} has failed with status {process.returncode}")
+
+
+def _script(message: bytes) -> tuple[str, bytes]:
+    """Name and text of a script that is kept as a message."""
+    parsed = message_from_bytes(message, policy=policy.default)
+    text = parsed.get_payload(decode=True)
+    return str(parsed["subject"] or ""), text if isinstance(text, bytes) else b""
