@@ -1,6 +1,5 @@
 """Pages of the console in a browser: by keyboard, on a phone, in the dark, and for who does not see them."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,8 +8,7 @@ from tests.support.clients import axe
 from tests.support.clients.chromium import Browser
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
-from tools.server.metrics import history
-from tools.server.metrics.history import History
+from tests.support.stores import pasthours
 
 PAGES = ("", "?span=month", "users", "users/one?user=alice", "own", "own/mailboxes", "own/mailbox?name=INBOX",
          "own/away",
@@ -27,10 +25,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.command("mailbox", "create", "alice", "A" * 100, "Old")
         server.command("mailbox", "delete", "alice", "Old", "--yes")
         server.command("deliver", "alice", octets=b"Subject: x\r\n\r\nHello.\r\n")
-        made, now = History(server.root / history.FILE, 0), time.time()
-        for hour in range(24):
-            made.take([{"process": "a", "pid": 1, "started": now, "failed_logins": hour, "mail": {"delivered": hour},
-                        "servers": {}}], [(hour, 24 - hour)], now - 3600 * (24 - hour))
+        pasthours.fill(server.root)
         yield f"http://127.0.0.1:{port}/console/"
 
 
