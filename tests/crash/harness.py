@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,7 @@ from store.partition.messagefiles import MessageFiles
 from store.recovery.environments import recovery_of
 from store.store import Store
 from tests.conftest import MEMORY
+from tests.crash.contents import contents
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
 from tests.crash.views import Picture, differences, retold, view
@@ -77,6 +79,14 @@ class Moment:
     reported: int = 0
 
 
+@frozen
+class Known:
+    """Of contents that a crash has left: what readers see, and what is wrong with them whatever had been answered."""
+
+    found: Picture
+    wrong: list[str]
+
+
 @define
 class Recording:
     """An operation from its beginning to its end. `views` are those of the answers, the first one from before."""
@@ -90,6 +100,8 @@ class Recording:
     seen: list[Picture] = field(factory=list)
     first: tuple[int, int] = (0, 0)     # answers and views there were as the events begin
     boxes: Boxes = field(factory=dict)  # what a receiver of events knew before
+    known: dict[bytes, "Known"] = field(factory=dict)   # by `contents`
+    ended: float = field(factory=time.time)             # Unix time, which stands still while states are judged
 
     @property
     def points(self) -> int:
@@ -122,6 +134,16 @@ def small_stores() -> Iterator[None]:
             undo.callback(setattr, where, name, getattr(where, name))
             setattr(where, name, value)
         yield
+
+
+@contextmanager
+def standing_still(now: float) -> Iterator[None]:
+    """The clock, meanwhile: so what a start writes down is the same where it has found the same."""
+    real, time.time = time.time, lambda: now
+    try:
+        yield
+    finally:
+        time.time = real
 
 
 def prepared(operation: Operation) -> Image:
@@ -268,12 +290,13 @@ def _not_alike(recording: Recording) -> set[int]:
     return found
 
 
-def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str]:
-    """What is wrong with the store that is opened in this state of the disk."""
+def judge(recording: Recording, image: Image, moments: list[Moment], *, every: bool = False) -> list[str]:
+    """What is wrong with the store that is opened in this state of the disk. Each store is compared with what had been
+    answered; contents that have been there before are checked and used again only with `every`."""
     operation = OPERATIONS[recording.name]
-    with folder() as root, small_stores():
+    with folder() as root, small_stores(), standing_still(recording.ended):
         image.write(root)
-        wrong = [*_judged(root, operation, recording, moments)]
+        wrong = [*_judged(root, operation, recording, moments, every=every)]
         if wrong:
             kept = os.environ.get("CRASH_KEEP")
             if kept:
@@ -284,35 +307,45 @@ def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str
     return [f"{where}: {what}" for what in wrong]
 
 
-def _judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False
-            ) -> list[str]:
+def _judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False,
+            every: bool = False) -> list[str]:
     try:
         store = open_store(root, operation.settings)
     except BaseException:
         return [f"it does not open: {traceback.format_exc(limit=-4)}"]
     try:
-        found = view(store)
-        wrong = findings(store, operation)
         recovery = recovery_of(store)
-        wrong += [f"it was taken for an older one: {event.found}" for event in (
+        wrong = [f"it was taken for an older one: {event.found}" for event in (
             recovery.events.values() if recovery is not None else ()) if "is older" in event.found]
         left = [str(path) for path in root.glob("partitions/*/staging/*")]
         wrong += [f"there is {', '.join(left)}"] if left else []
-        if operation.events:
-            wrong += told(store, recording.boxes)
+        key = contents(store)
+        before = None if every else recording.known.get(key)
+        found = view(store) if before is None else before.found
         for context in sorted({(moment.answers, moment.views) for moment in moments}):
             wrong += as_answered(operation, recording, found, context[0], again=again)
             wrong += operation.inspect(store, context[0])
             for each in recording.seen[:context[1]]:
                 wrong += retold(each, found)
-        wrong += goes_on(store, operation, found)
-        if operation.finish is not None:        # else nothing has changed since `goes_on` had the store checked
-            wrong += operation.finish(store, recording.views[-1])
-            wrong += [f"done again, {finding}" for finding in findings(store, operation)]
+        if before is None:
+            before = recording.known[key] = Known(found, _used(store, operation, recording, found))
+        wrong += before.wrong
     except BaseException:
         return [f"it does not work: {traceback.format_exc(limit=-4)}"]
     finally:
         leave(store)
+    return wrong
+
+
+def _used(store: Store, operation: Operation, recording: Recording, found: Picture) -> list[str]:
+    """What is wrong when the store is checked, and goes on."""
+    wrong = findings(store, operation)
+    if operation.events:
+        wrong += told(store, recording.boxes)
+    wrong += goes_on(store, operation, found)
+    if operation.finish is not None:            # else nothing has changed since `goes_on` had the store checked
+        wrong += operation.finish(store, recording.views[-1])
+        wrong += [f"done again, {finding}" for finding in findings(store, operation)]
     return wrong
 
 
@@ -329,9 +362,11 @@ def told(store: Store, boxes: Boxes) -> list[str]:
 
 
 def leave(store: Store) -> None:
-    """Close the store, whose folder will not be used again: without the files of the user area, which take long."""
+    """Close the store, whose folder will not be used again: without the files of the user area, which take long, and as
+    if another process were in it still, for which nothing is made ready for a next start."""
     for partition in store.partitions.values():
         partition.unwritten.take()
+    store._processes.leaving = lambda: False        # type: ignore[method-assign]
     store.close()
 
 
@@ -385,7 +420,7 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
         with folder() as root:
             image.write(root)
             recorder = Recorder(root)
-            with recorder, small_stores():
+            with recorder, small_stores(), standing_still(recording.ended):
                 open_store(root, operation.settings).close()
         yield evolve(recording, base=recorder.base, events=recorder.events,
                      first=(moment.answers, moment.views), title=f"recovery from {moment.how} after change "
@@ -397,7 +432,7 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
 def kill_at(recording: Recording, change: int, *, before: bool) -> list[str]:
     """Do the operation again in a process that SIGKILL ends at that change of the disk, and judge what it leaves."""
     operation = OPERATIONS[recording.name]
-    with folder() as root, small_stores():
+    with folder() as root, small_stores(), standing_still(recording.ended):
         recording.start.write(root)
         answers, views = _killed(root, operation, change, before)
         wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, views)], again=True)

@@ -1,10 +1,10 @@
 """Every operation is cut off before and after every call that changes the disk, by a stop and by a loss of power. (Of
 writes in a row to one file three are looked at.)
 
-The store is opened again after each, checked, compared with what had been answered, and used. `CRASH_SEEDS=50`
-looks at more of the states in which a part of what was not synced has reached the disk; `CRASH_KEEP=folder`
-keeps the states that show something wrong. `CRASH_TORN=1` also tears pages of the databases, which Berkeley DB
-does not promise to survive.
+The store is opened again after each and compared with what had been answered; contents that are new are checked, and
+used. `CRASH_SEEDS=50` looks at more of the states in which a part of what was not synced has reached the disk, and
+checks and uses each; `CRASH_KEEP=folder` keeps the states that show something wrong. `CRASH_TORN=1` also tears pages of
+the databases, which Berkeley DB does not promise to survive.
 """
 
 import gc
@@ -70,7 +70,8 @@ def cut_off(name: str) -> Verdict:
     found = list(harness.states(recording, range(SEEDS), torn=TORN, every=EVERYTHING).values())
     certain = [each for each in found if not harness.is_mixed(each[1])]
     looked_at = certain + _sample(Random(name), [each for each in found if harness.is_mixed(each[1])], MIXED)
-    wrong = [what for image, moments in looked_at for what in harness.judge(recording, image, moments)]
+    wrong = [what for image, moments in looked_at
+             for what in harness.judge(recording, image, moments, every=EVERYTHING)]
     return Verdict(recording.points, len(looked_at), sum(len(moments) for _, moments in looked_at), wrong)
 
 
@@ -85,13 +86,13 @@ def cut_off_again(name: str) -> Verdict:
         left = list(harness.states(recovery, range(1), every=EVERYTHING).values())
         for image, each in _sample(Random(name), left, AGAIN):
             states, moments = states + 1, moments + len(each)
-            wrong += harness.judge(recovery, image, each)
+            wrong += harness.judge(recovery, image, each, every=EVERYTHING)
     return Verdict(points, states, moments, wrong)
 
 
 def kill(name: str) -> Verdict:
     """An operation in processes that are really killed. For a process of its own."""
-    recording = harness.record(name)     # just now: a mailbox that is made gets a UIDVALIDITY of its time
+    recording = recorded(name)
     random = Random(f"kill {name}")
     changes = _sample(random, list(range(recording.points)), KILLS)
     wrong = [what for change in changes for before in (True, False)

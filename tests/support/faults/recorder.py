@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -451,7 +452,12 @@ def _on_syncfs(seen: Recorder) -> None:
         if place is not None:
             seen.events.append(Event("sync all", place))
 
-    for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]:
-        for name, value in list(vars(module).items()):
-            if value is original:
-                seen.replace(module, name, sync_file_system)
+    for module, name in _where_it_is(original, len(sys.modules)):
+        seen.replace(module, name, sync_file_system)
+
+
+@cache
+def _where_it_is(function: Any, modules: int) -> list[tuple[Any, str]]:
+    """The modules that have that function, and its name there, once so many modules have been loaded."""
+    return [(module, name) for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]
+            for name, value in list(vars(module).items()) if value is function]
