@@ -300,10 +300,11 @@ class _Making:
         return Snapshot(manifest.time, path, manifest)
 
 
-def ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
-    """Where all logs end at one moment. Raises StoreError BUSY."""
+def ends_at_one_moment(envs: dict[str, Env], before: dict[str, Position] | None = None
+                       ) -> tuple[dict[str, Position], float]:
+    """Where all logs end at one moment; `before`: where they have just been seen to. Raises StoreError BUSY."""
     deadline = time.monotonic() + PATIENCE
-    ends = {name: env.log_end() for name, env in envs.items()}
+    ends = before or {name: env.log_end() for name, env in envs.items()}
     while True:
         moment = time.time()
         again = {name: env.log_end() for name, env in envs.items()}

@@ -8,47 +8,32 @@ file of that name.
 """
 
 import struct
-from collections.abc import Iterator
 
 from store.partition.messagereading import MID_OCTETS
 
-_HEAD = struct.Struct("<III")           # of each record: the one before it, length, checksum
+_HEAD = struct.Struct("<4xI4xI")        # of each record: length and type
 _ADDREM, _ADDED = 41, 1                 # type of record; what it does, above the type of the page
-_TYPE = struct.Struct("<I")
-_ROW = struct.Struct("<16xIiIIII")      # behind the head: opcode, table, page, index, octets, length of the header
+_ROW = struct.Struct("<12x16xIiIIII")   # of such a record: opcode, table, page, index, octets, length of the header
 _LENGTH = struct.Struct("<I")
+_DIGEST = MID_OCTETS,
 
 
-def digests(octets: bytes) -> Iterator[bytes]:
+def digests(octets: bytes) -> list[bytes]:
     """The digests of which these octets tell, which begin with a record, and after which there may be zeros. Raises
     ValueError when they are no records, or the last is not whole."""
-    for start, end in records(octets):
-        body = start + _HEAD.size
-        if end - body < _ROW.size or _TYPE.unpack_from(octets, body)[0] != _ADDREM:
-            continue
-        opcode, _, _, _, _, header = _ROW.unpack_from(octets, body)
-        at = body + _ROW.size + header
-        if opcode >> 8 != _ADDED or at + _LENGTH.size > end:
-            continue
-        length, = _LENGTH.unpack_from(octets, at)
-        if length == MID_OCTETS and at + _LENGTH.size + length <= end:
-            yield octets[at + _LENGTH.size:at + _LENGTH.size + length]
-
-
-def records(octets: bytes) -> Iterator[tuple[int, int]]:
-    """Where each record begins and ends. Raises ValueError."""
-    at = 0
-    while at < len(octets):
-        if len(octets) - at < _HEAD.size:
-            if any(octets[at:]):
-                raise ValueError("a record of the log is not whole")
-            return
-        _, length, _ = _HEAD.unpack_from(octets, at)
-        if not length:
-            if any(octets[at:]):
-                raise ValueError("there is something behind the end of the log")
-            return
-        if length < _HEAD.size or at + length > len(octets):
-            raise ValueError("a record of the log is not whole")
-        yield at, at + length
-        at += length
+    found, at, size, head, row = list[bytes](), 0, len(octets), _HEAD.unpack_from, _ROW.size
+    while size - at >= _HEAD.size:
+        length, kind = head(octets, at)
+        end = at + length
+        if length < _HEAD.size or end > size:
+            break
+        if kind == _ADDREM and length >= row:
+            opcode, _, _, _, _, header = _ROW.unpack_from(octets, at)
+            key = at + row + header + _LENGTH.size
+            if opcode >> 8 == _ADDED and key + MID_OCTETS <= end and _LENGTH.unpack_from(
+                    octets, key - _LENGTH.size) == _DIGEST:
+                found.append(octets[key:key + MID_OCTETS])
+        at = end
+    if octets.count(0, at) != size - at:
+        raise ValueError("a record of the log is not whole, or there is something behind the end of the log")
+    return found

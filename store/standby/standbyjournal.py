@@ -3,7 +3,8 @@
 A round that brings little (`copysource`, `quick`) costs one sync: its answer is appended to a journal, as it came, and
 that is what the other machine may count on. Then octets of logs and message files are written to their places without a
 sync. From time to time, in a thread, the file systems are synced, `standby.json` says how far that is, and the journal
-begins again in the other file. Whatever is left of a journal after an end is put into its places once more (`replay`):
+begins again in the other file. The files stay, and are written over: a sync that changes no length is a cheap one.
+Whatever is left of a journal after an end is put into its places once more (`replay`):
 each answer says from where to where it leads, so nothing is done out of order, and a rest that is not whole is none.
 """
 
@@ -14,6 +15,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,13 +51,23 @@ class Journal:
         """Return when the answer is on disk. Raises OSError."""
         octets = encode(answer.fields, answer.octets)
         if self._file is None:
-            self._file = privatefiles.open_file(self.root / NAMES[self._number], "wb")
-            sync_folder(self.root)
-            self._octets, self._since = 0, time.monotonic()
-        self._file.write(_SUM.pack(zlib.crc32(octets)) + octets)
-        self._file.flush()
+            self._file = self._begin()
+        left = memoryview(_SUM.pack(zlib.crc32(octets)) + octets)
+        while left:
+            left = left[self._file.write(left):]
         os.fdatasync(self._file.fileno())
         self._octets += len(octets)
+
+    def _begin(self) -> BinaryIO:
+        """The next file. One that is there is written over: so a sync changes its octets only, and not its length."""
+        path = self.root / NAMES[self._number]
+        try:
+            file = privatefiles.open_file(path, "r+b", 0)
+        except FileNotFoundError:
+            file = privatefiles.open_file(path, "wb", 0)
+            sync_folder(self.root)
+        self._octets, self._since = 0, time.monotonic()
+        return file
 
     def is_due(self) -> bool:
         """Whether it should be emptied, and can be begun."""
@@ -70,8 +82,8 @@ class Journal:
         if self._file is None:
             return
         old, self._file = self._file, None
-        path, self._number = self.root / NAMES[self._number], 1 - self._number
-        self._emptying = threading.Thread(target=self._empty, args=(state, old, path), name="emptying")
+        self._number = 1 - self._number
+        self._emptying = threading.Thread(target=self._empty, args=(state, old), name="emptying")
         self._emptying.start()
 
     def empty(self, state: StandbyState) -> None:
@@ -79,12 +91,13 @@ class Journal:
         self.begin_emptying(state)
         self._join()
 
-    def _empty(self, state: StandbyState, old: BinaryIO, path: Path) -> None:
+    def _empty(self, state: StandbyState, old: BinaryIO) -> None:
         try:
-            old.close()
             sync_places(self.root, state)
             state.save(self.root)
-            path.unlink()
+            old.seek(0)                 # it begins with no answer any more; if that is lost, its answers are too old
+            old.write(bytes(_SUM.size))
+            old.close()
         except OSError as error:
             self._failed = error
 
@@ -110,16 +123,21 @@ def put(root: Path, quick: Quick) -> None:
     for file in quick.files:
         if _is_there(root, file):
             continue
-        path = _path(root, file)
-        with privatefiles.replacing(path, SPARE, sync=False) as new:
+        with privatefiles.replacing(_path(root, file), SPARE, sync=False) as new:
             new.write(file.octets)
             new.flush()
             os.utime(new.fileno(), ns=(file.time, file.time))
     put_logs(root, quick)
 
 
-def _path(root: Path, file: FileWhole) -> Path:
-    return Path(MessageFiles(root / "partitions" / file.partition).path(file.digest))
+def _path(root: Path, file: FileWhole) -> str:
+    return _files(root, file.partition).path(file.digest)
+
+
+@lru_cache(64)
+def _files(root: Path, partition: str) -> MessageFiles:
+    """To ask for paths: a Path costs more than a file."""
+    return MessageFiles(root / "partitions" / partition)
 
 
 def _is_there(root: Path, file: FileWhole) -> bool:
@@ -132,11 +150,18 @@ def _is_there(root: Path, file: FileWhole) -> bool:
 def put_logs(root: Path, quick: Quick) -> None:
     """Write the octets of logs that came to their places below that folder, unsynced. Raises OSError."""
     for each in quick.logs:
-        place = root / each.environment / log_name(each.file)
-        with privatefiles.open_file(place, "r+b" if place.exists() else "xb") as log:
-            log.truncate(each.at)
+        path = f"{root}/{each.environment}/{log_name(each.file)}"
+        try:
+            handle = privatefiles.open_handle(path, os.O_WRONLY)
+        except FileNotFoundError:
+            handle = privatefiles.open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(handle, "wb", buffering=0) as log:
+            if os.fstat(handle).st_size != each.at:
+                log.truncate(each.at)
             log.seek(each.at)
-            log.write(each.octets)
+            left = memoryview(each.octets)
+            while left:
+                left = left[log.write(left):]
 
 
 def sync_places(root: Path, state: StandbyState) -> None:

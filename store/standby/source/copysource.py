@@ -53,7 +53,10 @@ WAIT = 30.0                 # seconds, at most, that a question for news waits f
 OFTEN = 1.0                 # seconds between two looks at what changes seldom
 AT_ONCE = 256               # folders of message files that are listed at a time
 
+AUDIT = "audit"
+
 Answer = tuple[dict[str, Any], bytes]
+AnyPath = str | Path
 
 
 @define(eq=False)
@@ -71,6 +74,8 @@ class Source:
     _table_ids: dict[str, dict[str, str]] = field(factory=dict, init=False)     # and what there was,
     _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
+    _audit: int = field(default=0, init=False)                          # what `_signatures` said last of the trail,
+    _audit_looked: float = field(default=-OFTEN, init=False)            # and when it was looked at
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the standby uses."""
@@ -210,7 +215,7 @@ class Source:
                 path = partition.files.staged_path(record.serial) if record is not None else ""
             else:
                 path = partition.files.path(digest)
-            if path and (handle := _open(Path(path))) >= 0:
+            if path and (handle := _open(path)) >= 0:
                 return handle
         return -1
 
@@ -258,8 +263,9 @@ class Source:
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
                 "small": self._signatures(), "unlike": unlike, "epochs": self._epochs()}, b""
 
-    def _ends_on_disk(self, envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
-        ends, moment = taking.ends_at_one_moment(envs)
+    def _ends_on_disk(self, envs: dict[str, Env], before: dict[str, Position] | None = None
+                      ) -> tuple[dict[str, Position], float]:
+        ends, moment = taking.ends_at_one_moment(envs, before)
         for name, env in envs.items():
             if env.log.known < ends[name]:
                 env.flush(here=True)
@@ -298,8 +304,8 @@ class Source:
             time.sleep(LOOK_FOR_NEWS)       # whoever follows at full speed has the disk synced so often at most
         while True:
             first, number = self._first, time.monotonic_ns()
-            signatures = self._signatures()
-            if {name: env.log_end() for name, env in envs.items()} != known or signatures != small:
+            signatures, now = self._signatures(), {name: env.log_end() for name, env in envs.items()}
+            if now != known or signatures != small:
                 break
             if member is not None:
                 member.is_sent(number)
@@ -310,7 +316,7 @@ class Source:
                 asked.wait(min(LOOK_FOR_NEWS, left))
             else:
                 time.sleep(LOOK_FOR_NEWS)
-        ends, moment = self._ends_on_disk(envs)
+        ends, moment = self._ends_on_disk(envs, now)
         tables = self._tables(envs)
         seldom = {"first": first or self._first, "tables": tables, "epochs": self._epochs()}
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
@@ -345,8 +351,9 @@ class Source:
             start = known.get(name)
             if start is None or distance(start, end) > room or not start <= end:
                 return None
+            folder = os.fspath(envs[name].folder)
             while start < end:
-                some = _octets(envs[name].folder / log_name(start[0]), start[1],
+                some = _octets(f"{folder}/{log_name(start[0])}", start[1],
                                end[1] - start[1] if start[0] == end[0] else QUICK_OCTETS + 1)
                 room -= len(some)
                 if room < 0:
@@ -383,15 +390,17 @@ class Source:
             self.member.goes_away(self._session, "its connection has ended")
 
     def _signatures(self) -> dict[str, int]:
-        """A number for each folder of small files, which is another one when something in it has changed."""
-        found = {}
+        """A number for each folder of small files, which is another one when something in it has changed. The audit
+        trail is looked at from time to time only: its files grow in their places."""
+        if (now := time.monotonic()) - self._audit_looked > OFTEN:
+            self._audit_looked = now
+            self._audit = zlib.crc32(repr([(name, status.st_size)
+                                           for name, status in self._small_files(AUDIT)]).encode())
+        found, root = {AUDIT: self._audit}, os.fspath(self.store.root)
         for folder in SMALL:
-            if folder == "audit":           # its files grow in their places
-                found[folder] = zlib.crc32(repr([(name, status.st_size)
-                                                 for name, status in self._small_files(folder)]).encode())
-            else:
+            if folder != AUDIT:
                 with contextlib.suppress(FileNotFoundError):
-                    found[folder] = (self.store.root / folder).stat().st_mtime_ns
+                    found[folder] = os.stat(f"{root}/{folder}").st_mtime_ns
         return found
 
     def _log(self, message: Message) -> Answer:
@@ -431,14 +440,14 @@ def _files_of(place: Path) -> list[Listed]:
     return found
 
 
-def _open(path: Path) -> int:
+def _open(path: AnyPath) -> int:
     try:
         return privatefiles.open_handle(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return -1
 
 
-def _octets(path: Path, at: int, most: int = SENT_OCTETS) -> bytes:
+def _octets(path: AnyPath, at: int, most: int = SENT_OCTETS) -> bytes:
     handle = privatefiles.open_handle(path)
     try:
         return _read(handle, at, most)

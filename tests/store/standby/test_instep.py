@@ -152,3 +152,25 @@ def test_a_journal_that_is_cut_off_anywhere(store: Store, standby: Standby, tmp_
             assert check(opened) == []
         shutil.rmtree(other.root)
     assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == 3
+
+
+def test_a_journal_is_written_over_and_gives_back_nothing_old(store: Store, standby: Standby) -> None:
+    """The files of the journal stay, and behind the newest answers are those of an earlier time. Also when what says
+    that a file begins anew was lost, and all its answers are old ones."""
+    standby.create()
+    paths = [standby.root / name for name in standbyjournal.NAMES]
+    with standby.following() as follower:
+        for number in range(1, 5):
+            work(store, number)
+            assert follower.round(0)
+            full = [path.read_bytes() for path in paths if path.exists()]
+            follower.finish()
+        sizes = [path.stat().st_size for path in paths]
+        receive(store)
+        assert follower.round(0)
+    assert [path.stat().st_size for path in paths] == sizes         # a small answer stands before old ones
+    known = everything(store)
+    paths[1].write_bytes(full[1])
+    with closing(promoted(standby)) as other:
+        assert everything(other) == known
+        assert check(other) == []

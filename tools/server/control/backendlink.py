@@ -44,7 +44,7 @@ MOST_STRANGERS = 32         # callers without a name at a time
 FULL = f"{FEW}: call again later"
 STOP_SECONDS = 30.0         # that a stop waits for what is being written
 RETRY_SECONDS = 60     # between two tries to finish a move that was cut off
-READ_OCTETS = 1 << 18       # of a connection at once, at most
+READ_OCTETS = 16_384        # of a connection at once, at most: TLS has no longer records (RFC 8446 §5.1)
 NOT_TRUSTED = ("exchange.authorities is not set: name a file with the certificates of the other back ends, as `onecopy "
                "config certificate` prints each, or of their authority")
 
