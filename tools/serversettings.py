@@ -113,6 +113,8 @@ class Exchange:
     reading_age: float = setting(900.0, "how old mail may be that `onecopy standby serve` shows, before it makes a "
                                  "newer copy of what the standby has", type="duration", validator=gt(0))
     reading_indexes: bool = setting(False, "whether such a copy has the store.idx of all mailboxes, which Spark reads")
+    compression: bool = setting(False, "whether this machine, as a standby, has what comes compressed (zlib): for slow "
+                                "networks; where the network is fast it costs more than it saves")
     certificate: Path | None = setting(None, "PEM file of the certificate that other back ends are shown, with "
                                        "store.host among its DNS names, and its chain; default: a self-signed one that "
                                        "onecopy makes")

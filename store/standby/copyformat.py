@@ -6,10 +6,11 @@ send each other files as they are.
 
 import re
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 
 from mboxlist.engine.hotcopy import Position
 from store.partition.messagereading import MID_OCTETS
@@ -28,6 +29,10 @@ SMALL = ("access", "operations", "operations/ended", "outgoing", "audit")     # 
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
 _SENT = struct.Struct(">BQQI")      # of an answer: one of these three; octets, time, octets of it that follow
 _PARTITION = re.compile("partitions/([^/]+)/index")
+PACK_OCTETS = 1024          # that are packed, at least,
+PACK_LEVEL = 1              # the quickest of zlib's levels,
+PACK_WORTH = 0.9            # when they become so much smaller; else of the next
+PACK_SKIPPED = 7            # answers none is tried
 _GONE, _COMES, _SAME = range(3)
 LISTED = DATA_OCTETS // _FILE.size  # files of a list, at most
 
@@ -102,6 +107,42 @@ def is_environment(name: str) -> bool:
     """Whether an environment of a store can have that name: what comes is written below it."""
     place = _PARTITION.fullmatch(name)
     return name == LIST or place is not None and NAME.fullmatch(place[1]) is not None
+
+
+@define
+class Packing:
+    """Compresses what is sent (zlib, RFC 1950), where that is asked for and helps: after octets that did not become
+    smaller, as those of compressed attachments, some answers go as they are."""
+
+    is_wanted: bool = False
+    _skip: int = 0
+
+    def pack(self, fields: dict[str, Any], octets: bytes) -> tuple[dict[str, Any], bytes]:
+        """An answer, which has the field `unpacked`, the number of octets, when they are packed."""
+        if not self.is_wanted or len(octets) < PACK_OCTETS:
+            return fields, octets
+        if self._skip:
+            self._skip -= 1
+            return fields, octets
+        smaller = zlib.compress(octets, PACK_LEVEL)
+        if len(smaller) > len(octets) * PACK_WORTH:
+            self._skip = PACK_SKIPPED
+            return fields, octets
+        return {**fields, "unpacked": len(octets)}, smaller
+
+
+def unpacked(said: Message) -> Message:
+    """An answer as it was before `pack`. Raises BadMessage."""
+    if "unpacked" not in said.fields:
+        return said
+    count, unpacking = said.number("unpacked", 0, DATA_OCTETS + 1), zlib.decompressobj()
+    try:
+        octets = unpacking.decompress(said.octets, count + 1)
+    except zlib.error as error:
+        raise BadMessage("what came cannot be unpacked") from error
+    if len(octets) != count or not unpacking.eof or unpacking.unused_data:
+        raise BadMessage("what came is not whole, or more than was said")
+    return Message({name: value for name, value in said.fields.items() if name != "unpacked"}, octets)
 
 
 @frozen

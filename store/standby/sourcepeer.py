@@ -22,6 +22,7 @@ from store.standby.copyformat import (
     positions,
     read_list,
     read_sent,
+    unpacked,
 )
 from store.standby.standbystate import StandbyState
 from store.usermove.messageformat import BadMessage, Message, whole
@@ -109,10 +110,12 @@ class SourcePeer:
 
     peer: Peer
     rate: Rate = field(factory=Rate)
+    compress: bool = False
 
     def begin(self, succession: int) -> Begun:
         """The first question; so many promotions are known here. One that knows of fewer is not followed."""
-        said = self._ask({"op": "copy begin", "version": VERSION, "succession": succession})
+        said = self._ask({"op": "copy begin", "version": VERSION, "succession": succession,
+                          "compress": self.compress})
         with self._understood():
             begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000),
                           said.number("succession"))
@@ -196,7 +199,7 @@ class SourcePeer:
         said = self.peer.answer()
         self.rate.take(len(said.octets))
         with self._understood():
-            found = Next.of(said, state)
+            found = Next.of(unpacked(said), state)
         return found
 
     def ends(self, known: Mapping[str, Position], sums: Mapping[str, int]) -> Ends:
@@ -216,7 +219,8 @@ class SourcePeer:
     def _ask(self, fields: Mapping[str, Any], octets: bytes = b"") -> Message:
         said = self.peer.ask_for(fields, octets)
         self.rate.take(len(said.octets))
-        return said
+        with self._understood():
+            return unpacked(said)
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:

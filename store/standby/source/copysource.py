@@ -39,6 +39,7 @@ from store.standby.copyformat import (
     SMALL,
     SMALL_FILES,
     Listed,
+    Packing,
     Sent,
     pack_list,
     pack_sent,
@@ -68,6 +69,7 @@ class Source:
     host: str
     member: Member | None = None
     _session: int = field(default=0, init=False)
+    _packing: Packing = field(factory=Packing, init=False)
     _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
     _changed: dict[str, int] = field(factory=dict, init=False)          # when names in the folders of tables changed,
     _looked: float = field(default=0.0, init=False)                     # and were looked at,
@@ -91,7 +93,7 @@ class Source:
         if self.member is not None:
             self.member.says_something()
         with self.store.write_freeze.second.exempt():
-            return action(message)
+            return self._packing.pack(*action(message))
 
     def _succession(self, message: Message) -> Answer:
         """Asked by a machine that has served the store before."""
@@ -103,6 +105,7 @@ class Source:
             raise StoreError(Problem.UNAVAILABLE, f"This back end has version {VERSION} of onecopy, and the standby "
                                                   f"{message.text('version')}: both must have the same one")
         taking.require_whole(self.store)
+        self._packing.is_wanted = message.truth("compress")
         root, identity = self.store.root, self.store.mailboxes.identity
         succession.note_successor(root, self.host, message.number("succession"))
         succession.require_not_superseded(root)

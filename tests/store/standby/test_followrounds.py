@@ -3,7 +3,9 @@
 import errno
 import os
 import time
+import zlib
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,16 @@ from store.events import outgoingfiles
 from store.mailboxes.expunge import remove
 from store.snapshots import taking
 from store.standby import applying, following, logrecords, standbystate
-from store.standby.copyformat import positions
+from store.standby.copyformat import Packing, positions, unpacked
 from store.standby.following import Follower
 from store.standby.source import copysource
 from store.standby.source.copysource import Source
 from store.store import Store
-from store.usermove.messageformat import BadMessage, Wire
+from store.usermove.messageformat import BadMessage, Message, Wire
 from tests.support.stores.purging import purge
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 from tests.support.stores.stores import deliver, let_go
+from tests.support.stores.whole import everything
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -208,6 +211,66 @@ def test_records_of_a_log(tmp_path: Path) -> None:
     assert list(logrecords.digests(octets + bytes(5000)))
     with pytest.raises(ValueError, match="behind the end"):
         list(logrecords.digests(octets + bytes(5000) + b"x"))
+
+
+def test_what_comes_compressed_is_what_was_sent(store: Store, standby: Standby) -> None:
+    """And it is less than half. What is random is sent as it is."""
+    read = dict[bool, int]()
+    deliver(store, b"Subject: random\r\n\r\n" + os.urandom(20_000).replace(b"\n", b"\0"), str(INBOX))
+    for number, compress in enumerate((False, True), 1):
+        counted = list[int]()
+        other = Standby(store, standby.root.with_name(f"compressed-{compress}"), partial(Counting, counted=counted),
+                        compress=compress)
+        other.create()
+        work(store, number)
+        other.follow()
+        read[compress] = sum(counted)
+        with closing(promoted(other)) as opened:
+            assert everything(opened) == everything(store)
+    assert read[True] < read[False] / 2
+
+
+def test_what_does_not_become_smaller_is_not_tried_for_some_answers() -> None:
+    packing, noise, text = Packing(True), os.urandom(5000), b"Received: from a\r\n" * 300
+    assert packing.pack({}, text[:100]) == ({}, text[:100])                     # too little
+    assert packing.pack({}, noise) == ({}, noise)
+    for _ in range(7):
+        assert packing.pack({"a": 1}, text) == ({"a": 1}, text)
+    fields, octets = packing.pack({"a": 1}, text)
+    assert fields == {"a": 1, "unpacked": 5400} and len(octets) < 200
+    assert unpacked(Message(fields, octets)) == Message({"a": 1}, text)
+    assert Packing().pack({}, text) == ({}, text)
+
+
+@pytest.mark.parametrize(("count", "octets"), [
+    (5, zlib.compress(b"123456")), (7, zlib.compress(b"123456")), (6, zlib.compress(b"123456")[:-1]), (6, b"junk"),
+    (6, zlib.compress(b"123456") + b"x"), (1 << 40, b""), (-1, b""), ("6", zlib.compress(b"123456")), (0, b""),
+    (6, zlib.compress(bytes(1 << 24)))])
+def test_what_is_packed_otherwise_than_was_said(count: object, octets: bytes) -> None:
+    with pytest.raises(BadMessage):
+        unpacked(Message({"unpacked": count}, octets))
+
+
+@define(eq=False)
+class Counting:
+    """A connection that notes how many octets each read has got."""
+
+    wire: Wire
+    counted: list[int]
+
+    def read(self, count: int) -> bytes:
+        found = self.wire.read(count)
+        self.counted.append(len(found))
+        return found
+
+    def write(self, data: bytes) -> None:
+        self.wire.write(data)
+
+    def limit(self, seconds: float) -> None:
+        self.wire.limit(seconds)
+
+    def close(self) -> None:
+        self.wire.close()
 
 
 @define(eq=False)

@@ -44,6 +44,7 @@ class Standby:
     root: Path
     wrap: Callable[[Wire], Wire] = lambda wire: wire
     group: InStep | None = None         # in synchronous mode: it has the member HOST
+    compress: bool = False
     threads: list[threading.Thread] = field(factory=list)
 
     @contextmanager
@@ -62,7 +63,7 @@ class Standby:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        source = SourcePeer(Peer(self.store.settings.host, self.wrap(Plain(ours))))
+        source = SourcePeer(Peer(self.store.settings.host, self.wrap(Plain(ours))), compress=self.compress)
         try:
             yield source
         finally:

@@ -28,7 +28,8 @@ def written(address: Address) -> str:
 def connect(invocation: Invocation, address: Address, rate: int = 0) -> SourcePeer:
     """Call it; octets come so fast at most. Raises Failure, StoreError UNAVAILABLE."""
     place = own_place(invocation, address)
-    return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate))
+    return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate),
+                      place.settings.compression)
 
 
 def own_place(invocation: Invocation, address: Address) -> Place:
