@@ -143,8 +143,8 @@ class LongFollowing:
         of the other one; `trouble`: why it does not follow."""
         before = {key: value for key, value in seen(self.root).items() if key in ("current", "moment")}
         known = {"pid": os.getpid(), "trouble": self._not_applied, **before, **what}
-        with contextlib.suppress(OSError):      # it is for people
-            privatefiles.write(self.root / SEEN, json.dumps(known))
+        with contextlib.suppress(OSError), privatefiles.replacing(self.root / SEEN, sync=False) as to:
+            to.write(json.dumps(known).encode())
 
     # Applying
 
