@@ -6,6 +6,7 @@ processes and of the process that follows, which on loopback takes from the same
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -176,6 +177,7 @@ def _note(text: str) -> None:
 def run(words: Sequence[str]) -> int:
     """The command."""
     chosen = parse(words)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)       # the servers are ended then, too
     modes = [WITHOUT, *(chosen.modes or reversed(benchstandby.MODES))]
     with privatefiles.temporary_folder("onecopy-standby-", chosen.dir) as folder, ExitStack() as up:
         servers = [up.enter_context(machine(mode, folder, chosen.option)) for mode in modes]
