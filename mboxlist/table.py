@@ -56,7 +56,8 @@ class MailboxNames:
     def scripted(self, mailboxes: Iterable[MailboxEntry]) -> tuple[int, int] | None:
         """The version of the list in which the owner of one of these has an active script, as it seems at this moment;
         None: nobody has. Asked for each message, and remembered until anything changes."""
-        version, (seen, scripts) = self.env.log.end(), self._scripts
+        log, (seen, scripts) = self.env.log.statistics(), self._scripts
+        version = log["cur_file"], log["cur_offset"]            # as `version` says
         if version != seen or len(scripts) > SCRIPTS_KNOWN:
             self._scripts = version, (scripts := {})
         for entry in mailboxes:

@@ -67,7 +67,7 @@ COUNTS = {
     "SELECT": 86,
     "STATUS": 113,
     "APPEND": 265,
-    "LMTP": 180,
+    "LMTP": 179,
     "LMTP to one in IDLE": 270,
     "LMTP to one with ten rules": 307,
     "LMTP to fifty with ten rules": 2760,
