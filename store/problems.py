@@ -27,6 +27,13 @@ def is_no_room(error: Exception) -> bool:
         isinstance(error, OSError | Failure) and is_disk_full(error))
 
 
+def is_standby_away(error: BaseException | None) -> bool:
+    """Whether nothing may be changed since a standby is away, or nobody knows what it has (`engine.secondcopy`)."""
+    while error is not None and not (isinstance(error, OSError) and error.errno == errno.ENOLINK):
+        error = error.__cause__
+    return error is not None
+
+
 def tell_refusal(log: logging.Logger, level: int, where: str, error: StoreError) -> None:
     """A client, or a task, was refused: a line of the log, unless all are refused for the same reason at present; see
     `engine.troubles`."""

@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 QUIET = 30.0                # seconds without it after which a trouble is over
 REMIND = 60.0               # seconds between two lines while it lasts
 
-NO_ROOM = "no space is left on the disk"        # a kind that several parts of the program meet
+NO_ROOM = "no space is left on the disk"        # kinds that several parts of the program meet
+AWAY = "a standby is away, and nothing is changed: housekeeping waits"
 
 
 @define
@@ -28,6 +29,7 @@ class _Trouble:
     times: int = 0
     since: int = 0          # how often since the log was last told
     until_over: bool = False
+    remind: bool = True
 
 
 @define(eq=False)
@@ -39,16 +41,17 @@ class Troubles:
     _lasting: dict[str, _Trouble] = field(factory=dict, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
-    def met(self, kind: str, detail: str = "", *, until_over: bool = False, level: int = logging.ERROR
-            ) -> None:
+    def met(self, kind: str, detail: str = "", *, until_over: bool = False, level: int = logging.ERROR,
+            remind: bool = True) -> None:
         """It has been met: `detail` is told, at that `level`, if this is where it begins. It is over when it has not
-        been met for QUIET seconds; with `until_over` when `over` is called."""
+        been met for QUIET seconds; with `until_over` when `over` is called. `remind`: while it lasts a line tells it
+        again from time to time."""
         now = self.clock()
         with self._lock:
             trouble = self._lasting.get(kind)
             begins = trouble is None
             if trouble is None:
-                trouble = self._lasting[kind] = _Trouble(now, now, now, until_over=until_over)
+                trouble = self._lasting[kind] = _Trouble(now, now, now, until_over=until_over, remind=remind)
             trouble.last, trouble.times, trouble.since = now, trouble.times + 1, trouble.since + 1
         if begins:
             log.log(level, "%s%s (more of this is counted)", kind, f": {detail}" if detail else "")
@@ -72,7 +75,7 @@ class Troubles:
             for kind in ended:
                 del self._lasting[kind]
             told = [(kind, each.since, now - each.told) for kind, each in self._lasting.items()
-                    if each.since and now - each.told >= REMIND]
+                    if each.since and each.remind and now - each.told >= REMIND]
             for kind, _, _ in told:
                 self._lasting[kind].told, self._lasting[kind].since = now, 0
         for kind, trouble in ended.items():

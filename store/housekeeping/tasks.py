@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.engine.transact import transact
-from mboxlist.engine.troubles import NO_ROOM, TROUBLES
+from mboxlist.engine.troubles import AWAY, NO_ROOM, TROUBLES
 from mboxlist.entry import MailboxId
 from store.events import outgoingfiles, outgoingmail
 from store.expiry.rounds import Rounds
@@ -23,7 +23,7 @@ from store.mailboxes import copymessages, deletion, namespace
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.mend import idxfiles, lostfigures
 from store.partitions import volumes
-from store.problems import NO_BUG, is_no_room
+from store.problems import NO_BUG, is_no_room, is_standby_away
 from store.quota import accounting
 from store.rebuild.recount import recount_some, repair_damaged
 from store.recovery import knownfiles, newerfiles, userareacheck
@@ -166,6 +166,9 @@ class Round:
     def _fail(self, item: Hashable, error: Exception) -> None:
         self._failures += 1
         self._found.add(item)
+        if is_standby_away(error):              # so do all others; when it is back they are tried in their order
+            TROUBLES.met(AWAY, until_over=True, level=logging.WARNING, remind=False)
+            return
         text = f"{type(error).__name__}: {error}"
         where = f"housekeeping: {self.task.name}: {_shown(item)} failed"
         if is_no_room(error):                   # which fails them all
@@ -235,6 +238,8 @@ def one_process(store: Store) -> list[Task]:
 
 def _look_at_troubles(store: Store, _: str) -> int:
     """Tell the log how what goes wrong for a while stands."""
+    if not store.write_freeze.second.refuses:
+        TROUBLES.over(AWAY)
     TROUBLES.look()
     return 1
 

@@ -84,6 +84,32 @@ def lose(one: StandbyMachine, two: StandbyMachine, load: Load, name: str, choose
     two.command("standby", "promote", "--yes")
 
 
+def test_nothing_is_answered_alone_after_a_start(tmp_path: Path) -> None:
+    """Not for a moment: another machine may have been promoted while this one was down, and they do not reach each
+    other."""
+    machine = StandbyMachine(tmp_path / "one", {
+        "store.host": SERVED, "exchange.address": "127.0.0.1", "exchange.port": str(free_port()),
+        "exchange.authorities": str(tmp_path / "authorities.pem"), "exchange.standbys": OWN,
+        "exchange.synchronous": OWN})
+    machine.command("init")
+    machine.command("user", "add", "--password-stdin", "--host", SERVED, "alice", octets=b"secret\n")
+    (tmp_path / "authorities.pem").write_text(machine.command("config", "certificate"))
+    machine.launch()
+    try:
+        lmtp = wait.until(lambda: connected(machine), "LMTP greets", pid=machine.pid, limit=60)
+        with lmtp:
+            reply, = lmtp.deliver("relay@example.org", ["alice"], body("first@example.org"))
+            assert reply.code == 451, reply
+    finally:
+        machine.kill()
+
+
+def connected(machine: StandbyMachine) -> Lmtp | None:
+    with contextlib.suppress(OSError):
+        return Lmtp(machine.lmtp)
+    return None
+
+
 def test_a_network_that_is_half_open_or_cut(tmp_path: Path) -> None:
     """No answer is given for what the standby has not: while it says nothing mail waits, then it is refused for now.
     When the network is back all goes on."""

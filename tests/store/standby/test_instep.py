@@ -11,9 +11,13 @@ import pytest
 
 from mboxlist.engine.secondcopy import State
 from mboxlist.engine.transact import Unflushed
+from mboxlist.engine.troubles import AWAY
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Round, Task
 from store.mailboxes import namespace
+from store.mailboxes.expunge import expunges, forget, remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.standby import promotion, standbyjournal
@@ -70,6 +74,44 @@ def test_nothing_is_changed_while_it_is_away(store: Store, standby: Standby) -> 
                 change()
         with pytest.raises(StoreError):
             receive(store)
+
+
+def test_housekeeping_says_once_that_it_waits(store: Store, standby: Standby, caplog: pytest.LogCaptureFixture) -> None:
+    """One line when the standby is away, however many items are refused, and one when it is back."""
+    remove(store, store.entry(INBOX), store.open_mailbox(store.entry(INBOX)).rows["uid"])
+
+    def let_go(partition: str) -> int:
+        forgotten = [forget(store.partition(partition), some) for some in expunges(store.partition(partition), 1 << 31)]
+        return sum(forgotten)
+
+    look, = (task for task in tasks.every_process(store) if task.name == tasks.TROUBLES_TASK)
+    rounds = [Round(task, store) for task in (Task("let go", 60.0, lambda store: store.partitions, lambda store, name: (
+        let_go(name))), Task("mark", 60.0, lambda store: range(3), lambda store, number: change(store, number)), look)]
+    standby.create()
+    with synchronous(store, standby):
+        for _ in range(3):
+            for each in rounds:
+                each.step()
+        assert [each.status().failures for each in rounds] == [3, 9, 0]
+        assert [line.message for line in caplog.records if AWAY in line.message] == [
+            f"{AWAY} (more of this is counted)"]
+        assert not [line for line in caplog.records if line.levelname == "ERROR"]
+        with standby.in_step():
+            caplog.clear()
+            for _ in range(2):
+                for each in rounds:
+                    each.step()
+    assert [each.status().bad for each in rounds] == [0, 0, 0]
+    assert [line.message.split(";")[0] for line in caplog.records if line.name == "mboxlist.engine.troubles"] == [
+        f"{AWAY}: over"]
+
+
+def change(store: Store, number: int) -> int:
+    """A keyword of a message of bob's."""
+    bob = store.entry(INBOX.parse("user/bob/INBOX"))
+    change_flags(store, bob, store.open_mailbox(bob).rows["uid"][:1].tolist(), FlagAction.ADD, Flags(
+        keywords=(f"n{number}",)))
+    return 1
 
 
 def receive(store: Store) -> None:

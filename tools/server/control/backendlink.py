@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, field, frozen
 
 from mboxlist import privatefiles
-from mboxlist.engine.secondcopy import SOURCES
+from mboxlist.engine.secondcopy import SOURCES, State
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
@@ -278,6 +278,14 @@ class Listener:
                 self._open.discard(caller)
             caller.close()
             self.spares.fill()
+
+
+def refuse_at_first(config: Config, store: Store) -> None:
+    """Where nothing may be changed without a standby, nothing is from the first moment on: until the process that has
+    their connections says that all are in step. For the keeper, before anybody is served."""
+    settings = config.settings("exchange", Exchange)
+    if settings.port and settings.synchronous and settings.without_standby == REFUSE and not store.read_only:
+        store.write_freeze.second.put(State.REFUSING, 0)
 
 
 def of_worker(config: Config, store: Store, sockets: Sequence[Listening], spares: Spares
