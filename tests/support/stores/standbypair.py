@@ -43,7 +43,8 @@ class Standby:
     store: Store
     root: Path
     wrap: Callable[[Wire], Wire] = lambda wire: wire
-    group: InStep | None = None         # in synchronous mode: it has the member HOST
+    group: InStep | None = None         # in synchronous mode: it has the member `host`
+    host: str = HOST
     compress: bool = False
     threads: list[threading.Thread] = field(factory=list)
 
@@ -52,7 +53,7 @@ class Standby:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(LIMIT)
-        answers = Source(self.store, TWO, None if self.group is None else self.group.members[HOST])
+        answers = Source(self.store, TWO, None if self.group is None else self.group.members[self.host])
         session = Session(Plain(theirs), TWO, IncomingMoves(self.store), answers.actions())
 
         def run() -> None:
@@ -106,7 +107,7 @@ class Standby:
                 pass
 
         assert self.group is not None
-        member = self.group.members[HOST]
+        member = self.group.members[self.host]
         with self.following() as follower:
             thread = threading.Thread(target=run, args=(follower,), daemon=True)
             thread.start()

@@ -1,0 +1,59 @@
+"""Answers wait for two standbys. One of them is promoted while the first machine lives, and reaches only the other one:
+never do two machines acknowledge."""
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from mboxlist.engine.secondcopy import State
+from mboxlist.engine.transact import Unflushed
+from store.check.wholecheck import check
+from store.errors import StoreError
+from store.standby.source.instep import InStep, Step
+from store.store import Store
+from tests.store.standby.test_instep import receive
+from tests.support.stores.standbypair import HOST, INBOX, Standby, promoted, work
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+THIRD = "third.example.org"
+
+
+def test_one_of_two_is_promoted_while_the_first_machine_lives(store: Store, tmp_path: Path) -> None:
+    """With `refuse`: an answer needs both, so the first machine gives none. What it had acknowledged is on the one that
+    is promoted."""
+    second = store.write_freeze.second
+    group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=True, patience=30.0)
+    one, other = Standby(store, tmp_path / "two", group=group), Standby(store, tmp_path / "three", group=group,
+                                                                        host=THIRD)
+    for each in (one, other):
+        each.create()
+    with ExitStack() as undo:
+        undo.callback(second.forget)
+        undo.callback(group.close)
+        undo.enter_context(other.in_step())
+        with one.in_step(finish=False):
+            assert [each.step for each in group.members.values()] == [Step.IN_STEP, Step.IN_STEP]
+            assert second.state is State.WAITING
+            work(store, 1)
+            acknowledged = mail(store)
+        alone(store)
+        assert group.members[THIRD].step is Step.IN_STEP
+        with closing(promoted(one)) as serves:
+            assert mail(serves) >= acknowledged
+            receive(serves)
+            alone(store)
+            assert check(serves) == []
+
+
+def alone(store: Store) -> None:
+    """The first machine answers nothing: it refuses, or does not know."""
+    with pytest.raises((StoreError, Unflushed)):
+        receive(store)
+
+
+def mail(store: Store) -> set[tuple[int, int]]:
+    """UIDs and sizes of alice's INBOX."""
+    rows = store.open_mailbox(store.entry(INBOX)).rows
+    return set(zip(rows["uid"].tolist(), rows["size"].tolist(), strict=True))
