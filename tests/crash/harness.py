@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -34,6 +35,7 @@ from tests.conftest import MEMORY
 from tests.crash.contents import contents
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
+from tests.crash.places import Answered as Answer
 from tests.crash.views import Picture, differences, retold, view
 from tests.support.faults.disk import Disk, Event, Image
 from tests.support.faults.recorder import Call, Recorder
@@ -146,8 +148,21 @@ def standing_still(now: float) -> Iterator[None]:
         time.time = real
 
 
+def _nothing(place: Place, answered: Answer) -> None:
+    """In the place of what an operation does."""
+
+
+_ALIKE = Operation(_nothing)            # what it has does not matter to the store that an operation begins with
+
+
 def prepared(operation: Operation) -> Image:
-    """The store that the operation begins with, closed."""
+    """The store that the operation begins with, closed. Most begin with the same one."""
+    return _prepared(evolve(operation, run=_nothing, **{name: getattr(_ALIKE, name) for name in (
+        "between", "alone", "inspect", "finish")}))
+
+
+@cache
+def _prepared(operation: Operation) -> Image:
     with folder() as root, small_stores():
         make_empty_store(root)
         store = open_store(root, operation.settings)

@@ -130,9 +130,15 @@ class Jobs:
 WORK = {"cut_off": cut_off, "cut_off_again": cut_off_again, "kill": kill, "make_fail": make_fail}
 
 
+def _little_garbage() -> None:
+    """What is imported is none, and the rest is small."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
 @pytest.fixture(scope="module")
 def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    with ProcessPoolExecutor(2, get_context("spawn"), gc.freeze) as pool:       # what is imported is no garbage
+    with ProcessPoolExecutor(2, get_context("spawn"), _little_garbage) as pool:
         jobs = Jobs(pool)
         for item in request.session.items:
             if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec"):

@@ -12,15 +12,16 @@ SPARK, SESSIONS = "tests/tools/spark/", ("local[2]", "cluster")
 
 
 LONGEST = (                 # by the clock of a whole run, in which each of these took 15 seconds or more
-    SPARK + "local[2]", SPARK + "cluster", "tests/crash/test_boundaries.py", "tests/crash/test_power.py",
-    "tests/store/test_model.py", "tests/imap/test_fuzz.py", "tests/crash/test_processes.py", "tests/crash/test_kill.py",
-    "tests/interop/test_main_job.py", "tests/tools/spark/test_session.py", "tests/tools/test_package.py",
-    "tests/tools/test_debian_package.py",
+    SPARK + "local[2]", SPARK + "cluster", "tests/crash/test_boundaries.py", "tests/interop/test_first_hour.py",
+    SPARK + "test_verify.py", "tests/tools/test_debian_package.py", "tests/crash/test_power.py",
+    "tests/store/test_model.py", "tests/interop/test_older_stores.py", "tests/imap/test_fuzz.py",
+    "tests/crash/test_processes.py", "tests/crash/test_kill.py", "tests/test_budgets.py",
+    "tests/interop/test_main_job.py", SPARK + "test_session.py", "tests/tools/test_package.py",
+    "tests/interop/test_roundcube.py",
     "tests/interop/test_commands_as_root.py", "tests/interop/test_partitions.py",
     "tests/store/message/test_fuzz_mime.py", "tests/crash/test_cut_commands.py", "tests/imap/test_over_tls.py",
     "tests/interop/test_relays.py", "tests/interop/test_two_tiers.py", "tests/imap/test_rights_everywhere.py",
-    "tests/tools/spark/test_verify.py", "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py",
-    "tests/tools/test_debian_package.py", "tests/interop/test_roundcube.py", "tests/interop/test_thunderbird.py")
+    "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py", "tests/interop/test_thunderbird.py")
 
 
 def order(nodeid: str) -> int:
