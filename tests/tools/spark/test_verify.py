@@ -1,5 +1,4 @@
-"""Verifying a store: faults that were planted are found, and called what they are; nothing else is; and mended. (That
-Spark finds the same: test_engines, and on a cluster all kinds of these faults, test_death.)"""
+"""Verifying a store: faults that were planted are found, and called what they are; nothing else is; and mended."""
 
 import ast
 import os
@@ -26,12 +25,15 @@ from store.values import Finding
 from tests.support.faults.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
 from tests.support.stores.stores import deliver, make_store
 from tests.support.stores.whole import lose_databases
+from tests.tools.spark.conftest import LOCAL, compiled
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild.localplan import Local
 from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild.sparkplan import Spark
 from tools.spark.verify import comparing
 from tools.spark.verify import kinds as verifying
 from tools.spark.verify.mending import mend
+from tools.spark.verify.sparksuspects import SparkLooking
 from tools.spark.verify.suspects import judged
 from tools.spark.verify.verifyjob import FAULTS as FAULTS_FILE
 from tools.spark.verify.verifyjob import faults_of, verify
@@ -102,9 +104,19 @@ def test_many_faults(whole, tmp_path):
     found = found_in(root, tmp_path / "plan")
     told, every = Counter(own(found)), Counter(wanted(planted))
     assert told - every == {} and {kind for kind, _ in every - told} <= {"quota-use"}   # of whose mailbox is wrong, too
-    kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
-    assert Counter((row["kind"], row["where"]) for row in kept if not row["follows"]) == told
     _mend(root, tmp_path, found, planted)
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
+def test_spark_finds_the_same(spark, whole, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(whole, root)
+    planted = plant(root, len(FAULTS), 11)
+    with compiled(spark):
+        found = found_in(root, tmp_path / "plan", Spark(spark), by=SparkLooking(spark))
+    assert own(found) == wanted(planted) and found.manifest.engine == "spark"
+    kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
+    assert sorted((row["kind"], row["where"]) for row in kept if not row["follows"]) == wanted(planted)
 
 
 def test_without_databases(whole, tmp_path):
