@@ -301,6 +301,8 @@ def _opening_a_stream(seen: Recorder) -> Callable[..., Any]:
     def call(file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
              newline: str | None = None, closefd: bool = True,
              opener: Callable[[str, int], int] = lambda path, flags: os.open(path, flags, 0o666)) -> Any:
+        if isinstance(file, int) and buffering == 0 and "r" not in mode and seen.place_of(file) is not None:
+            return _Stream(file, mode.replace("b", ""), closefd)
         if isinstance(file, int) or seen.place(file) is None:
             return _io_open(file, mode, buffering, encoding, errors, newline, closefd,
                             None if isinstance(file, int) else opener)
