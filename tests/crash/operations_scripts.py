@@ -45,7 +45,7 @@ def deliver_by_scripts(place: Place, answered: Answered) -> None:
         staged.write(HEAD % number + NEW[number])
         outcomes = offload.now(filtereddelivery.deliver(
             place.store, staged, "eve@example.net", {entry.id: Target(entry) for entry in entries.values()},
-            {entry.id: f"{user}@example.org" for user, entry in entries.items()}, WHEN))
+            {entry.id: f"{user}@example.org" for user, entry in entries.items()}, received=WHEN))
         for outcome in outcomes.values():
             if isinstance(outcome, StoreError):
                 raise outcome
