@@ -63,7 +63,6 @@ class Delivery:
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
     _addresses: list[str] = field(factory=list, init=False)                     # and what it named
-    _scripts: tuple[int, int] | None = field(default=None, init=False)      # the list's version, if one has a script
 
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
@@ -113,7 +112,6 @@ class Delivery:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
         assert self._first is not None
-        self._scripts = self.store.mailboxes.scripted(map(_ENTRY, self._targets.values()))
         staged = await offload.change(self.store, partial(self._first.stage, trace))
         self.incoming = Incoming(self.store, self.settings, clock, staged)
         return self.incoming
@@ -134,11 +132,16 @@ class Delivery:
             return self._all_refused(refused, "it could not be received")
         self._delivered = staged, before = incoming.staged, Commits.total
         began = incoming.clock()
+        try:                # only now: a script may have been changed while the message came
+            scripts = self.store.mailboxes.scripted(map(_ENTRY, self._targets.values()))
+        except Exception as error:
+            after_commit(staged.abort)
+            return self._failed(error)
         try:
-            if self._scripts is not None or self.store.filtered:
+            if scripts is not None or self.store.filtered:
                 by_mailbox = await filtereddelivery.deliver(
                     self.store, staged, str(self.mail.sender or ""), self._targets,
-                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)), self._scripts)
+                    dict(zip(reversed(self._accepted), reversed(self._addresses), strict=True)), scripts=scripts)
             else:
                 outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
                 by_mailbox = dict(zip(self._targets, outcomes, strict=True))
@@ -146,7 +149,7 @@ class Delivery:
             raise
         except Exception as error:
             unless_committed(before, error)
-            return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
+            return self._failed(error)
         if loglines.LIMIT.spans is not None or loglines.delivery.isEnabledFor(logging.INFO):
             after_commit(self._log, staged, by_mailbox, incoming.clock() - began)
         taken = replies.taken(self._id)
@@ -160,6 +163,9 @@ class Delivery:
         after_commit(noting.message, self.store.delivery_log, envelope, staged, self._accepted, self._addresses,
                      found, by_mailbox)
         return found
+
+    def _failed(self, error: Exception) -> list[Reply]:
+        return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
 
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
         envelope = noting.Envelope(self._id, self.peer, self.mail.sender, self.session)

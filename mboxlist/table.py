@@ -5,7 +5,7 @@ import struct
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
@@ -15,7 +15,7 @@ from mboxlist.deleted import DeletedMailboxes
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import WriteFreeze, read_only_error
 from mboxlist.engine.kv import Env
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
 from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR, MailboxName
@@ -45,7 +45,8 @@ class MailboxNames:
         self._mailboxes = env.table("mailboxes.db", page=4096)
         self._annotations = env.table("annotations.db", page=4096, glances=True)
         self.annotations = Annotations(self._annotations)
-        self._scripts: tuple[tuple[int, int], dict[MailboxId, bool]] = (-1, -1), {}     # see `scripted`
+        # See `scripted`; by the mailbox and its owner: another one may have had it when somebody looked for it.
+        self._scripts: tuple[tuple[int, int], dict[tuple[MailboxId, str], bool]] = (-1, -1), {}
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
@@ -61,15 +62,26 @@ class MailboxNames:
         if version != seen or len(scripts) > SCRIPTS_KNOWN:
             self._scripts = version, (scripts := {})
         for entry in mailboxes:
-            has = scripts.get(entry.id)
+            owner = entry.name.owner
+            has = scripts.get((entry.id, owner))
             if has is None:
-                inbox = entry if entry.name.path == INBOX or not entry.name.owner else self.find(
-                    MailboxName(entry.name.owner, INBOX))
-                has = scripts[entry.id] = inbox is not None and self._annotations.glance(
-                    inbox.id.to_bytes(4, "big") + ACTIVE_KEY) is not None
+                inbox = entry if entry.name.path == INBOX or not owner else self.find(MailboxName(owner, INBOX))
+                has = inbox is not None and self._has_script(inbox.id, scripts, (entry.id, owner))
             if has:
                 return version
         return None
+
+    def _has_script(self, inbox: MailboxId, scripts: dict[tuple[MailboxId, str], bool], key: tuple[MailboxId, str]
+                    ) -> bool:
+        """Whether there is an active one. It is not remembered while somebody changes it: that may be undone, and the
+        log ends where it ended then."""
+        row = inbox.to_bytes(4, "big") + ACTIVE_KEY
+        try:
+            has = transact(self.env, partial(self._annotations.get, row), seconds=0, reads=True) is not None
+        except Deadlock:
+            return self._annotations.glance(row) is not None
+        scripts[key] = has
+        return has
 
     def has_event_script(self, mailbox: MailboxId) -> bool:
         """Whether an annotation names a script for events of IMAP there, as it seems at this moment."""

@@ -39,10 +39,10 @@ class Rejected(StoreError):
 
 
 async def deliver(store: Store, staged: Staged, sender: str, targets: Mapping[MailboxId, Target],
-                  addresses: Mapping[MailboxId, str], scripts: tuple[int, int] | None = None,
+                  addresses: Mapping[MailboxId, str], *, scripts: tuple[int, int] | None = None,
                   received: InternalDate | None = None) -> dict[MailboxId, Outcome]:
     """Deliver a received message; an outcome for each mailbox that it is for. `addresses`: what RCPT named for each;
-    `scripts`: what `MailboxNames.scripted` has said.
+    `scripts`: what `MailboxNames.scripted` has said just now.
     Otherwise as `durable.deliver`, also in what it raises. The staged message is used up."""
     try:
         decided = await Filters.of(store).decide(

@@ -44,11 +44,12 @@ class OwnScript:
 
 @frozen(eq=False)
 class Known:
-    """What was looked up at that `version` of the list with these settings: by the mailbox that mail is for."""
+    """What was looked up at that `version` of the list with these settings: by the mailbox that mail is for, and its
+    owner, who may have been another one when somebody looked for it."""
 
     version: tuple[int, int]
     settings: Settings
-    scripts: dict[MailboxId, OwnScript] = field(factory=dict)
+    scripts: dict[tuple[MailboxId, str], OwnScript] = field(factory=dict)
 
 
 NOTHING = Known((-1, -1), Settings())
@@ -77,9 +78,10 @@ class KnownScripts:
     def of(self, entry: MailboxEntry, known: Known, octets: int = DEFAULT.script) -> OwnScript:
         """What runs for mail to that mailbox, which has an owner. Raises TooMuch when a script of more octets had to be
         compiled."""
-        found = known.scripts.get(entry.id)
+        user = entry.name.owner
+        found = known.scripts.get((entry.id, user))
         if found is None:
-            user, mailboxes = entry.name.owner, self.store.mailboxes
+            mailboxes = self.store.mailboxes
             settings = settings_of(self.store, known.settings, user)
             inbox = entry if entry.name.path == INBOX else mailboxes.find(MailboxName(user, INBOX))
             stored = None
@@ -87,7 +89,7 @@ class KnownScripts:
                 stored = userscripts.active(mailboxes, inbox, own=settings.own)
             found = OwnScript(settings, stored is not None, None if stored is None else self.tree(
                 user, *stored, octets))
-            known.scripts[entry.id] = found
+            known.scripts[entry.id, user] = found
         return found
 
     def tree(self, user: str, number: int, stored: bytes, octets: int = DEFAULT.script) -> Tree | None:

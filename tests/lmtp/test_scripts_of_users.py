@@ -16,7 +16,9 @@ from store.filtering.sievesettings import Settings
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import annotations
 from store.metrics.processcounters import Counters
+from store.opening import open_store
 from store.store import Store
+from store.users import lifecycle
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver, message_files
 
@@ -344,6 +346,66 @@ def test_switched_off_no_script_runs(mail):
     finally:
         filters.settings = old
     assert mail.count("alice/INBOX") == 1
+
+
+def test_what_another_process_changes_holds_for_the_next_message(mail):
+    """Which scripts run is remembered (`knownscripts`, `MailboxNames.scripted`), until anybody changes anything."""
+    other = open_store(mail.store.root, mail.store.settings)
+    main = partial(userscripts.put, other, other.directory.user("alice").account, "main")
+    changes = [lambda: main(b'require "fileinto"; fileinto "Lists";'), lambda: userscripts.activate(
+        other, "alice", "main"), lambda: main(b"discard;"), lambda: other.directory.change("alice", sieve="enabled=no"),
+        lambda: other.directory.change("alice", sieve=""),
+        lambda: other.directory.domains.set_sieve("example.org", "enabled=no"),
+        lambda: other.directory.domains.set_sieve("example.org", ""), lambda: userscripts.activate(other, "alice", ""),
+        lambda: userscripts.take_over(other, "alice", ("discard;",)),
+        lambda: other.directory.change("alice", aliases=["carol2"]), lambda: userscripts.take_over(other, "alice", ())]
+    found = []
+    for number, change in enumerate([lambda: None, *changes]):
+        change()
+        deliver(mail.place, ["carol2" if number == 10 else "alice"], message(f"change{number}"))
+        found.append((mail.count("alice/INBOX"), mail.count("alice/Lists")))
+    assert found == [(1, 0), (2, 0), (2, 1), (2, 1), (3, 1), (3, 1), (4, 1), (4, 1), (5, 1), (5, 1), (5, 1), (6, 1)]
+    other.close()
+
+
+def test_a_script_that_is_changed_while_a_message_comes_runs_as_it_is_at_the_end(mail):
+    for number, text in enumerate(['require "fileinto"; fileinto "Lists";', "discard;", "keep;"]):
+        mail.place.connect()
+        mail.place.wire.send(b"LHLO x\r\nMAIL FROM:<a@example.net>\r\nRCPT TO:<alice>\r\nDATA\r\n")
+        mail.script("alice", text)
+        mail.place.wire.send(message(f"slow{number}") + b".\r\n")
+        assert b"\r\n250 " in mail.place.wire.received()
+        assert (mail.count("alice/INBOX"), mail.count("alice/Lists")) == (number // 2, 1)
+
+
+@pytest.mark.parametrize("box", ["", "+Lists"])
+def test_a_mailbox_that_gets_another_owner_follows_that_ones_script(mail, box):
+    """A message is for a mailbox when its user gets another name; what is found for it then is not what holds for the
+    next message."""
+    mail.store.directory.change("alice", sieve="enabled=no")
+    mail.script("alice", "discard;")
+    mail.place.connect()
+    mail.place.wire.send(b"LHLO x\r\nMAIL FROM:<a@example.net>\r\nRCPT TO:<alice%b>\r\n" % box.encode())
+    lifecycle.rename_user(mail.store, "alice", "ada")
+    mail.store.directory.change("ada", sieve="enabled=no" if not box else "")
+    mail.place.wire.send(b"DATA\r\n" + message("first") + b".\r\n")
+    mail.place.wire.received()
+    before = mail.count("ada/INBOX"), mail.count("ada/Lists")
+    deliver(mail.place, [f"ada{box}"], message("second"))
+    after = mail.count("ada/INBOX"), mail.count("ada/Lists")
+    assert after == (before if box else (before[0] + 1, before[1]))
+
+
+def test_what_is_undone_is_not_remembered(mail):
+    """What a transaction has changed can be seen before its end; when it is undone the log does not grow."""
+    mail.script("alice", "discard;")
+    names, inbox = mail.store.mailboxes, mail.store.entry(MailboxName("alice", INBOX))
+    txn = names.env.begin()
+    names.annotations.set(inbox.id, userscripts.ACTIVE, None, txn)
+    assert names.scripted([inbox]) is None
+    txn.abort()
+    deliver(mail.place, ["alice"], message("undone"))
+    assert mail.count("alice/INBOX") == 0
 
 
 def test_scripts_are_no_annotations_that_clients_see(mail):
