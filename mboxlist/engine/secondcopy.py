@@ -274,18 +274,33 @@ class Asked:
         self._directory = privatefiles.open_folder(folder)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"/proc/self/fd/{self._directory}/{self._path.name}")
+        self._also = self._socket.dup()         # for another thread: time limits are those of one object
+        self._also.setblocking(False)
         self._senders: set[str] = set()
-        self.newest = 0             # the newest moment that anybody waits for
+        self._newest = 0            # the newest moment that anybody waits for, as its own thread knows,
+        self._overheard = 0         # and another one
 
     def wait(self, seconds: float) -> None:
         """Return when somebody has begun to wait, or after so many seconds; what has come is taken."""
         self._socket.settimeout(max(seconds, 1e-4))
         with contextlib.suppress(TimeoutError, BlockingIOError):
             while True:
-                octets, sender = self._socket.recvfrom(64)
-                self.newest = max(self.newest, _TICKET.unpack(octets)[0])
-                self._senders.add(os.path.basename(sender))
+                self._newest = max(self._newest, self._take(self._socket))
                 self._socket.setblocking(False)
+
+    def newest(self) -> int:
+        """The newest moment that anybody waits for; what has come is taken. For another thread: the own one reads
+        nothing while it waits for the standby's next question."""
+        with contextlib.suppress(OSError):          # there is no more, or it has been closed
+            while True:
+                self._overheard = max(self._overheard, self._take(self._also))
+        return max(self._newest, self._overheard)
+
+    def _take(self, receiver: socket.socket) -> int:
+        octets, sender = receiver.recvfrom(64)
+        self._senders.add(os.path.basename(sender))
+        moment: int = _TICKET.unpack(octets)[0]
+        return moment
 
     def tell(self) -> None:
         """Wake all who wait, or have waited."""
@@ -301,6 +316,7 @@ class Asked:
         """Nobody is heard any more."""
         self.tell()
         self._socket.close()
+        self._also.close()
         self._path.unlink(missing_ok=True)
         os.close(self._directory)
 

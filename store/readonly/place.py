@@ -29,8 +29,12 @@ def numbered(root: Path) -> dict[int, Path]:
         return {}
 
 
+def is_whole(place: Path) -> bool:
+    """Whether that one has been made to its end."""
+    return (place / "read-only").exists() and not (place / UNFINISHED).exists()
+
+
 def newest_of_standby(root: Path) -> Path | None:
     """The newest that is whole."""
-    whole = [number for number, place in numbered(root).items() if (place / "read-only").exists()
-             and not (place / UNFINISHED).exists()]
+    whole = [number for number, place in numbered(root).items() if is_whole(place)]
     return root / FOLDER / str(max(whole)) if whole else None

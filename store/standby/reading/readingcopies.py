@@ -16,7 +16,7 @@ from attrs import evolve
 from store.errors import Problem, StoreError
 from store.partition import processes
 from store.partition.marks import READ_ONLY, AsOf
-from store.readonly.place import FOLDER, newest_of_standby, numbered
+from store.readonly.place import FOLDER, is_whole, newest_of_standby, numbered
 from store.standby import longfollowing, standbyjournal, standbyprocess, standbystate
 from store.standby.reading import readingstate
 from store.standby.standbyprocess import READING
@@ -34,8 +34,13 @@ def newest(root: Path) -> tuple[Path, AsOf] | None:
 
 
 def make_next(root: Path, *, indexes: bool) -> Path:
-    """Make one of what the standby has now. `indexes`, and what it raises: as `readingstate.make`."""
-    place = root / FOLDER / str(max(numbered(root), default=0) + 1)
+    """Make one of what the standby has now, in the place of those that were cut off while they were made. `indexes`,
+    and what it raises: as `readingstate.make`. For who alone does it."""
+    there = numbered(root)
+    for each in there.values():
+        if not is_whole(each):
+            shutil.rmtree(each, ignore_errors=True)
+    place = root / FOLDER / str(max(there, default=0) + 1)
     readingstate.make(root, place, indexes=indexes)
     return place
 

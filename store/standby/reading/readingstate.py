@@ -39,7 +39,8 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
          indexes: bool = False) -> StandbyState:
     """Make it in that folder, in the place of an earlier one; the state that it has. `progress` is called with what is
     done next, and how many of how many steps are done. `indexes`: with the `store.idx` of all mailboxes, which Spark
-    reads. One that was cut off is made again.
+    reads. One that was killed is made again; of one that cannot be made nothing stays: it may be the disk's last room,
+    which the process that follows needs.
 
     Raises StoreError UNAVAILABLE, NO_STORE, STORE_IN_USE, OSError."""
     _require_ours(root, place)
@@ -49,6 +50,15 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
     if processes.server(place / "run" / "server.pid"):
         raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
     shutil.rmtree(place, ignore_errors=True)
+    try:
+        return _fill(root, place, known, progress, indexes=indexes)
+    except (StoreError, OSError):
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str, int, int], None], *, indexes: bool
+          ) -> StandbyState:
     privatefiles.make_folder(place, parents=True)
     privatefiles.write(place / UNFINISHED, str(root))
     purgedfiles.note_copy(root, place)              # before it has a state: no file goes that this may have

@@ -114,8 +114,8 @@ class Member:
 
     def is_silent(self) -> bool:
         """Whether somebody waits, and it has said nothing for too long."""
-        return (self.asked is not None and self.step is not Step.AWAY and self.asked.newest > self.number
-                and time.monotonic() - self.heard > self.group.patience)
+        return (self.asked is not None and self.step is not Step.AWAY
+                and time.monotonic() - self.heard > self.group.patience and self.asked.newest() > self.number)
 
     def _be(self, step: Step, why: str) -> None:
         if step is not self.step:
@@ -164,7 +164,8 @@ class InStep:
             self.members = {**{host: Member(host, None, self) for host in hosts}, **kept}
 
     def publish(self) -> None:
-        """Have all processes know how it is."""
+        """Have all processes know how it is. A change that one of those lacks which count has no answer: with `refuse`
+        all count, also one that has just gone away."""
         with self.lock:
             waited = [each for each in self.members.values() if each.asked is not None]
             if not waited:
@@ -173,7 +174,8 @@ class InStep:
             state = State.WAITING if there else State.ALONE
             if self.refuse and not all(each.step is Step.IN_STEP for each in waited):
                 state = State.REFUSING
-            self.second.put(state, min((each.number for each in there), default=0))
+            counted = waited if self.refuse else there
+            self.second.put(state, min((each.number for each in counted), default=0))
 
     def _watch(self) -> None:
         noted = 0.0

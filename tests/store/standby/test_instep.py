@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mboxlist.engine import secondcopy
 from mboxlist.engine.secondcopy import State
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import AWAY
@@ -161,6 +162,25 @@ def test_a_standby_that_says_nothing(store: Store, standby: Standby, monkeypatch
             receive(store)
         assert group.members[HOST].step is Step.AWAY
         held.set()
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_a_standby_that_ended_behind_an_answer_that_nobody_waited_for(
+        store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, refuse: bool) -> None:
+    """The thread of its connection waits for the next question, and hears nobody who begins to wait."""
+    monkeypatch.setattr(secondcopy, "LONGEST", 5.0)
+    standby.create()
+    with synchronous(store, standby, refuse=refuse, patience=0.3) as group, standby.following() as follower:
+        for _ in range(20):
+            if group.members[HOST].step is not Step.IN_STEP:
+                follower.round(0)
+        assert group.members[HOST].step is Step.IN_STEP
+        if refuse:
+            with pytest.raises((Unflushed, StoreError)):
+                receive(store)
+        else:
+            receive(store)
+        assert group.members[HOST].step is Step.AWAY
 
 
 def test_what_was_committed_before_it_went_away_has_no_answer(store: Store, standby: Standby) -> None:

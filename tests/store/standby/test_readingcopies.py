@@ -1,5 +1,6 @@
 """The copies for reading that a standby keeps: the newest is used, an older one stays while somebody reads it."""
 
+import errno
 from contextlib import closing
 from pathlib import Path
 
@@ -62,6 +63,24 @@ def test_one_that_is_not_whole_is_not_read(store: Store, standby: Standby, monke
     assert place.newest_of_standby(standby.root) == first
     monkeypatch.undo()
     assert readingcopies.make_next(standby.root, indexes=True) == first.with_name("3")
+
+
+def test_one_that_cannot_be_made_takes_no_room(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the disk's last, which the process that follows needs. What was killed goes before the next is made."""
+    standby.create()
+    first = readingcopies.make_next(standby.root, indexes=False)
+    (first.with_name("2") / "mboxlist").mkdir(parents=True)         # of a process that was killed
+    (first.with_name("2") / place.UNFINISHED).write_text(str(standby.root))
+
+    def full(folder: Path, **_how: object) -> None:
+        assert folder.is_relative_to(first.with_name("3"))
+        assert sorted(place.numbered(standby.root)) == [1, 3]
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("store.standby.reading.readingstate.hotcopy.recover", full)
+    with pytest.raises(OSError, match="No space"):
+        readingcopies.make_next(standby.root, indexes=False)
+    assert place.numbered(standby.root) == {1: first}
 
 
 def test_a_copy_is_as_new_as_the_standby_while_nothing_comes(store: Store, standby: Standby) -> None:

@@ -1,6 +1,7 @@
 """Answers wait for two standbys. One of them is promoted while the first machine lives, and reaches only the other one:
 never do two machines acknowledge."""
 
+import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from store.errors import StoreError
 from store.standby.source.instep import InStep, Step
 from store.store import Store
 from tests.store.standby.test_instep import receive
-from tests.support.stores.standbypair import HOST, INBOX, Standby, promoted, work
+from tests.support.stores.standbypair import HOST, INBOX, LOOK, LOOKS, Standby, promoted, work
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -45,6 +46,33 @@ def test_one_of_two_is_promoted_while_the_first_machine_lives(store: Store, tmp_
             receive(serves)
             alone(store)
             assert check(serves) == []
+
+
+def test_nobody_hears_an_answer_for_what_one_of_two_lacks(store: Store, tmp_path: Path) -> None:
+    """It goes away while somebody waits; the other one has the change already."""
+    second = store.write_freeze.second
+    group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=True, patience=30.0)
+    one, other = Standby(store, tmp_path / "two", group=group), Standby(store, tmp_path / "three", group=group,
+                                                                        host=THIRD)
+    for each in (one, other):
+        each.create()
+    with ExitStack() as undo:
+        undo.callback(second.forget)
+        undo.callback(group.close)
+        undo.enter_context(other.in_step())
+        with one.following() as follower:
+            for _ in range(20):
+                if group.members[HOST].step is not Step.IN_STEP:
+                    follower.round(0)
+            assert second.state is State.WAITING
+            ticket = second.ask()
+            for _ in range(LOOKS):
+                if group.members[THIRD].number < ticket:
+                    threading.Event().wait(LOOK)
+            assert group.members[THIRD].number >= ticket > group.members[HOST].number
+        assert second.state is State.REFUSING
+        with pytest.raises(Unflushed):
+            second.wait(ticket)
 
 
 def alone(store: Store) -> None:
