@@ -145,7 +145,10 @@ class New:
         return found["octet_limit"], found["message_limit"]
 
     def scripts(self) -> object:
-        return {(row["name"], row["active"], self.place.json("sieve", "get", self.user, row["name"])["script"])
+        def text(name: str) -> str:
+            return str(json.loads(self.place.server.command("sieve", "get", "--json", "--", self.user, name))["script"])
+
+        return {(row["name"], row["active"], text(row["name"]))
                 for row in self.place.json("sieve", "list", self.user)}
 
 
@@ -212,9 +215,11 @@ SCRIPTS = {"main": ('require "fileinto";\r\nif header :contains "subject" "work"
 
 
 def scripts_of_dovecot(dovecot: Dovecot) -> object:
-    for name, (text, active) in SCRIPTS.items():
-        dovecot.administered("sieve", "put", *(["-a"] if active else []), "-u", "alice", name, octets=text.encode())
-    return {(name, active, text) for name, (text, active) in SCRIPTS.items()}
+    all_of_them = {**SCRIPTS, "-A": ("# named as an option of doveadm\r\n", False)}
+    for name, (text, active) in all_of_them.items():
+        dovecot.administered("sieve", "put", *(["-a"] if active else []), "-u", "alice", "--", name,
+                             octets=text.encode())
+    return {(name, active, text) for name, (text, active) in all_of_them.items()}
 
 
 def scripts_of_cyrus(cyrus: Cyrus) -> object:

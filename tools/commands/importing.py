@@ -99,7 +99,7 @@ def _choice(made: argparse.ArgumentParser) -> None:
 
 def _server(made: argparse.ArgumentParser) -> None:
     made.add_argument("--host", metavar="NAME")
-    made.add_argument("--port", type=int, metavar="N", help="default: 993 with tls, else 143")
+    made.add_argument("--port", type=typed(_port), metavar="N", help="default: 993 with tls, else 143")
     made.add_argument("--tls", choices=tuple(PORTS), default="tls", help="default: tls")
     made.add_argument("--ca", type=Path, metavar="FILE", help="certificates that vouch for the server's")
     made.add_argument("--no-verify", action="store_true", help="take any certificate")
@@ -108,7 +108,7 @@ def _server(made: argparse.ArgumentParser) -> None:
                       help="its first line is the password of the user, or of --admin-user")
     made.add_argument("--admin-user", default="", metavar="NAME",
                       help="who logs in there for the user (SASL PLAIN with an authorization identity)")
-    made.add_argument("--sieve-port", type=typed(number), metavar="N",
+    made.add_argument("--sieve-port", type=typed(_port), metavar="N",
                       help="where the server gives Sieve scripts (ManageSieve: 4190); default: they do not come")
     made.add_argument("--tunnel", metavar="COMMAND", help="a program that speaks IMAP on its standard input and "
                       "output, logged in as {user}, in the place of --host")
@@ -128,6 +128,13 @@ def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("--dry-run", action="store_true", help="only say what would come")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
+
+
+def _port(text: str) -> int:
+    found = number(text)
+    if not 0 < found < 1 << 16:
+        raise ValueError("not the number of a port")
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -171,6 +178,8 @@ def import_imap(invocation: Invocation) -> int:
     arguments = invocation.arguments
     if not arguments.host and not arguments.tunnel:
         raise Failure("which server? --host or --tunnel is missing")
+    if arguments.tunnel and arguments.sieve_port:
+        raise Failure("--sieve-port goes with --host")
     try:
         shared = _first_line(arguments.password_file) if arguments.password_file else None
         context = imapconnection.tls_context(arguments.ca, verify=not arguments.no_verify)
@@ -197,7 +206,7 @@ def import_imap(invocation: Invocation) -> int:
 def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection], scripts: Scripts = tuple
           ) -> Job:
     return Job(old.here, lambda warn: ImapServer(connect, warn, arguments.mailboxes, dict(arguments.rename),
-                                                 arguments.into, scripts))
+                                                 arguments.into, scripts, annotated=not arguments.no_metadata))
 
 
 def _first_line(path: Path) -> Secret:

@@ -18,7 +18,7 @@ from store.mailboxes import authorization, subscribing
 from store.quota import roots
 from store.sieve.scriptproblems import ScriptProblem
 from store.store import Store
-from tools.transfer.sourcevalues import Limits, OldScript, Source, Warn
+from tools.transfer.sourcevalues import Limits, OldScript, Source, Unreadable, Warn
 
 # What Cyrus and Dovecot say in annotations of how they keep a mailbox; special use comes with the mailbox itself.
 _OF_THE_SERVER = ("/vendor/cmu/", "/vendor/vendor.dovecot/")
@@ -76,11 +76,14 @@ def keep_scripts(store: Store, account: Account, source: Source, settings: Setti
     here = {one.name: one for one in userscripts.of_user(store.mailboxes, account.user)}
     for script in source.scripts():
         try:
+            userscripts.check_name(script.name)
+            if script.problem:
+                raise Unreadable(script.problem)
             if dry_run:
                 userscripts.check(script.text, settings)
             else:
                 _keep(store, account, script, here.get(script.name), settings)
-        except (ScriptProblem, ScriptRefused) as problem:
+        except (ScriptProblem, ScriptRefused, Unreadable) as problem:
             warn(f"the Sieve script {script.name}{' (the active one)' if script.active else ''}: {problem}")
 
 

@@ -64,11 +64,12 @@ class Mail:
 
 @frozen
 class OldScript:
-    """A Sieve script of a source."""
+    """A Sieve script of a source; `problem` says why its text cannot be had, "" if it can."""
 
     name: str
     text: bytes = field(repr=False)
     active: bool = False
+    problem: str = ""
 
 
 @frozen

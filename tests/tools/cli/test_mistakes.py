@@ -49,6 +49,9 @@ MISTAKES = [
     ("outbox show none", ("none", "onecopy outbox list")), ("outbox retry none", ("none", "onecopy outbox list")),
     ("standby status", ("onecopy standby create",)), ("standby promote --yes", ("onecopy standby create",)),
     ("user list --root /none", ("`onecopy init` makes one",)),
+    ("import imap alice --host x --port 70000", ("70000", "number of a port")),
+    ("import imap alice --host x --sieve-port 0", ("0", "number of a port")),
+    ("import imap alice --tunnel x --sieve-port 4190", ("--sieve-port goes with --host",)),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from attrs import define, field
 
 from mboxlist.names import MailboxName
@@ -41,6 +42,15 @@ def test_a_script_that_is_not_understood_is_named_and_the_others_come(store: Sto
     told = keep(store, NONSENSE, OldScript("a\nb", b"keep;"), OldScript("main", b"keep;\r\n"))
     assert held(store) == [("main", b"keep;\r\n", False)]
     assert len(told) == 2 and "odd (the active one): " in told[0] and "no-such-thing" in told[0]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_one_whose_text_cannot_be_had_is_named_and_takes_the_place_of_none(store: Store, dry_run: bool) -> None:
+    keep(store, KEEP)
+    told = keep(store, OldScript("main", b"", active=True, problem="it is gone"), OldScript("a\x1bb", b"keep;"),
+                dry_run=dry_run)
+    assert told[0] == "the Sieve script main (the active one): it is gone" and "control characters" in told[1]
+    assert held(store) == [("main", b"keep;\r\n", True)]
 
 
 def test_a_dry_run_says_the_same_and_keeps_nothing(store: Store) -> None:

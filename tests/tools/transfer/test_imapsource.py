@@ -80,6 +80,7 @@ def test_nonsense_is_one_error(line: bytes) -> None:
     ((b"* 1 FETCH (BODY[] {999999999999}\r\n",), "too long"),
     ((b"* 1 FETCH (" + b"{0}\r\n" * 2000,), "too many literals"),
     ([b"* LIST " + b"x" * 1000 + b"\r\n"] * 70_000, "more than can be held"),
+    ([b"* METADATA INBOX (/shared/a {1000000}\r\n" + b"x" * 1_000_000 + b")\r\n"] * 70, "more than can be held"),
 ])
 def test_what_is_too_much_is_not_held(octets: tuple[bytes, ...], error: str) -> None:
     with answering(*octets) as connection, pytest.raises(Unreadable, match=error):
@@ -99,6 +100,30 @@ def test_a_large_literal_is_not_in_memory() -> None:
         literal, = answer.literals
         assert isinstance(literal.file.fileno(), int)           # a file has got it
         assert octets_of(literal) == b"x" * size and answer.values()[2] == ["BODY[]", literal]
+
+
+def test_what_cannot_be_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imapconnection, "COLLECTED_OCTETS", 5)
+    with answering(b"* METADATA INBOX (/shared/a {6}\r\nabcdef)\r\nc1 OK done\r\n") as connection:
+        answer, = connection.answers(connection.send(b"NOOP"))
+        with pytest.raises(Unreadable, match="more than can be held"):
+            octets_of(answer.literals[0])
+
+
+def test_annotations_that_are_not_wanted_are_not_asked_for() -> None:
+    def connect() -> Connection:
+        made = Connection(ours)
+        made.capabilities = frozenset(("METADATA",))
+        return made
+
+    for annotated in (True, False):
+        ours, theirs = socket.socketpair()
+        theirs.sendall(b"c1 OK\r\nc2 OK\r\n")
+        old = ImapServer(connect, print, annotated=annotated)
+        old.opened(Box("INBOX", b"INBOX"))
+        assert (b"GETMETADATA" in theirs.recv(1000)) == annotated
+        old.close()
+        theirs.close()
 
 
 def test_what_came_before_tls_is_forgotten() -> None:

@@ -68,7 +68,7 @@ def test_no_password_without_tls() -> None:
 
 @pytest.mark.parametrize(("answer", "said"), [
     (b'NO (AUTH-TOO-WEAK) "not \x1b[2J so"\r\n', r"not \?\[2J so"), (b'BYE "later"\r\n', "later"), (b"", "has ended"),
-    (b'"main"\r\n', "has ended"), (b"{99999999999}\r\n", "."), (b"{900000000}\r\n", "too many"),
+    (b'"main"\r\n', "has ended"), (b"{99999999999}\r\n", "."), (b"{900000000}\r\n", "more than can be held"),
     (b"{10}\r\nkeep", "has ended within"), (b"x" * LINE_OCTETS * 2, "too long"),
 ])
 def test_what_ends_it(answer: bytes, said: str) -> None:
@@ -76,10 +76,26 @@ def test_what_ends_it(answer: bytes, said: str) -> None:
         fetch(port)
 
 
-def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", [
+    b'"x"\r\n' * 60, b"{0}\r\n" * 900, b"a " * 900 + b"\r\n", b"{900}\r\n" + b"x" * 900])
+def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     monkeypatch.setattr(scriptserver, "LINES", 50)
-    with serving(b"OK\r\n", b'"x"\r\n' * 60) as (port, _), pytest.raises(Unreadable, match="more than can be held"):
+    monkeypatch.setattr(scriptserver, "HELD_OCTETS", 8000)
+    with serving(b"OK\r\n", answer * 10) as (port, _), pytest.raises(Unreadable, match="more than can be held"):
         fetch(port)
+
+
+def test_one_that_is_not_given_stops_no_other() -> None:
+    """A larger one than can be kept here is one of them: what is wrong with it is said where it would be kept."""
+    large = b"#" * (1 << 20)
+    with serving(b"OK\r\n", b'"gone" ACTIVE\r\n{3}\r\na\nb\r\n"none"\r\n"large"\r\n"main"\r\nOK\r\n',
+                 b'NO (NONEXISTENT) "no such script"\r\n', b"OK\r\n", b"{1048576}\r\n" + large + b"\r\nOK\r\n",
+                 b'"stop;"\r\nOK\r\n') as (port, lines):        # and it does not wait for the end
+        gone, control, none, heavy, main = fetch(port)
+    assert gone.active and gone.problem.startswith("the server says") and "no such script" in gone.problem
+    assert control == OldScript("a\nb", b"", problem="its name has control characters")
+    assert none.problem and (heavy.text, heavy.problem) == (large, "")
+    assert main == OldScript("main", b"stop;") and lines[-1] == b'GETSCRIPT "main"\r\n'
 
 
 def test_nobody_listens() -> None:

@@ -40,28 +40,37 @@ def _plugins(doveadm: str, chosen: tuple[str, ...]) -> str:
 def scripts(doveadm: str, config: Path | None, user: str) -> Sequence[OldScript]:
     """The user's Sieve scripts; none where Dovecot has no Sieve. Raises Unreadable."""
     command = [doveadm, *(("-c", str(config)) if config else ()), "-f", "json", "sieve"]
-    listed = _said([*command, "list", "-u", user])
-    return [OldScript(row["script"], _text([*command, "get", "-u", user, row["script"]]), row["active"] == "ACTIVE")
+    try:
+        listed = _said([*command, "list", "-u", user], NO_SUCH_COMMAND)
+    except Unreadable as problem:
+        raise Unreadable(f"Sieve scripts: {problem}") from problem
+    return [_script([*command, "get", "-u", user, "--"], row.get("script", ""), active=row.get("active") == "ACTIVE")
             for row in listed]
 
 
-def _text(command: Sequence[str]) -> bytes:
-    found = [value for row in _said(command) for value in row.values()]
-    return found[0].encode() if found else b""
+def _script(command: Sequence[str], name: str, *, active: bool) -> OldScript:
+    """The script that `command` prints, which lacks its name: one that begins with a hyphen is no option."""
+    try:
+        text, = [value for row in _said([*command, name]) for value in row.values()]
+        return OldScript(name, text.encode(), active)
+    except Unreadable as problem:
+        return OldScript(name, b"", active, str(problem))
+    except ValueError as error:
+        return OldScript(name, b"", active, f"doveadm: {error}")
 
 
-def _said(command: Sequence[str]) -> list[dict[str, str]]:
-    """The rows that doveadm prints. Raises Unreadable."""
+def _said(command: Sequence[str], nothing: int = 0) -> list[dict[str, str]]:
+    """The rows that doveadm prints; none where it ends with the status `nothing`. Raises Unreadable."""
     user = program_user()
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, user=user, group=user,
                               check=False, timeout=TIMEOUT_SECONDS)
-        if done.returncode == NO_SUCH_COMMAND:
+        if done.returncode and done.returncode == nothing:
             return []
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise Unreadable(f"Sieve scripts: doveadm has failed with status {done.returncode}: {why}")
+            raise Unreadable(f"doveadm has failed with status {done.returncode}: {why}")
         rows: list[dict[str, str]] = json.loads(done.stdout)
         return [{name: str(value) for name, value in row.items()} for row in rows]
     except (OSError, subprocess.SubprocessError, ValueError, AttributeError, TypeError) as error:
-        raise Unreadable(f"Sieve scripts: doveadm: {error}") from error
+        raise Unreadable(f"doveadm: {error}") from error

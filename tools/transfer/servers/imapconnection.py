@@ -26,7 +26,7 @@ from tools.transfer.sourcevalues import Unreadable
 
 LINE_OCTETS = 1 << 20       # the longest line of an answer, without its literals
 ANSWER_LITERALS = 100       # the most literals in one answer
-COLLECTED_OCTETS = 64 << 20     # the most text of answers that are collected before they are used
+COLLECTED_OCTETS = 64 << 20     # the most of answers that are collected before they are used
 MEMORY_OCTETS = 1 << 20     # a literal that is longer goes to a file
 READ_OCTETS = 1 << 18       # octets of a literal that are read at a time
 TIMEOUT_SECONDS = 120       # without a sign of life from a server
@@ -51,9 +51,12 @@ class Literal:
     """The octets of a literal, in memory or in a file that goes with it."""
 
     file: BinaryIO
+    size: int
 
     def octets(self) -> bytes:
-        """All of it: for what cannot be large."""
+        """All of it: for what cannot be large. Raises Unreadable."""
+        if self.size > COLLECTED_OCTETS:
+            raise Unreadable("the server answers with more than can be held")
         self.file.seek(0)
         return self.file.read()
 
@@ -179,7 +182,7 @@ class Connection:
         """A command whose untagged answers are few; these. Raises Refused."""
         found, octets = list[Answer](), 0
         for answer in self.answers(self.send(command)):
-            octets += sum(map(len, answer.frame))
+            octets += sum(map(len, answer.frame)) + sum([literal.size for literal in answer.literals])
             if octets > COLLECTED_OCTETS:
                 raise Unreadable("the server answers with more than can be held")
             found.append(answer)
@@ -222,7 +225,7 @@ class Connection:
     def _literal(self, announced: Announced) -> Literal:
         if announced.size > MAX_NUMBER:         # RFC822.SIZE could not say it (RFC 3501 §9)
             raise Unreadable("the server sends a literal that is too long")
-        literal, left = Literal(privatefiles.temporary_file(MEMORY_OCTETS)), announced.size
+        literal, left = Literal(privatefiles.temporary_file(MEMORY_OCTETS), announced.size), announced.size
         while left:
             data = self._reading.read(min(left, READ_OCTETS))
             if not data:

@@ -58,7 +58,7 @@ class Registered:
 class ImapServer(Source):
     """The mailboxes of the user whom `connect` logs in. `patterns` say which (all if there are none), `renamed` what
     they are called here; `prefix` is where they go. `kept_scripts` fetches the user's Sieve scripts, which IMAP
-    does not know of."""
+    does not know of; `annotated`: annotations are asked for."""
 
     connect: Callable[[], Connection]
     warn: Warn
@@ -66,6 +66,7 @@ class ImapServer(Source):
     renamed: Mapping[str, str] = field(factory=dict)
     prefix: str = ""
     kept_scripts: Callable[[], Sequence[OldScript]] = tuple
+    annotated: bool = True
     sleep: Callable[[float], None] = time.sleep
     _connection: Connection | None = field(default=None, init=False)
     _selected: Box | None = field(default=None, init=False)
@@ -175,7 +176,7 @@ class ImapServer(Source):
                 words = [_text(each) for each in answer.values()[2:]]
                 acl = dict(zip(words[::2], words[1::2], strict=False))
         asked = b"GETMETADATA (DEPTH infinity) %b (/shared /private)" % name
-        for answer in _unless_refused(connection, "METADATA", asked):
+        for answer in _unless_refused(connection, "METADATA", asked) if self.annotated else ():
             entries = _first(answer.values(), 3)[2] if answer.status == b"METADATA" else None
             if isinstance(entries, list):
                 annotations |= {_text(entry).lower(): octets_of(value)
