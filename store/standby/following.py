@@ -8,7 +8,6 @@ too.
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,10 +42,8 @@ class Follower:
     root: Path
     source: SourcePeer
     state: StandbyState
-    clock: Callable[[], float] = time.time
     came: Callable[[str, bytes], None] = lambda environment, octets: None      # is told what comes of the logs
-    heard: float = field(default=0.0, init=False)           # when the last answer came,
-    step: str = field(default="", init=False)               # and whether answers wait for us (`instep.Step`)
+    step: str = field(default="", init=False)               # whether answers wait for us (`instep.Step`)
     _number: int = field(default=0, init=False)             # of what we have, as the other side counts
     _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place
     _journal: Journal = field(init=False)
@@ -84,7 +81,6 @@ class Follower:
             self._journal.begin_emptying(self.state)
         found = self.source.next(self.state)
         there, quick, self.step = found.there, found.quick, found.step
-        self.heard = self.clock()
         self._compare(there)
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,8 +107,7 @@ class LongFollowing:
                 began = self.clock()
                 if not follower.round(WAIT) or abs(began - noted) > NOTE_SECONDS:
                     noted = began
-                    self._note(current=max(began, follower.heard - WAIT), moment=follower.state.moment,
-                               step=follower.step)
+                    self._note(current=began, moment=follower.state.moment, step=follower.step)
                 self._apply(follower)
                 if self._purging.is_under_way:
                     self._purging.step()
@@ -164,14 +164,17 @@ class LongFollowing:
                 waiting and since >= APPLY_SECONDS):
             follower.finish()
             self._until, self._looks = follower.state, time.monotonic() >= self._next_purge
+            ours = os.getpid()
             self._child = os.fork()
             if not self._child:
-                _apply_and_end(self.root, self._until, looks=self._looks)
+                _apply_and_end(self.root, self._until, ours, looks=self._looks)
 
     def _end_child(self, *, wait: bool = False) -> bool:
-        """Whether it has ended now, and has done it."""
+        """Whether it has ended now, and has done it. Who waits has it look for no more purged files."""
         if not self._child:
             return False
+        if wait:
+            os.kill(self._child, signal.SIGTERM)
         pid, status = os.waitpid(self._child, 0 if wait else os.WNOHANG)
         if not pid:
             return False
@@ -183,15 +186,17 @@ class LongFollowing:
         return not status
 
 
-def _apply_and_end(root: Path, state: StandbyState, *, looks: bool) -> None:
-    """In the new process."""
-    status = 1
+def _apply_and_end(root: Path, state: StandbyState, parent: int, *, looks: bool) -> None:
+    """In the new process. It applies all; it looks for purged files for as long as its parent lives, and until SIGTERM:
+    a promotion waits for the tables."""
+    status, ended = 1, Event()
     try:
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
         with in_turn(root / TABLES_LOCK):
             applying.apply(root, state)
             status = 0
             if looks:
-                purgedfiles.note_unknown(root, state)
+                purgedfiles.note_unknown(root, state, lambda: os.getppid() == parent and not ended.is_set())
     except (Failure, OSError) as error:
         log.error("%s: %s", "the logs cannot be applied to the tables" if status else
                   "which message files have been purged cannot be seen", error)

@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -45,27 +45,29 @@ UNKNOWN = Path("run", "standby-unknown")        # a file for each partition: dig
 COPIES = Path("run", "reading-copies")          # a list of folders
 
 
-def note_unknown(root: Path, state: StandbyState) -> None:
-    """Note the message files that the tables do not know, which are those of `state` and stay so meanwhile. Raises
-    Failure, OSError."""
+def note_unknown(root: Path, state: StandbyState, goes_on: Callable[[], bool] = lambda: True) -> None:
+    """Note the message files that the tables do not know, which are those of `state` and stay so meanwhile. `goes_on`
+    is asked from time to time; when it does not, nothing more is noted. Raises Failure, OSError."""
     shutil.rmtree(root / UNKNOWN, ignore_errors=True)
     privatefiles.make_folder(root / UNKNOWN)
     for name in partitions_of(state):
         partition = root / "partitions" / name
-        tables = Still(partition / "index", CACHE)
+        tables, unknown = Still(partition / "index", CACHE), list[bytes]()
         try:
             known = tables.table("messages.db")
-            unknown = [digest for digest in _digests(partition) if known.get(digest) is None]
+            for folder in MessageFiles(partition).folders():
+                if not goes_on():
+                    return
+                unknown += [digest for digest in _digests(folder) if known.get(digest) is None]
         finally:
             tables.close()
         privatefiles.write(root / UNKNOWN / name, b"".join(unknown))
 
 
-def _digests(partition: Path) -> Iterator[bytes]:
-    """Those of all message files that are in their places."""
-    for folder in MessageFiles(partition).folders():
-        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-            yield from (digest for entry in entries if (digest := digest_in(entry.name)))
+def _digests(folder: str) -> Iterator[bytes]:
+    """Those of the message files in a folder."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        yield from (digest for entry in entries if (digest := digest_in(entry.name)))
 
 
 def note_copy(root: Path, place: Path) -> None:

@@ -119,9 +119,10 @@ class Journal:
 
 
 def put(root: Path, quick: Quick) -> None:
-    """Write what came to its places, unsynced: message files, and octets of logs. Raises OSError."""
+    """Write what came to its places, unsynced: message files, and octets of logs. A large message file is there
+    already, since it came by itself. Raises OSError."""
     for file in quick.files:
-        if _is_there(root, file):
+        if len(file.octets) != file.size or _is_there(root, file):
             continue
         with privatefiles.replacing(_path(root, file), SPARE, sync=False) as new:
             new.write(file.octets)

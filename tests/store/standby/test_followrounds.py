@@ -187,6 +187,24 @@ def test_a_letter_is_here_with_the_log_that_tells_of_it(store: Store, standby: S
     assert outgoingfiles.sweep(store.root, lambda: (), time.time() + 2 * outgoingfiles.WAITS) == 1
 
 
+def test_a_large_message_where_file_times_are_coarse(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                     ) -> None:
+    """Its file comes before the answer that names it. A file system that keeps whole seconds only gives it another
+    time: it is not taken for one that is still to be written."""
+    utime = os.utime
+    monkeypatch.setattr(copysource, "QUICK_OCTETS", 64 << 10)
+    standby.create()
+    monkeypatch.setattr(os, "utime", lambda file, ns: utime(file, ns=(ns[0], ns[1] // 10**9 * 10**9)))
+    with standby.following() as follower:
+        deliver(store, b"Subject: large\r\n\r\n" + b"x" * 100_000 + b"\r\n", str(INBOX))
+        assert follower.round(0)
+        assert follower._waiting        # it came by the journal
+        follower.finish()
+    monkeypatch.undo()
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+
+
 def _rounds(follower: Follower) -> None:
     while follower.round(0):
         pass

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from attrs import define
 
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.standby import applying, longfollowing, standbystate
+from store.partition.messagefiles import MessageFiles
+from store.standby import applying, longfollowing, purgedfiles, standbystate
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import FOLLOWING
 from store.store import Store
@@ -117,6 +119,32 @@ def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby
         follow.run()
     (seconds, connected), = waited
     assert seconds > 400 and not connected
+
+
+def test_who_looks_for_purged_files_holds_up_no_end(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                    ) -> None:
+    """To look at very many files takes long, and a promotion waits for the tables: the look ends with who follows."""
+    standby.create()
+    folders = MessageFiles.folders
+    monkeypatch.setattr(MessageFiles, "folders", lambda files: islice(cycle(folders(files)), 500_000))
+    monkeypatch.setattr(longfollowing, "APPLY_OCTETS", 1)
+    monkeypatch.setattr(longfollowing, "WAIT", 0.01)
+    work(store, 1)
+    with ExitStack() as stack:
+        until = Until(lambda asked: (standby.root / purgedfiles.UNKNOWN).is_dir())
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    until).run()        # type: ignore[arg-type]
+    assert not list((standby.root / purgedfiles.UNKNOWN).iterdir())
+
+
+def test_an_answer_that_takes_long_is_as_old_as_its_question(store: Store, standby: Standby) -> None:
+    """What was committed there while it was on its way is not here."""
+    standby.create()
+    with ExitStack() as stack:
+        until = Until(lambda asked: "current" in longfollowing.seen(standby.root))
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()), until,
+                                    clock=lambda: 1000.0).run()     # type: ignore[arg-type]
+    assert longfollowing.seen(standby.root)["current"] == 1000.0
 
 
 def test_logs_that_cannot_be_applied_are_seen(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
