@@ -124,6 +124,26 @@ def test_a_certificate_is_trusted_without_its_authority(store: Store, tmp_path: 
         calls(store, there, place(tmp_path, ONE, pinned, authority.back_end(ONE)))
 
 
+def test_nothing_leaves_in_the_clear_when_a_caller_is_cut_off(
+        store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its thread writes at that very moment is encrypted, or goes nowhere."""
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
+    shutdown = socket.socket.shutdown
+
+    def shut(end: socket.socket, how: int) -> None:
+        with contextlib.suppress(OSError):
+            end.send(b"secret")
+        shutdown(end, how)
+
+    with listening(store, there) as (listener, port):
+        peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
+        with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as peer:
+            peer.look("alice", "primary")
+            monkeypatch.setattr(socket.socket, "shutdown", shut)
+            listener.stop()
+            assert peer.wire.read(100) in (b"secret", b"")      # octets that are no TLS raise SSLError
+
+
 def _stranger(folder: Path, _: Authority) -> Path:
     return Authority(folder, "strangers").back_end(ONE)
 

@@ -18,7 +18,8 @@ from threading import Event
 
 from attrs import define, field
 
-from store.errors import StoreError
+from store.errors import Problem, StoreError
+from store.partition.marks import STANDBY
 from store.standby.reading import readingcopies
 from tools.cli.options import Config
 from tools.exits import Failure
@@ -54,9 +55,12 @@ class ReadingServer:
     _retry: float = field(default=0.0, init=False)
 
     def run(self) -> None:
-        """Until `stop`. Raises Failure when there is no standby, OSError."""
+        """Until `stop`. Raises StoreError NO_STORE when there is no standby any more: the store's own server will need
+        these ports; OSError."""
         try:
             while not self.stop.is_set():
+                if not (self.config.root / STANDBY).exists():
+                    raise StoreError(Problem.NO_STORE, f"There is no standby in {self.config.root} any more")
                 self._look()
                 self.stop.wait(LOOK)
         finally:

@@ -187,8 +187,7 @@ class Listener:
                      or before.allows(host) != place.allows(host)]
             for each in ended:
                 log.warning("%s is cut off: it has to show again that it may call", self._known[each])
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                _cut_off(each)
         if self.standbys is not None:
             self.standbys.follow(place)
 
@@ -204,8 +203,7 @@ class Listener:
         self._stop[0].close()
         with self._lock:
             for each in self._open:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
+                _cut_off(each)
         for thread in tuple(self._threads):
             thread.join(STOP_SECONDS)
         if self.standbys is not None:
@@ -278,6 +276,13 @@ class Listener:
                 self._open.discard(caller)
             caller.close()
             self.spares.fill()
+
+
+def _cut_off(caller: socket.socket) -> None:
+    """End a connection at which another thread is. Not by the method of an SSLSocket, which first forgets that there is
+    TLS: what that thread wrote at this moment would leave in the clear."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(caller, socket.SHUT_RDWR)
 
 
 def refuse_at_first(config: Config, store: Store) -> None:
