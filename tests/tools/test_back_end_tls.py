@@ -12,6 +12,7 @@ from attrs import evolve
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from mboxlist.engine.secondcopy import State
 from store.errors import Problem, StoreError
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
@@ -19,7 +20,8 @@ from tests.support.faults.planted import Faults
 from tests.support.servers.certificates import Authority, showing
 from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
 from tools.cli import options as config
-from tools.server.control.backendlink import Listener, Place, answering
+from tools.exits import Failure
+from tools.server.control.backendlink import Listener, Place, Standbys, answering, require_known_standbys
 from tools.server.process import accepting
 from tools.server.process.accepting import Spares
 from tools.server.tls.contexts import make_back_end_certificate, make_certificate
@@ -317,3 +319,24 @@ def test_a_back_end_that_is_no_standby_any_more_is_cut_off(store: Store, tmp_pat
         listener.follow(both)
         with contextlib.closing(call()) as standby:
             assert standby.small("audit") == {}
+
+
+def test_a_standby_that_a_reload_has_taken_out_is_waited_for_after_a_restart(
+        store: Store, tmp_path: Path, authority: Authority) -> None:
+    """The processes begin again with what was taken over: the name is not among the standbys any more, and answers wait
+    for it until the server is started anew. Which does not start with such a configuration."""
+    given = {"root": str(tmp_path / TWO), "exchange.authorities": str(authority.file), "exchange.port": "1",
+             "exchange.certificate": str(authority.back_end(TWO)), "exchange.synchronous": f"{ONE},{THREE}"}
+    second = store.write_freeze.second
+    for kept, both in (("", (ONE, THREE)), (THREE, (THREE, ONE))):
+        wanted = config.load({**given, "exchange.standbys": kept}, {}, None)
+        standbys = Standbys.of(store, Place.of(wanted, TWO))
+        try:
+            members = [standbys.member(host) for host in both]
+            assert all(member is not None and member.asked is not None for member in members)
+            assert second.state is State.REFUSING
+        finally:
+            standbys.close()
+            second.forget()
+        with pytest.raises(Failure, match="is not among exchange.standbys"):
+            require_known_standbys(wanted)

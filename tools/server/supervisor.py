@@ -57,6 +57,7 @@ _WORKER = "tools.server.worker:main"        # loaded before the first process is
 
 _may_serve = Later("tools.server.control.fencing:require_first")
 _still_serves = Later("tools.server.control.fencing:require")
+_require_known_standbys = Later("tools.server.control.backendlink:require_known_standbys")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -171,6 +172,8 @@ class Supervisor:
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
         bound = {each.server for each in self._sockets}
+        if EXCHANGE in bound and not self._served:      # later a reload may have taken a name out
+            _require_known_standbys(self.config)
         clients = roles(self.config.settings("workers", Workers), http=HTTP in bound)
         own = EXCHANGE in bound and bool(self.config.settings(EXCHANGE, Exchange).standbys)
         wanted = [*clients, STANDBYS] if own else clients

@@ -339,22 +339,22 @@ class Standbys:
 
     @classmethod
     def of(cls, store: Store, place: Place) -> "Standbys":
-        """As configured. Raises Failure."""
-        if reason := what_is_wrong(place.settings):
-            raise Failure(f"exchange.synchronous: {reason}")
+        """As configured. Raises OSError."""
         found = cls(store)
         found.follow(place)
         return found
 
     def follow(self, place: Place) -> None:
-        """Those are standbys from now on; which answers wait for stays as it is. Raises OSError."""
+        """Those are standbys from now on; which answers wait for stays as it is: also one that a reload has taken out
+        of `exchange.standbys`, when the processes of the server begin again. Raises OSError."""
+        settings, waited = place.settings, synchronous(place.settings)
+        hosts = list(dict.fromkeys((*place.standbys, *waited)))
         if self._in_step is not None:
             self._in_step.follow(list(place.standbys))
-        elif place.standbys and not self.store.read_only:
-            settings = place.settings
+        elif hosts and not self.store.read_only:
             self._in_step = InStep.of(
-                self.store.write_freeze.second, list(place.standbys), waited=synchronous(settings),
-                refuse=settings.without_standby == REFUSE, patience=settings.standby_wait)
+                self.store.write_freeze.second, hosts, waited=waited, refuse=settings.without_standby == REFUSE,
+                patience=settings.standby_wait)
 
     def member(self, host: str) -> Member | None:
         """That one."""
@@ -369,6 +369,12 @@ class Standbys:
 def synchronous(settings: Exchange) -> list[str]:
     """The names of those that answers wait for."""
     return [each.lower() for each in dict.fromkeys(settings.synchronous)]
+
+
+def require_known_standbys(config: Config) -> None:
+    """Those that answers wait for are standbys. For the start of a server. Raises Failure."""
+    if reason := what_is_wrong(config.settings("exchange", Exchange)):
+        raise Failure(f"exchange.synchronous: {reason}")
 
 
 def what_is_wrong(settings: Exchange) -> str:
