@@ -7,6 +7,7 @@ import pytest
 
 from mboxlist.engine.transact import Commits
 from mboxlist.names import INBOX, MailboxName
+from store.errors import Problem, StoreError
 from store.events import outgoingfiles, receivers
 from store.events.outgoingmail import message_of, named_files
 from store.filtering import filters, userscripts
@@ -394,6 +395,20 @@ def test_a_mailbox_that_gets_another_owner_follows_that_ones_script(mail, box):
     deliver(mail.place, [f"ada{box}"], message("second"))
     after = mail.count("ada/INBOX"), mail.count("ada/Lists")
     assert after == (before if box else (before[0] + 1, before[1]))
+
+
+def test_a_message_is_refused_for_now_where_nobody_can_say_which_scripts_run(mail, monkeypatch):
+    """Its file goes, or else `store` complains."""
+    mail.script("alice", "discard;")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(mail.store.mailboxes), "scripted", _unknown)
+        assert [reply[:4] for reply in deliver(mail.place, ["alice", "bob"], message(
+            "unknown", body=b"a file of its own\r\n" * 15_000))] == [b"451 "] * 2
+    assert deliver(mail.place, ["bob"], message("unknown"))[0].startswith(b"250 ") and mail.count("bob/INBOX") == 1
+
+
+def _unknown(*_):
+    raise StoreError(Problem.UNAVAILABLE)
 
 
 def test_what_is_undone_is_not_remembered(mail):

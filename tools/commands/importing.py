@@ -263,8 +263,10 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
         print(f"onecopy: {line}", file=sys.stderr)
 
     sieve = None if arguments.no_sieve else invocation.config.settings("sieve", SieveSettings)
-    choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
-                      not arguments.no_metadata, sieve, arguments.limits, arguments.uidl_format)
+    choices = Choices(
+        dry_run=arguments.dry_run, keep_flags=arguments.keep_flags, acl=not arguments.no_acl,
+        subscriptions=not arguments.no_subscriptions, annotations=not arguments.no_metadata, sieve=sieve,
+        limits=arguments.limits, uidl_format=arguments.uidl_format)
     with invocation.store() as store, contextlib.ExitStack() as stack:
         operation = None if arguments.dry_run else stack.enter_context(invocation.repeatable(
             arguments.program.partition(" ")[2], [_into(store, job.user) for job in jobs]))

@@ -35,7 +35,7 @@ from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn, bat
 SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
 
-@frozen
+@frozen(kw_only=True)
 class Choices:
     """How it is done. `uidl_format`: what POP3 clients know the messages of INBOX by there, where nothing else says it;
     `keep_flags`: of messages that are here the flags stay; `acl`: rights come along; `sieve`: so do Sieve scripts, as
