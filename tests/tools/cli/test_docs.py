@@ -87,6 +87,19 @@ def test_what_is_named_is_there() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+FILES = (".db", ".idx", ".ldif", ".md", ".sh")
+SIEVE_ITEMS = {"imap.user"}             # of the test `environment` (RFC 6785 section 4.1)
+
+
+def test_every_option_that_is_named_is_one() -> None:
+    """In the form section.key; quotas have no section of their own, and a page once said so."""
+    named = [(page.name, name) for page in PAGES
+             for name in re.findall(r"`([a-z]+\.[a-z_0-9]+)`", page.read_text(encoding="utf-8"))
+             if name.partition(".")[0] in {*options.SECTIONS, "quota"} and not name.endswith(FILES)]
+    assert len(named) > 300
+    assert [each for each in named if each[1] not in {*options.table(), *SIEVE_ITEMS}] == []
+
+
 SECTION = re.compile(rf"\[({'|'.join(options.SECTIONS)})\]")
 
 
