@@ -26,7 +26,7 @@ from tools.cli.invocation import AGAIN
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured
 from tools.exits import NO_ROOM, Failure, status
-from tools.server.control.backendlink import Place
+from tools.server.control.backendlink import Place, refuse_at_first
 
 #: Commands that are done again as they were typed, in a process of their own: they do what is left.
 REPEATED = ("restore", "import mbox", "import maildir", "import imap", "import dovecot", "import cyrus", "relink",
@@ -48,7 +48,9 @@ def open_as_keeper(config: Config, who: str, broken: Callable[[], None] = lambda
         raise Failure(f"what was cut off cannot be finished: {refusal}", status(refusal)) from error
     store = open_configured(config, who, broken)
     try:
-        work.at_start(store)
+        refuse_at_first(config, store)                  # other processes can open it now, too
+        with store.write_freeze.second.exempt():        # nobody hears that it is done
+            work.at_start(store)
     except BaseException:
         store.close()
         raise

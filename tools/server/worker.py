@@ -138,8 +138,6 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
         former.load(opened.root / formerlogins.FILE)
     Filters.of(opened, worker_config.config.settings("sieve", SieveSettings))
     news = NewsSocket(opened.root, opened.news)
-    if worker_config.keeper:
-        backendlink.refuse_at_first(worker_config.config, opened)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     others, moves = backendlink.of_worker(worker_config.config, opened, called, server.spares) if (

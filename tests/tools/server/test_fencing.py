@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from mboxlist.engine.secondcopy import State
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.finishing.cutoperations import Finishing
+from store.mailboxes import namespace
 from store.standby import promotion, standbystate, succession
 from store.standby.following import Follower
 from store.standby.succession import Succession
@@ -22,6 +25,7 @@ from tools.cli import options
 from tools.exits import Failure
 from tools.server.control import fencing
 from tools.server.control.fencing import Watch
+from tools.server.cutcommands import open_as_keeper
 
 pytestmark = [pytest.mark.few_folders]
 
@@ -148,3 +152,24 @@ def test_a_record_that_is_damaged_lets_nobody_serve(store: Store, damage: bytes)
         fencing.require_first(config(store.root))
 
 
+def test_nothing_is_changed_alone_once_the_keeper_has_opened_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                       ) -> None:
+    """Commands can open it then, too. What was cut off is finished all the same: nobody hears that it is done."""
+    root = tmp_path / "one"
+    make_store(root, ("alice",)).close()
+    finished = list[State]()
+
+    def finish(_: Finishing, store: Store) -> None:
+        finished.append(store.write_freeze.second.state)
+        namespace.create_mailbox(store, MailboxName("alice", "Cut off"))
+
+    monkeypatch.setattr(Finishing, "at_start", finish)
+    store = open_as_keeper(config(root, port="1", standbys="two", synchronous="two"), "the keeper")
+    try:
+        assert finished == [State.REFUSING]
+        assert store.mailboxes.find(MailboxName("alice", "Cut off")) is not None
+        with pytest.raises(StoreError):
+            namespace.create_mailbox(store, MailboxName("alice", "Now"))
+    finally:
+        store.write_freeze.second.forget()
+        store.close()

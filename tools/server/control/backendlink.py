@@ -287,7 +287,7 @@ def _cut_off(caller: socket.socket) -> None:
 
 def refuse_at_first(config: Config, store: Store) -> None:
     """Where nothing may be changed without a standby, nothing is from the first moment on: until the process that has
-    their connections says that all are in step. For the keeper, before anybody is served."""
+    their connections says that all are in step. For the keeper, once it has opened the store."""
     settings = config.settings("exchange", Exchange)
     if settings.port and settings.synchronous and settings.without_standby == REFUSE and not store.read_only:
         store.write_freeze.second.put(State.REFUSING, 0)
