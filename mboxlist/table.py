@@ -3,9 +3,9 @@
 import os
 import struct
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar, cast
@@ -61,27 +61,29 @@ class MailboxNames:
         version = log["cur_file"], log["cur_offset"]            # as `version` says
         if version != seen or len(scripts) > SCRIPTS_KNOWN:
             self._scripts = version, (scripts := {})
+        unsure: dict[tuple[MailboxId, str], bytes] = {}
         for entry in mailboxes:
             owner = entry.name.owner
             has = scripts.get((entry.id, owner))
-            if has is None:
-                inbox = entry if entry.name.path == INBOX or not owner else self.find(MailboxName(owner, INBOX))
-                has = inbox is not None and self._has_script(inbox.id, scripts, (entry.id, owner))
             if has:
                 return version
-        return None
+            if has is None:
+                inbox = entry if entry.name.path == INBOX or not owner else self.find(MailboxName(owner, INBOX))
+                if inbox is not None:
+                    unsure[entry.id, owner] = inbox.id.to_bytes(4, "big") + ACTIVE_KEY
+        return version if unsure and self._has_script(unsure, scripts) else None
 
-    def _has_script(self, inbox: MailboxId, scripts: dict[tuple[MailboxId, str], bool], key: tuple[MailboxId, str]
+    def _has_script(self, rows: Mapping[tuple[MailboxId, str], bytes], scripts: dict[tuple[MailboxId, str], bool]
                     ) -> bool:
-        """Whether there is an active one. It is not remembered while somebody changes it: that may be undone, and the
-        log ends where it ended then."""
-        row = inbox.to_bytes(4, "big") + ACTIVE_KEY
+        """Whether one of these has an active one. Nothing is remembered while somebody changes any of it: that may be
+        undone, and the log ends where it ended then."""
         try:
-            has = transact(self.env, partial(self._annotations.get, row), seconds=0, reads=True) is not None
+            found = transact(self.env, lambda txn: [self._annotations.get(row, txn) is not None
+                                                    for row in rows.values()], seconds=0, reads=True)
         except Deadlock:
-            return self._annotations.glance(row) is not None
-        scripts[key] = has
-        return has
+            return any([self._annotations.glance(row) is not None for row in rows.values()])
+        scripts.update(zip(rows, found, strict=True))
+        return any(found)
 
     def has_event_script(self, mailbox: MailboxId) -> bool:
         """Whether an annotation names a script for events of IMAP there, as it seems at this moment."""

@@ -78,7 +78,9 @@ COUNTS = {
 MODULES = {
     "UID FETCH BODY.PEEK[]": 15,
     "LMTP": 43,             # from MAIL to 250
-    "LMTP octets": 35,      # from the first octet of the message to 250: its file, its records, the answers and news
+    # From the first octet of the message to 250: its file, its records, the answers and news; and the list, which knows
+    # whether a script runs: that is asked when all of it has come, and was one of those before the first octet.
+    "LMTP octets": 36,
 }
 #: What is not on the way from the octets to the message file and the index, or has one front door that is read as one:
 #: the database engine, what is found out about the text of a message, the transport, replies, the delivery log, news to
