@@ -35,6 +35,6 @@ def is_whole(place: Path) -> bool:
 
 
 def newest_of_standby(root: Path) -> Path | None:
-    """The newest that is whole."""
+    """The newest that is whole. None in a store that was a standby, whatever is left there."""
     whole = [number for number, place in numbered(root).items() if is_whole(place)]
-    return root / FOLDER / str(max(whole)) if whole else None
+    return root / FOLDER / str(max(whole)) if whole and (root / "standby.json").exists() else None

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from store.errors import StoreError
 from store.opening import open_store
-from store.partition.marks import AsOf
+from store.partition.marks import STANDBY, AsOf
 from store.readonly import place
 from store.standby import longfollowing, standbystate
 from store.standby.reading import readingcopies
@@ -46,6 +46,9 @@ def test_the_newest_is_read_and_older_ones_go(store: Store, standby: Standby) ->
     readingcopies.remove_older(standby.root, grace=0)
     assert not first.exists()
     assert second.exists()
+    (standby.root / STANDBY).rename(standby.root / "promoted")      # while one was made: commands read the store itself
+    assert place.newest_of_standby(standby.root) is None
+    (standby.root / "promoted").rename(standby.root / STANDBY)
     readingcopies.end(standby.root)
     assert not second.exists()
 
