@@ -126,6 +126,22 @@ def test_a_certificate_is_trusted_without_its_authority(store: Store, tmp_path: 
         calls(store, there, place(tmp_path, ONE, pinned, authority.back_end(ONE)))
 
 
+def test_the_kernel_asks_whether_the_other_machine_knows_the_connection(store: Store, tmp_path: Path,
+                                                                        authority: Authority) -> None:
+    """One that has lost its power, and is there again, resets it (RFC 9293 §3.10.7.1, RFC 1122 §4.2.3.6). One that is
+    silent has the time that is configured."""
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host)) for host in (ONE, TWO))
+    with listening(store, there) as (_, port):
+        peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
+        with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as peer:
+            option = peer.wire.socket.getsockopt        # type: ignore[attr-defined]
+            assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, between, count = (option(socket.IPPROTO_TCP, each) for each in (
+                socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT))
+            assert idle <= 5
+            assert idle + between * count >= here.settings.timeout
+
+
 def test_nothing_leaves_in_the_clear_when_a_caller_is_cut_off(
         store: Store, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its thread writes at that very moment is encrypted, or goes nowhere."""

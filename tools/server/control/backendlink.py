@@ -40,6 +40,8 @@ from tools.serversettings import REFUSE, Exchange
 log = logging.getLogger(__name__)
 
 GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
+PROBE_SECONDS = 5           # of silence after which the kernel asks whether the connection is there still,
+MOST_PROBES = 127           # so often at most: tcp(7)
 MOST_STRANGERS = 32         # callers without a name at a time
 FULL = f"{FEW}: call again later"
 STOP_SECONDS = 30.0         # that a stop waits for what is being written
@@ -98,6 +100,7 @@ class Place:
             raise _unreachable(host, error) from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _have_kernel_ask(connection, self.settings.timeout)
             connection = self.tls.calling(connection, host)
             wire = _Tls(connection)
             greet_called(wire, self.host)
@@ -106,6 +109,15 @@ class Place:
             raise _unreachable(host, error) from error
         wire.limit(self.settings.timeout)
         return Peer(host, wire)
+
+
+def _have_kernel_ask(connection: socket.socket, timeout: float) -> None:
+    """Hear soon that the other machine has begun anew and knows nothing of this connection: who waits for an answer
+    sends nothing, and would wait to the end. One that says nothing at all has so many seconds."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        connection.setsockopt(socket.IPPROTO_TCP, option, PROBE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, min(MOST_PROBES, int(timeout / PROBE_SECONDS) + 1))
 
 
 def _unreachable(host: str, error: Exception) -> StoreError:
