@@ -94,11 +94,11 @@ def test_every_command_acts_as_the_owner_before_it_touches_anything(name: str, t
                                                                     ) -> None:
     root = tmp_path / "store"
     invocation = program.parse([*name.split(), *WORDS.get(name, []), "--root", str(root)])
-    touched.clear()                             # modules, and the configuration
+    touched.clear()                             # modules, and the configuration; some modules come later
     with pytest.raises(Becoming) as became:
         program.run(invocation)
     assert became.value.args == (OWNER,)
-    assert [each for each in touched if str(tmp_path) in each or not each.startswith("open ")] == []
+    assert [each for each in touched if str(tmp_path) in each or not each.startswith(("open ", "os.listdir "))] == []
 
 
 def test_what_stays_root_says_why() -> None:
