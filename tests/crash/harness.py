@@ -7,7 +7,6 @@ opened, and compared with what had been answered by then.
 import hashlib
 import os
 import shutil
-import signal
 import tempfile
 import time
 import traceback
@@ -38,7 +37,7 @@ from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
 from tests.crash.places import Answered as Answer
 from tests.crash.views import Picture, differences, retold, view
 from tests.support.faults.disk import Disk, Event, Image
-from tests.support.faults.recorder import Call, Recorder
+from tests.support.faults.recorder import Recorder
 from tests.support.stores.heardevents import NAME, Boxes, Copy, hear, there, waiting
 
 SEEDS = 2                       # of states in which a random part of what was not synced is on the disk
@@ -311,7 +310,7 @@ def judge(recording: Recording, image: Image, moments: list[Moment], *, every: b
     operation = OPERATIONS[recording.name]
     with folder() as root, small_stores(), standing_still(recording.ended):
         image.write(root)
-        wrong = [*_judged(root, operation, recording, moments, every=every)]
+        wrong = [*judged(root, operation, recording, moments, every=every)]
         if wrong:
             kept = os.environ.get("CRASH_KEEP")
             if kept:
@@ -322,7 +321,7 @@ def judge(recording: Recording, image: Image, moments: list[Moment], *, every: b
     return [f"{where}: {what}" for what in wrong]
 
 
-def _judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False,
+def judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False,
             every: bool = False) -> list[str]:
     try:
         store = open_store(root, operation.settings)
@@ -440,67 +439,3 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
         yield evolve(recording, base=recorder.base, events=recorder.events,
                      first=(moment.answers, moment.views), title=f"recovery from {moment.how} after change "
                      f"{moment.changes} ({moment.last}) of {recording.name}")
-
-
-# Processes that are really killed
-
-def kill_at(recording: Recording, change: int, *, before: bool) -> list[str]:
-    """Do the operation again in a process that SIGKILL ends at that change of the disk, and judge what it leaves."""
-    operation = OPERATIONS[recording.name]
-    with folder() as root, small_stores(), standing_still(recording.ended):
-        recording.start.write(root)
-        answers, views = _killed(root, operation, change, before)
-        wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, views)], again=True)
-    return [f"{recording.name}: killed {'before' if before else 'after'} change {change}: {what}" for what in wrong]
-
-
-def _killed(root: Path, operation: Operation, change: int, before: bool) -> tuple[int, int]:
-    """Answers and views that there were at the end of the process."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reading)
-            _until_killed(root, operation, change, before, writing)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    with open(reading, "rb") as said:
-        notes = said.read()
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), f"change {change} did not come"
-    return notes.count(b"a"), notes.count(b"s")
-
-
-def _until_killed(root: Path, operation: Operation, change: int, before: bool, told: int) -> None:
-    count = -1                  # until the operation begins
-    write = os.write
-
-    def at(call: Call) -> None:
-        if before and count == change and call.changes:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    class Counted(list[Event]):
-        def append(self, event: Event) -> None:
-            nonlocal count
-            super().append(event)
-            if count < 0:
-                return
-            if event.kind == "note":
-                write(told, b"a" if isinstance(event.note, Answered) else b"s")
-                return
-            count += 1
-            if not before and count == change:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    recorder = Recorder(root, at)
-    recorder.events = Counted()
-    place = SeenPlace(root, operation, recorder)
-    with recorder:
-        if operation.alone:         # as when it was recorded: so the log is as long
-            open_store(root, operation.settings).close()
-        else:
-            place.open()
-        place.views.append({})
-        count = 0
-        operation.run(place, place.answered)
-

@@ -19,7 +19,7 @@ from typing import TypeVar
 import pytest
 from attrs import frozen
 
-from tests.crash import faults, harness
+from tests.crash import faults, harness, killedprocess
 from tests.crash.conftest import Counts
 from tests.crash.operations import OPERATIONS
 
@@ -96,7 +96,7 @@ def kill(name: str) -> Verdict:
     random = Random(f"kill {name}")
     changes = _sample(random, list(range(recording.points)), KILLS)
     wrong = [what for change in changes for before in (True, False)
-             for what in harness.kill_at(recording, change if before else change + 1, before=before)]
+             for what in killedprocess.kill_at(recording, change if before else change + 1, before=before)]
     return Verdict(recording.points, 2 * len(changes), 2 * len(changes), wrong)
 
 

@@ -24,11 +24,10 @@ from store.standby.reading import readingcopies
 from tools.cli.options import Config
 from tools.exits import Failure
 from tools.server.fork import Child, end_with
-from tools.server.process import logs, reloadable
 from tools.server.process.sockets import Listening
 from tools.server.process.workerconfig import READY
-from tools.server.supervisor import Supervisor
-from tools.serversettings import Exchange, Log, Workers
+from tools.server.supervisor import Supervisor, reloaded
+from tools.serversettings import Exchange, Workers
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class ReadingServer:
     def _look(self) -> None:
         if self.again.is_set():
             self.again.clear()
-            self._reload()
+            self.config = reloaded(self.config)
             for each in self._servers():
                 each.send_signal(SIGHUP)
         self._older = [each for each in self._older if each.poll() is None]
@@ -82,15 +81,6 @@ class ReadingServer:
         self._look_at_server()
         if self._next is None and self._maker is None and self._place is not None:
             readingcopies.remove_older(self.config.root)
-
-    def _reload(self) -> None:
-        """Servers that are started from now on have what those that run take over, and nothing else."""
-        try:
-            self.config = reloadable.joined(self.config, self.config.again())
-        except Failure as error:
-            log.error("the configuration is not taken over: %s", error)
-        else:
-            logs.follow(self.config.settings("log", Log))
 
     def _look_at_copy(self) -> None:
         """Have the next copy made when it is time to."""

@@ -110,6 +110,18 @@ class _ToolDied(_Died):
     """A process has ended that is not the server's: no reason to doubt the server."""
 
 
+def reloaded(config: Config) -> Config:
+    """What a process that starts others has after a reload: those that it starts from now on have what those that run
+    take over, and nothing else. It logs as the new one says, and keeps the old one where that cannot be read."""
+    try:
+        joined = reloadable.joined(config, config.again())
+    except Failure as error:
+        log.error("the configuration is not taken over: %s", error)
+        return config
+    logs.follow(joined.settings("log", Log))
+    return joined
+
+
 @define(eq=False)
 class Supervisor:
     """See the module's text."""
@@ -341,22 +353,13 @@ class Supervisor:
             if number in (signal.SIGTERM, signal.SIGINT):
                 raise _Stopped
             if number == signal.SIGHUP:
-                self._reload()
+                self.config = reloaded(self.config)
                 for process in self._processes.values():
                     process.send_signal(signal.SIGHUP)
             if number == signal.SIGUSR1 and not self._draining:
                 if not self._up:
                     raise _Stopped
                 self._drain()
-
-    def _reload(self) -> None:
-        """Processes that are started from now on have what those that run take over, and nothing else."""
-        try:
-            self.config = reloadable.joined(self.config, self.config.again())
-        except Failure as error:
-            log.error("the configuration is not taken over: %s", error)
-        else:
-            logs.follow(self.config.settings("log", Log))
 
     def _drain(self) -> None:
         """Have those that serve let nobody new in; when the last of them has ended, the server stops."""

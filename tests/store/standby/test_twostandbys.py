@@ -2,7 +2,8 @@
 never do two machines acknowledge."""
 
 import threading
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,19 +22,26 @@ pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 THIRD = "third.example.org"
 
 
-def test_one_of_two_is_promoted_while_the_first_machine_lives(store: Store, tmp_path: Path) -> None:
-    """With `refuse`: an answer needs both, so the first machine gives none. What it had acknowledged is on the one that
-    is promoted."""
+@contextmanager
+def two(store: Store, tmp_path: Path) -> Iterator[tuple[InStep, Standby]]:
+    """Two standbys that answers wait for, with `refuse`: `THIRD` is in step, the other one has been made only."""
     second = store.write_freeze.second
     group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=True, patience=30.0)
-    one, other = Standby(store, tmp_path / "two", group=group), Standby(store, tmp_path / "three", group=group,
-                                                                        host=THIRD)
+    one, other = (Standby(store, tmp_path / host, group=group, host=host) for host in (HOST, THIRD))
     for each in (one, other):
         each.create()
     with ExitStack() as undo:
         undo.callback(second.forget)
         undo.callback(group.close)
         undo.enter_context(other.in_step())
+        yield group, one
+
+
+def test_one_of_two_is_promoted_while_the_first_machine_lives(store: Store, tmp_path: Path) -> None:
+    """With `refuse`: an answer needs both, so the first machine gives none. What it had acknowledged is on the one that
+    is promoted."""
+    second = store.write_freeze.second
+    with two(store, tmp_path) as (group, one):
         with one.in_step(finish=False):
             assert [each.step for each in group.members.values()] == [Step.IN_STEP, Step.IN_STEP]
             assert second.state is State.WAITING
@@ -51,15 +59,7 @@ def test_one_of_two_is_promoted_while_the_first_machine_lives(store: Store, tmp_
 def test_nobody_hears_an_answer_for_what_one_of_two_lacks(store: Store, tmp_path: Path) -> None:
     """It goes away while somebody waits; the other one has the change already."""
     second = store.write_freeze.second
-    group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=True, patience=30.0)
-    one, other = Standby(store, tmp_path / "two", group=group), Standby(store, tmp_path / "three", group=group,
-                                                                        host=THIRD)
-    for each in (one, other):
-        each.create()
-    with ExitStack() as undo:
-        undo.callback(second.forget)
-        undo.callback(group.close)
-        undo.enter_context(other.in_step())
+    with two(store, tmp_path) as (group, one):
         with one.following() as follower:
             for _ in range(20):
                 if group.members[HOST].step is not Step.IN_STEP:
