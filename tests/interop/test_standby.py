@@ -45,6 +45,11 @@ def status(machine: StandbyMachine, expected: int) -> dict[str, object]:
     return found
 
 
+def told(machine: StandbyMachine) -> str:
+    """What `onecopy standby status` prints, if it is known yet."""
+    return command.run_here(("standby", "status"), machine.environment(), b"")[1]
+
+
 def test_who_may_not_copy_the_store_learns_nothing(machines: tuple[BackEnd, StandbyMachine], tmp_path: Path) -> None:
     """A certificate that is trusted is not enough: its name must be among exchange.standbys; and who is in no
     exchange.peers moves no users."""
@@ -94,7 +99,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     assert without_figures(after) == without_figures(before)
     deliver(two, "after@example.org", "alice")
     two.check()
-    assert "away" in two.command("standby", "status", status=1)      # it serves now, and nobody follows
+    wait.until(lambda: "away" in told(two), "its standby is away: nobody follows", pid=os.getpid(), limit=60)
     found, _, complaint = command.run(("serve",), one.environment(), b"", 60)
     assert found == 1
     assert "second.example.org has been promoted" in complaint and "standby rejoin" in complaint

@@ -154,6 +154,7 @@ class InStep:
             asked = group.lead.source(waited.index(host)) if group.lead is not None and host in waited else None
             group.members[host] = Member(host, asked, group)
         group.publish()
+        group._note()           # so that nobody who asks just now hears that there are none
         threading.Thread(target=group._watch, name="standby-watch", daemon=True).start()
         return group
 

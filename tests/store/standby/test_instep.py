@@ -22,7 +22,7 @@ from store.mailboxes.expunge import expunges, forget, remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.standby import promotion, standbyjournal
-from store.standby.source.instep import InStep, Member, Step
+from store.standby.source.instep import InStep, Member, Step, seen
 from store.store import Store
 from store.values import FlagAction, Flags
 from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, work
@@ -236,3 +236,8 @@ def test_a_journal_is_written_over_and_gives_back_nothing_old(store: Store, stan
     with closing(promoted(standby)) as other:
         assert everything(other) == known
         assert check(other) == []
+
+
+def test_standbys_are_noted_from_the_first_moment_on(store: Store, standby: Standby) -> None:
+    with synchronous(store, standby):
+        assert seen(store.root)["standbys"][HOST]["step"] == Step.AWAY.value

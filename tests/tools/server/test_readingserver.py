@@ -34,7 +34,7 @@ def test_it_ends_when_there_is_no_standby_any_more(tmp_path: Path) -> None:
 
 def test_the_server_of_the_next_copy_begins_with_what_a_reload_has_taken_over(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.server.readingserver.logs.follow", lambda settings: None)
+    monkeypatch.setattr("tools.server.supervisor.logs.follow", lambda settings: None)
     file = tmp_path / "onecopy.toml"
     file.write_text("[log]\nlevel = \"info\"\n[imap]\nport = 1143\n")
     (tmp_path / STANDBY).touch()

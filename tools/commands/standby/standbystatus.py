@@ -11,6 +11,7 @@ from store.standby.source.instep import Step
 from store.standby.standbystate import FOLLOWING
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, size, when
+from tools.cli.storeaccess import is_store
 
 WAIT = {Step.IN_STEP.value: "wait for this standby", Step.JOINING.value: "will wait for this standby at once",
         Step.AWAY.value: "do not wait for this standby yet"}
@@ -30,6 +31,9 @@ def status(invocation: Invocation) -> int:
     state = standbystate.read(root)
     if state is None and (served := instep.seen(root)):
         return _served(served, as_json=invocation.arguments.json)
+    if state is None and is_store(root):
+        raise StoreError(Problem.NO_STORE, f"{root} is no standby, and its server has not told of any standby yet: "
+                                           "exchange.standbys names them")
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     seen, process = longfollowing.seen(root), standbyprocess.process(root)
