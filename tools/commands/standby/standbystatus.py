@@ -32,8 +32,8 @@ def status(invocation: Invocation) -> int:
     if state is None and (served := instep.seen(root)):
         return _served(served, as_json=invocation.arguments.json)
     if state is None and is_store(root):
-        raise StoreError(Problem.NO_STORE, f"{root} is no standby, and its server has not told of any standby yet: "
-                                           "exchange.standbys names them")
+        raise StoreError(Problem.NO_STORE, f"{root} is no standby (onecopy standby create makes one), and its server "
+                                           "has not told of any standby yet: exchange.standbys names them")
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     seen, process = longfollowing.seen(root), standbyprocess.process(root)
