@@ -38,6 +38,7 @@ class Client(ABC):
         self.store = store
         self.settings = settings
         self.clock = clock
+        self.authenticator = Authenticator.of(store)
         self.state = State.NOT_AUTHENTICATED
         self.login: OpenLogin | None = None
         self.user = ""                          # the user id; nothing before login
@@ -83,11 +84,6 @@ class Client(ABC):
     def only_reads(self) -> bool:
         """Whether the client may change nothing (an app password for reading)."""
         return self.login is not None and self.login.admitted.only_reads
-
-    @property
-    def authenticator(self) -> Authenticator:
-        """The way in."""
-        return Authenticator.of(self.store)
 
     @property
     def caller(self) -> Caller:

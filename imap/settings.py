@@ -1,6 +1,7 @@
 """What an administrator can choose about IMAP, and every limit of a session."""
 
 import re
+from functools import lru_cache
 
 from attrs import evolve, frozen
 from attrs.validators import ge
@@ -61,6 +62,10 @@ class Settings(LoginAdmissionSettings):
     def limits(self, *, logged_in: bool) -> Limits:
         """What one command may take."""
         if not logged_in:
-            return evolve(STRICT, line=self.early_line_limit, literal=self.early_literal_limit,
-                          memory=32 * self.early_literal_limit)
+            return _early_limits(self.early_line_limit, self.early_literal_limit)
         return Limits(line=self.line_limit, literal=self.literal_limit, memory=2 * self.literal_limit)
+
+
+@lru_cache(maxsize=8)
+def _early_limits(line: int, literal: int) -> Limits:
+    return evolve(STRICT, line=line, literal=literal, memory=32 * literal)

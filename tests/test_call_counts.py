@@ -56,6 +56,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 """
 
 COUNTS = {
+    "a session: LOGIN, SELECT, LOGOUT": 539,
     "NOOP": 24,
     "UID STORE": 123,
     "UID STORE of a keyword": 230,
@@ -125,7 +126,7 @@ def sends():
     """What sends each command for the n-th time, and gives the answer."""
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         store = make_store(Path(folder) / "store", ("alice", "bob", "erin", *LARGER.values()))
-        authentication.attach(store, LoginSettings(slow_first=0))
+        authentication.attach(store, LoginSettings())
         for number in range(MESSAGES):
             deliver(store, MESSAGE % (number, number), "user/alice/INBOX")
         clock = Clock()
@@ -181,6 +182,12 @@ def sends():
             larger[size] = Wire(imap.factory(store, ImapSettings(plaintext_login=True), clock), clock)
             assert b"x OK" in ask(larger[size], b"x LOGIN %b secret\r\nx SELECT INBOX\r\n" % user.encode())
 
+        def session(_: int) -> bytes:
+            wire = Wire(imap.factory(store, ImapSettings(plaintext_login=True), clock), clock)
+            answer = ask(wire, b"x LOGIN alice secret\r\n", b"x SELECT INBOX\r\n", b"x LOGOUT\r\n")
+            assert answer.count(b"x OK") == 3
+            return answer
+
         def imap_command(text: bytes, wire: Wire = client):
             return lambda n: ask(wire, b"x " + (text % (n % MESSAGES + 1) if b"%d" in text else text) + b"\r\n")
 
@@ -208,6 +215,7 @@ def sends():
                                  message(n, series) + b".\r\n")
 
         yield {
+            "a session: LOGIN, SELECT, LOGOUT": session,
             "NOOP": imap_command(b"NOOP"),
             "UID STORE": imap_command(b"UID STORE %d +FLAGS (\\Seen)"),
             "UID STORE of a keyword": imap_command(b"UID STORE %d +FLAGS (Work)"),

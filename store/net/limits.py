@@ -1,12 +1,14 @@
 """How many connections a server takes: in all, from one address, of one user. Alike for all three servers."""
 
 import ipaddress
+from functools import lru_cache
 
 from attrs import define, field
 
 from store.accounts.throttle.sharedcounts import Counts
 
 NETWORK_BITS = 64       # of an IPv6 address: a customer has as many addresses below that as it likes
+ADDRESSES = 10_000      # that are kept as they were read
 
 TOO_MANY = "Too many connections"
 TOO_MANY_HERE = "Too many connections from your address"
@@ -107,6 +109,7 @@ class ConnectionLimits:
         return network_of(address, self.network_bits, otherwise="")
 
 
+@lru_cache(maxsize=ADDRESSES)
 def network_of(address: str, bits: int, *, otherwise: str) -> str:
     """An IPv4 address as it is, or the network of so many bits of an IPv6 address; `otherwise` for what is none."""
     try:
@@ -120,6 +123,7 @@ def network_of(address: str, bits: int, *, otherwise: str) -> str:
     return str(ipaddress.ip_network((parsed, bits), strict=False))
 
 
+@lru_cache(maxsize=ADDRESSES)
 def is_this_host(peer: str) -> bool:
     """Whether a peer is on this host: a loopback address, or "local", which stands for a UNIX socket."""
     if peer == "local":

@@ -158,6 +158,11 @@ class Client:
             if not line or line.startswith((b"x BAD", b"x NO", b"-ERR", b"4", b"5")):
                 raise ConnectionError(f"refused: {data[:60]!r}: {line!r}")
 
+    def close(self) -> None:
+        """The end of the connection."""
+        self._file.close()
+        self._socket.close()
+
 
 def commands(ports: dict[str, int]) -> Iterator[tuple[str, Send]]:
     """Each command by its name, and what sends it for the n-th time."""
@@ -180,6 +185,14 @@ def commands(ports: dict[str, int]) -> Iterator[tuple[str, Send]]:
     yield "UID SEARCH UNSEEN", lambda n: imap_command(b"UID SEARCH UNSEEN")
     yield "SELECT again", lambda n: imap_command(b"SELECT INBOX")
     imap_command(b"UNSELECT")
+
+    def session(_: int) -> None:
+        client = Client(ports["imap"])
+        for command in (b"LOGIN %b %b" % (USER.encode(), PASSWORD.encode()), b"SELECT INBOX", b"LOGOUT"):
+            client.ask(b"x " + command + b"\r\n", b"x OK")
+        client.close()
+
+    yield "a session: LOGIN, SELECT, LOGOUT", session
 
     def append_one(n: int) -> None:
         message = MESSAGE % (n, 1_000_000 + n)

@@ -17,6 +17,8 @@ from store.accounts.throttle.loginmemory import LoginMemory, Part
 USER, ADDRESS, NETWORK, PAIR = "user", "address", "network", "user at address"
 _KINDS = ("", USER, ADDRESS, NETWORK, PAIR)
 _ENTRY = struct.Struct("<16sdddBB86s")      # digest; weight, as it was when; time of the next look; kind; name
+_DIGEST = 16                                # octets of it
+_NOBODY = bytes(_DIGEST)                    # stands where no name does
 _WAYS = 8                                   # places of a name
 _LONGEST = 86                               # octets of a name that are kept
 _BUCKET = _WAYS * _ENTRY.size
@@ -48,6 +50,9 @@ class Count:
         return float(self.weight * 0.5 ** (max(0.0, now - self.when) / half_life))
 
 
+NOTHING = Count()
+
+
 @frozen
 class Row:
     """What stands in the table, for administrators."""
@@ -75,40 +80,45 @@ class FailureCounts:
         """What is counted under that name."""
         digest, places = self._places(name)
         for at in places:
-            entry = _ENTRY.unpack_from(self._octets, at)
-            if entry[0] == digest:
-                return Count(*entry[1:4])
-        return Count()
+            if self._octets[at:at + _DIGEST] == digest:
+                return self._count(at)
+        return NOTHING
 
     def put(self, name: Name, count: Count) -> None:
         """Count so much under that name; 0: forget it."""
         digest, places = self._places(name)
-        entries = [(at, _ENTRY.unpack_from(self._octets, at)) for at in places]
-        own = [at for at, entry in entries if entry[0] == digest]
-        if own:
-            at = own[0]
+        digests = [self._octets[at:at + _DIGEST] for at in places]
+        if digest in digests:
+            at = places[digests.index(digest)]
         elif count.weight <= 0:
             return
+        elif _NOBODY in digests:
+            at = places[digests.index(_NOBODY)]
         else:
-            at = min(entries, key=lambda each: Count(*each[1][1:4]).at(count.when, self.half_life))[0]
+            at = min(places, key=lambda each: self._count(each).at(count.when, self.half_life))
         if count.weight <= 0:
             self._octets[at:at + _ENTRY.size] = bytes(_ENTRY.size)
             return
+        kept = name.kept
         _ENTRY.pack_into(self._octets, at, digest, count.weight, count.when, count.last, _KINDS.index(name.kind),
-                         len(name.kept), name.kept)
+                         len(kept), kept)
 
     def rows(self, now: float) -> Iterator[Row]:
         """All that counts for more than nothing, as it is now."""
         for at in range(0, len(self._octets), _ENTRY.size):
-            if self._octets[at:at + 16] == bytes(16):
+            if self._octets[at:at + _DIGEST] == _NOBODY:
                 continue
             _, weight, when, last, kind, length, text = _ENTRY.unpack_from(self._octets, at)
             count = Count(weight, when, last)
             if (left := count.at(now, self.half_life)) >= 0.05 and 0 < kind < len(_KINDS):
                 yield Row(_KINDS[kind], text[:length].decode(errors="replace"), evolve(count, weight=left, when=now))
 
+    def _count(self, at: int) -> Count:
+        _, weight, when, last, *_ = _ENTRY.unpack_from(self._octets, at)
+        return Count(weight, when, last)
+
     def _places(self, name: Name) -> tuple[bytes, list[int]]:
         whole = hashlib.blake2b(f"{name.kind} {name.text}".encode(errors="replace"), key=self._key,
                                 digest_size=24).digest()
-        bucket = int.from_bytes(whole[16:], "little") % (len(self._octets) // _BUCKET) * _BUCKET
-        return whole[:16], [bucket + way * _ENTRY.size for way in range(_WAYS)]
+        bucket = int.from_bytes(whole[_DIGEST:], "little") % (len(self._octets) // _BUCKET) * _BUCKET
+        return whole[:_DIGEST], list(range(bucket, bucket + _BUCKET, _ENTRY.size))

@@ -29,6 +29,7 @@ PAIRS = 1 << 18
 _MAGIC = b"onecopy logins 1"
 _HEAD = struct.Struct("<16s32sQ")       # magic, key, how often something has been written
 _PAIR = struct.Struct("<12sI")          # digest; Unix time of the last login
+_DIGEST = 12                            # octets
 _WAYS = 8
 _FIRST = Part.FORMER.octets - PAIRS * _PAIR.size
 
@@ -54,8 +55,8 @@ class FormerLogins:
     def has(self, place: str, user: str) -> bool:
         """Whether that user has logged in from there; user "": anybody."""
         digest, places = self._places(self._digest(place, user))
-        since = self.clock() - LIFETIME
-        return any(found == digest and when > since for found, when in map(self._pair, places))
+        return any(self._octets[at:at + _DIGEST] == digest and self._pair(at)[1] > self.clock() - LIFETIME
+                   for at in places)
 
     def add(self, place: str, user: str) -> None:
         """That user has logged in from there."""
@@ -101,11 +102,12 @@ class FormerLogins:
 
     def _digest(self, place: str, user: str) -> bytes:
         text = f"{place} {user}".encode(errors="replace")
-        return hashlib.blake2b(text, key=self._head[1], digest_size=12).digest()
+        return hashlib.blake2b(text, key=self._head[1], digest_size=_DIGEST).digest()
 
     def _places(self, digest: bytes) -> tuple[bytes, list[int]]:
         bucket = int.from_bytes(digest[:8], "little") % (PAIRS // _WAYS) * _WAYS
-        return digest, [_FIRST + (bucket + way) * _PAIR.size for way in range(_WAYS)]
+        first = _FIRST + bucket * _PAIR.size
+        return digest, list(range(first, first + _WAYS * _PAIR.size, _PAIR.size))
 
     def _pair(self, at: int) -> tuple[bytes, int]:
         digest, when = _PAIR.unpack_from(self._octets, at)

@@ -33,6 +33,9 @@ class Part(Enum):
         return self.value[1]
 
 
+_PARTS = tuple(Part)
+
+
 @frozen(eq=False)
 class LoginMemory:
     """`handle`: a descriptor, or -1 for memory of this process alone."""
@@ -56,7 +59,7 @@ class LoginMemory:
         """One part of it."""
         if self.handle < 0:
             return mmap.mmap(-1, part.octets)
-        before = list(Part)[:list(Part).index(part)]
+        before = _PARTS[:_PARTS.index(part)]
         return mmap.mmap(self.handle, part.octets, offset=sum(each.octets for each in before))
 
     def key_of(self, part: Part) -> bytes:
@@ -66,7 +69,7 @@ class LoginMemory:
     @contextmanager
     def locked(self, part: Part) -> Iterator[None]:
         """Nobody else changes that part meanwhile. Only for what takes microseconds."""
-        at = list(Part).index(part)
+        at = _PARTS.index(part)
         held = self.handle >= 0 and self._lock(at)
         try:
             yield
