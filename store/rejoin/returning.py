@@ -17,14 +17,15 @@ from store.errors import Problem, StoreError
 from store.standby import promotion, standbystate
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import RETURNING, StandbyState
+from store.standby.succession import Lineage
 
 AUDIT = "audit"         # the trail of this machine, which that of the other one replaces
 
 
-def follow(root: Path, identity: str, source: SourcePeer, address: str, number: int, aside: Path) -> StandbyState:
+def follow(root: Path, identity: str, source: SourcePeer, address: str, lineage: Lineage, aside: Path) -> StandbyState:
     """Make it a standby that is to be seeded; its state, on disk. Its own audit trail is kept in the folder `aside`.
     Raises StoreError, OSError."""
-    begun = source.begin(number)
+    begun = source.begin(lineage)
     if begun.identity != identity:
         raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store")
     if (root / AUDIT).is_dir() and not (aside / AUDIT).exists():
@@ -35,7 +36,8 @@ def follow(root: Path, identity: str, source: SourcePeer, address: str, number: 
                 privatefiles.copy(path, aside / f"{AUDIT}.new" / path.name)
         (aside / f"{AUDIT}.new").rename(aside / AUDIT)
         sync_folder(aside)
-    state = StandbyState(begun.host, address, identity, phase=RETURNING, succession=begun.succession)
+    state = begun.state(StandbyState(begun.host, address, identity, phase=RETURNING, epochs=begun.epochs,
+                                     identities=begun.identities))
     state.save(root)
     return state
 

@@ -16,8 +16,11 @@ from mboxlist import privatefiles
 from mboxlist.entry import MailboxId
 from mboxlist.privatefiles import Folder
 from store.errors import Problem, StoreError
-from store.rejoin.stranded import StrandedMail
+from store.filelock import scratch
+from store.rejoin import commonplace, stranded
+from store.rejoin.stranded import Stranded, StrandedMail
 from store.rejoin.takinghome import DIGESTS, OCTETS, TRACE
+from store.standby.succession import LINE, Lineage
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 from store.usermove.peer import Peer
@@ -39,20 +42,44 @@ class Refused:
     why: str
 
 
+@frozen
+class Promoted:
+    """The promotions that the other machine knows of; the identity of its list of mailboxes; the tables of the common
+    place that it has kept, and the promotions that had been before that."""
+
+    lineage: Lineage
+    identity: str
+    files: list[tuple[str, int]]
+    common: tuple[str, ...]
+
+    def has_common_place(self, ours: Lineage) -> bool:
+        """Whether what it has kept is where both parted, and not where it parted from a third machine: then UIDs that
+        only this machine gave out are below those that were given out at that place."""
+        before = len(self.common)
+        return (bool(self.files) and ours.line[:before] == self.common
+                and ours.line[before:before + 1] != self.lineage.line[before:before + 1])
+
+
 @define(eq=False)
 class HomePeer:
     """A connection to the promoted machine. Every method raises StoreError: its refusal, or UNAVAILABLE."""
 
     peer: Peer
 
-    def promoted(self) -> tuple[int, str, list[tuple[str, int]]]:
-        """How many promotions it knows of, the identity of its list of mailboxes, the tables of the common place."""
+    def promoted(self) -> Promoted:
+        """What it has been promoted from."""
         said = self.peer.ask_for({"op": "home files"})
         with self._understood():
             files = [(str(name), int(size)) for name, size in said.list("files", TABLES)]
             if not all(TABLE.fullmatch(name) for name, _ in files):
                 raise BadMessage("a table that there is not")
-            return said.number("succession"), said.text("identity"), files
+            return Promoted(Lineage.of(said), said.text("identity"), files, tuple(said.texts("common", LINE)))
+
+    def passed(self, store: Store) -> None:
+        """Have it give out no number that this store has given out."""
+        mailbox, validity = store.mailboxes.last_identity()
+        self.peer.ask_for({"op": "home passed", "mailbox": int(mailbox), "validity": validity, "epochs": {
+            name: partition.epoch for name, partition in store.partitions.items()}})
 
     def file(self, name: str, at: int) -> bytes:
         """Octets of a table."""
@@ -68,13 +95,20 @@ class HomePeer:
 
     def had(self, mailboxes: Sequence[MailboxId], digests: Sequence[bytes]) -> set[bytes]:
         """Which of these digests messages of these mailboxes had at the promotion."""
+        return self._which({"op": "home had", "mailboxes": [int(each) for each in mailboxes]}, digests)
+
+    def _which(self, question: Mapping[str, Any], digests: Sequence[bytes]) -> set[bytes]:
         found = set[bytes]()
         for at in range(0, len(digests), DIGESTS):
             some = digests[at:at + DIGESTS]
-            said = self.peer.ask_for({"op": "home had", "mailboxes": [int(each) for each in mailboxes]}, b"".join(some))
+            said = self.peer.ask_for(question, b"".join(some))
             with self._understood():
                 found.update(some[place] for place in said.numbers("had", DIGESTS) if place < len(some))
         return found
+
+    def known(self, owner: str, digests: Sequence[bytes]) -> set[bytes]:
+        """Which of these digests messages of that owner have now, or had lately."""
+        return self._which({"op": "home known", "owner": owner}, digests)
 
     def there(self, mail: StrandedMail, since: int, digests: Sequence[bytes]) -> Counter[bytes]:
         """How many messages with these digests have come to it there, with UIDs from `since` on."""
@@ -118,6 +152,16 @@ def fetch(peer: HomePeer, files: Sequence[tuple[str, int]], folder: Path) -> Non
                 file.write(octets)
             if file.tell() != size:
                 raise StoreError(Problem.UNAVAILABLE, f"{name} did not come whole")
+
+
+def find(store: Store, peer: HomePeer, promoted: Promoted, ours: Lineage) -> Stranded:
+    """What only this store has. Raises StoreError, OSError."""
+    if not promoted.has_common_place(ours):
+        return stranded.find_without(store, peer.known)
+    with scratch(store.root, "rejoin") as folder:
+        fetch(peer, promoted.files, folder)
+        with commonplace.opened(folder) as common:
+            return stranded.find(store, common, peer.had)
 
 
 @define(eq=False)

@@ -78,6 +78,22 @@ def find(store: Store, common: CommonPlace, had: Had) -> Stranded:
     return found
 
 
+def find_without(store: Store, known: Callable[[str, Sequence[bytes]], set[bytes]]) -> Stranded:
+    """What the store has, where no common place is known: each message of which its owner has none there; `known` says
+    which of some digests messages of an owner have there. What was expunged there long ago is among it. Raises
+    StoreError."""
+    found = Stranded()
+    for entry in store.mailboxes.all():
+        view = store.open_mailbox(entry)
+        there = known(entry.name.owner, sorted({digest.tobytes() for digest in view.rows["digest"]}))
+        lacks = np.array([digest.tobytes() not in there for digest in view.rows["digest"]], np.bool_)
+        if lacks.any():
+            found.mail.append(StrandedMail(view, 1, view.rows[lacks]))
+    found.done.append(Done("nobody knows which flags, rights and mailboxes were changed", "this machine parted from "
+                           "one that has lost its place, too", "what was expunged there long ago is brought, too"))
+    return found
+
+
 def _of_owner(store: Store, common: CommonPlace, entries: list[MailboxEntry],
               had: Callable[[Sequence[bytes]], set[bytes]], found: Stranded) -> None:
     beyond = list[StrandedMail]()

@@ -12,16 +12,18 @@ from typing import Any
 from attrs import define, field
 
 from mboxlist import privatefiles
+from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from store.delivery.commit import Delivered, NotOnDisk, Target, commit
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
+from store.partition.marks import read_epoch, write_epoch
 from store.partition.messagereading import MID_OCTETS
 from store.partition.staged import Staged
 from store.problems import problems
 from store.rejoin import commonplace
-from store.standby import promotion, succession
+from store.standby import promotion, sourcepeer, succession
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 from store.values import Flag, Flags, InternalDate
@@ -55,21 +57,36 @@ class TakingHome:
     store: Store
     _targets: dict[int, MailboxEntry] = field(factory=dict, init=False)     # by their ids on the other machine
     _arriving: _Arriving | None = field(default=None, init=False)
+    _owner: str | None = field(default=None, init=False)            # whose digests these are:
+    _owned: set[bytes] = field(factory=set, init=False)
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the other machine uses."""
         return {"home files": self._files, "home file": self._file, "home mailbox": self._mailbox,
-                "home had": self._had,
+                "home had": self._had, "home known": self._is_known, "home passed": self._passed,
                 "home there": self._there, "home message": self._message, "home octets": self._octets}
 
     # The common place
 
     def _files(self, message: Message) -> Answer:
-        """The tables that were kept at the promotion."""
-        top = self._top()
+        """The tables that were kept at the promotion, if there are any, and which promotions had been before it."""
+        top, known = self.store.root / promotion.PROMOTED, succession.read(self.store.root)
         return {"files": [[str(path.relative_to(top)), path.stat().st_size] for path in sorted(top.rglob("*.db"))
                           if path.name != promotion.PROMOTED_RECORDS],
-                "succession": succession.read(self.store.root).number, "identity": self.store.mailboxes.identity}, b""
+                "common": list(known.common), "identity": self.store.mailboxes.identity, **known.lineage.fields()}, b""
+
+    def _passed(self, message: Message) -> Answer:
+        """No UID, MODSEQ, mailbox id or UIDVALIDITY that the other machine has given out comes to mean something else
+        here: ids at once, the others from the next start on, until when the distance of a promotion is enough."""
+        mailboxes, epochs = self.store.mailboxes, sourcepeer.epochs_of(message)
+        mailbox, validity = message.number("mailbox", 0, _U32), message.number("validity", 0, _U32)
+        for name, partition in self.store.partitions.items():
+            if (beyond := epochs.get(name, 0) + promotion.UNCLEAN_ENDS) > read_epoch(partition.folder):
+                write_epoch(partition.folder, beyond)
+        with problems():
+            transact(mailboxes.env, lambda txn: mailboxes.skip_identities(MailboxId(mailbox), validity, txn))
+            mailboxes.env.flush()
+        return {}, b""
 
     def _file(self, message: Message) -> Answer:
         top = self._top()
@@ -115,6 +132,20 @@ class TakingHome:
         with problems():
             had = commonplace.digests(self._top(), mailboxes)
         return {"had": [at for at, digest in enumerate(_digests(message.octets)) if digest in had]}, b""
+
+    def _is_known(self, message: Message) -> Answer:
+        """Which of these digests messages of an owner have, or had that can still be undeleted: the places of those."""
+        owner = message.text("owner")
+        if self._owner != owner:
+            self._owner, self._owned = owner, self._digests_of(owner)
+        return {"had": [at for at, digest in enumerate(_digests(message.octets)) if digest in self._owned]}, b""
+
+    def _digests_of(self, owner: str) -> set[bytes]:
+        entries = {each.id: each for each in self.store.mailboxes.all() if each.name.owner == owner}
+        rows = [self.store.open_mailbox(entry).rows for entry in entries.values()]
+        rows += [item.rows for partition in self.store.partitions.values() for item in partition.removed.all()
+                 if item.mailbox in entries]
+        return {digest.tobytes() for some in rows for digest in some["digest"]}
 
     def _there(self, message: Message) -> Answer:
         """How many messages of each digest have come to the mailbox with a UID that is not less than `since`."""

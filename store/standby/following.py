@@ -55,12 +55,12 @@ class Follower:
 
     def begin(self) -> None:
         """Before the first round. Raises Reseed, StoreError, OSError."""
-        begun = self.source.begin(self.state.succession)
+        begun = self.source.begin(self.state.lineage)
         if (begun.host, begun.identity) != (self.state.host, self.state.identity):
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store than the one that was followed")
-        if begun.succession != self.state.succession:
-            self.state = evolve(self.state, succession=begun.succession)
-            self.state.save(self.root)          # a promotion of this one counts further
+        if (found := begun.state(self.state)) != self.state:
+            found.save(self.root)               # a promotion of this one counts further
+            self.state = found
         if self.state.phase != FOLLOWING:
             raise Reseed("its beginning was cut off")
         self.state = standbyjournal.replay(self.root, self.state)

@@ -3,7 +3,8 @@ on it is a store after an unclean end, which any start opens.
 
 What the one that it followed may have shown since must never come to mean something else. So each partition counts
 several unclean ends at once, for which every mailbox skips UIDs and MODSEQs (`store/tables/state.py`), and arrival
-serials, ids of mailboxes and UIDVALIDITYs go on far ahead, too.
+serials, ids of mailboxes and UIDVALIDITYs go on far ahead, too. The standbys of one machine have places, and the later
+the place, the farther one goes ahead: so what two of them give out that were both promoted is never the same.
 
 The other machine may still run: nobody here can know. Whoever promotes has made sure that it does not, or that nobody
 reaches it.
@@ -64,14 +65,17 @@ def promote(root: Path) -> StandbyState:
             with in_turn(root / TABLES_LOCK):
                 state = _recover(root, state)
         _remove_begun(root)
-        names, twice = list(state.ends), 1
+        names, times = list(state.ends), state.place + 1
         if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
             switching.tidy(root)
-            names, twice = [LIST, *sorted(str(path.relative_to(root)) for path in root.glob("partitions/*/index"))], 2
+            shutil.rmtree(root / PROMOTED, ignore_errors=True)      # what was kept there is of another promotion
+            names = [LIST, *sorted(str(path.relative_to(root)) for path in root.glob("partitions/*/index"))]
+            times += 1
         for name in names:
-            _go_ahead(root, name, twice)
-        Succession(state.succession + 1, state.identity, before=state.address.partition("=")[0].partition(":")[0],
-                   moment=state.moment).save(root)
+            _go_ahead(root, name, times, state)
+        lineage = state.lineage.promoted()
+        Succession(lineage.number, state.identity, before=state.address.partition("=")[0].partition(":")[0],
+                   moment=state.moment, line=lineage.line, skipped=times, common=state.line).save(root)
         (root / STANDBY).unlink()
         sync_folder(root)
     except OSError as error:
@@ -123,14 +127,23 @@ def _keep_common_place(root: Path, state: StandbyState) -> None:
     sync_folder(top)
 
 
-def _go_ahead(root: Path, name: str, times: int) -> None:
+def go_ahead(root: Path, times: int) -> None:
+    """Have the mailboxes of all partitions skip so often what a promotion skips, when the store is opened next. Raises
+    OSError."""
+    for folder in root.glob("partitions/[!.]*"):
+        if (epoch := read_epoch(folder)):
+            write_epoch(folder, epoch + times * UNCLEAN_ENDS)
+
+
+def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
     folder = root / name
     if name == LIST:
         mailboxes = MailboxList(folder, cache=CACHE, recover=True)
         try:
             mailbox, validity = mailboxes.last_identity()
             transact(mailboxes.env, lambda txn: mailboxes.skip_identities(
-                MailboxId(mailbox + times * IDENTITIES), validity + times * IDENTITIES, txn))
+                MailboxId(max(mailbox, state.identities[0]) + times * IDENTITIES),
+                max(validity, state.identities[1]) + times * IDENTITIES, txn))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
         finally:
@@ -147,7 +160,8 @@ def _go_ahead(root: Path, name: str, times: int) -> None:
             env.checkpoint()
         finally:
             env.close()
-        write_epoch(folder.parent, max(epoch, read_epoch(folder.parent)) + times * UNCLEAN_ENDS)
+        theirs = state.epochs.get(folder.parent.name, 0) if state.phase == RETURNING else 0
+        write_epoch(folder.parent, max(epoch, theirs, read_epoch(folder.parent)) + times * UNCLEAN_ENDS)
         privatefiles.touch(folder / "unclean")
     for region in folder.glob("__db.*"):        # the next who opens it makes its own
         region.unlink()

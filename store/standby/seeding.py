@@ -27,6 +27,7 @@ from store.standby.copyformat import SMALL, is_environment
 from store.standby.filecopies import FileCopies, Progress, copy_small
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
+from store.standby.succession import Lineage
 
 FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
 DATABASE = re.compile(r"[a-z0-9_-]+\.db|log\.[0-9]{10}")
@@ -43,12 +44,16 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
     """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, OSError."""
     require_empty(root)
     known = standbystate.read(root)
-    begun = source.begin(0 if known is None else known.succession)
+    begun = source.begin(Lineage() if known is None else known.lineage)
     if known is not None and known.identity != begun.identity:
         raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
                                                f"remove it first")
+    if known is not None and known.ends and not begun.lineage.goes_on_from(known.lineage):
+        raise StoreError(Problem.STORE_IN_USE, f"{begun.host} was promoted in the place of a machine that {known.host} "
+                         f"was promoted besides: what {root} has may be only here. Promote it and have it rejoin "
+                         f"{begun.host}, or remove it first")
     state = StandbyState(begun.host, address, begun.identity) if known is None else known
-    state = evolve(state, host=begun.host, address=address, succession=begun.succession)
+    state = evolve(begun.state(state), host=begun.host, address=address)
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
     return state
@@ -58,7 +63,7 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
     many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
     state = standbyjournal.replay(root, switching.finish(root, state))
-    partitions = source.begin(state.succession).partitions
+    partitions = source.begin(state.lineage).partitions
     for name in partitions:
         if not NAME.fullmatch(name):
             raise source.peer.unclear(f"a partition of the name {name!r}")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.hotcopy import Position
 from store import VERSION
@@ -25,11 +25,13 @@ from store.standby.copyformat import (
     unpacked,
 )
 from store.standby.standbystate import StandbyState
+from store.standby.succession import Lineage, contested
 from store.usermove.messageformat import BadMessage, Message, whole
 from store.usermove.peer import Peer
 
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
 PATIENCE = 120.0            # seconds that any other answer may take
+PLACES = 100                # standbys of one machine, at most: each takes UIDs (`promotion`)
 
 
 @define
@@ -95,13 +97,28 @@ class Next:
 
 @frozen
 class Begun:
-    """What the one that serves says of itself: its name, the identity of its list of mailboxes, its partitions, and how
-    many promotions it knows of."""
+    """What the one that serves says of itself: its name, the identity of its list of mailboxes, its partitions, the
+    promotions that it knows of, and which of its standbys we are (`place`). See `StandbyState` for the others."""
 
     host: str
     identity: str
     partitions: list[str]
-    succession: int
+    lineage: Lineage
+    place: int
+    epochs: dict[str, int]
+    identities: tuple[int, int]
+
+    def state(self, before: StandbyState) -> StandbyState:
+        """With what it says of promotions."""
+        return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place)
+
+
+def epochs_of(said: Message) -> dict[str, int]:
+    """Those of partitions, by their names. Raises BadMessage."""
+    found = said.fields.get("epochs")
+    if not isinstance(found, dict):
+        raise BadMessage("epochs is no object")
+    return {str(name): whole(epoch, "epoch") for name, epoch in found.items()}
 
 
 @define(eq=False)
@@ -112,16 +129,19 @@ class SourcePeer:
     rate: Rate = field(factory=Rate)
     compress: bool = False
 
-    def begin(self, succession: int) -> Begun:
-        """The first question; so many promotions are known here. One that knows of fewer is not followed."""
-        said = self._ask({"op": "copy begin", "version": VERSION, "succession": succession,
-                          "compress": self.compress})
+    def begin(self, lineage: Lineage) -> Begun:
+        """The first question; these promotions are known here. One that knows of fewer is not followed, nor is one that
+        was promoted from the same state as another that was."""
+        said = self._ask({"op": "copy begin", "version": VERSION, "compress": self.compress, **lineage.fields()})
         with self._understood():
-            begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000),
-                          said.number("succession"))
-        if begun.succession < succession:
+            validity, mailbox = said.number("validity"), said.number("mailbox")
+            begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
+                          said.number("place", 0, PLACES), epochs_of(said), (mailbox, validity))
+        if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")
+        if begun.lineage.contests(lineage):
+            raise StoreError(Problem.STORE_IN_USE, contested("the machine that was followed here", begun.host))
         return begun
 
     def snapshot(self, age: int) -> tuple[str, Manifest]:

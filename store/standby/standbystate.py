@@ -17,6 +17,7 @@ from mboxlist.engine.generations import LogEnd
 from mboxlist.engine.hotcopy import Position
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY
+from store.standby.succession import Lineage, unnamed
 
 TABLES_LOCK = "run/standby-tables.lock"     # of whoever changes tables, or has them stay as they are
 
@@ -31,7 +32,9 @@ class StandbyState:
     its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
     them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
     `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
-    how many promotions that one knows of.
+    how many promotions that one knows of, and `line` their identities; `place`: which of its standbys this is.
+
+    RETURNING: `epochs` are those of the other machine, `identities` the last mailbox id and UIDVALIDITY that it gave.
     """
 
     host: str
@@ -46,6 +49,14 @@ class StandbyState:
     epochs: dict[str, int] = field(factory=dict)
     small: dict[str, int] = field(factory=dict)
     succession: int = 0
+    line: tuple[str, ...] = ()
+    place: int = 0
+    identities: tuple[int, int] = 0, 0
+
+    @property
+    def lineage(self) -> Lineage:
+        """The promotions that the one that is followed knows of."""
+        return Lineage(self.succession, self.line)
 
     def sums(self, root: Path) -> dict[str, int]:
         """What the one that is followed recognises its logs by. Raises StoreError UNAVAILABLE when one is missing."""
@@ -71,7 +82,8 @@ class StandbyState:
         fields: dict[str, Any] = json.loads(text)
         for name in ("ends", "applied"):
             fields[name] = {key: (place[0], place[1]) for key, place in fields[name].items()}
-        return cls(**fields)
+        line = fields.get("line", unnamed(fields["succession"]))
+        return cls(**{**fields, "line": tuple(line), "identities": tuple(fields.get("identities", (0, 0)))})
 
     def save(self, root: Path) -> None:
         """Have it on disk. Raises OSError."""

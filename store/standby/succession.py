@@ -6,46 +6,109 @@ follow (`onecopy standby rejoin`), or says that the other one is gone for good (
 
 So a machine notes who follows it, before it sends the first octet of its store: any of these may be promoted while it
 is away. It asks them when it starts, and while it serves (`tools.server.control.fencing`).
+
+Two standbys of one machine that are both promoted have the same number. So each promotion has a random identity, too:
+where the numbers of two machines are equal and their last promotions are not, they *contest* the store. Neither follows
+the other, nor starts, until an administrator has chosen.
 """
 
 import json
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition.marks import SUCCESSION
+from store.usermove.messageformat import Message
 
 LOCK = "run/succession.lock"
+LINE = 1000         # promotions whose identities are kept, at most
+
+
+@frozen
+class Lineage:
+    """How many promotions a store has seen, and their identities, the last one at the end."""
+
+    number: int = 0
+    line: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, message: Message) -> "Lineage":
+        """As another machine says it. Raises BadMessage."""
+        return cls(message.number("succession"), tuple(message.texts("line", LINE)))
+
+    def fields(self) -> dict[str, Any]:
+        """As it is said to another machine."""
+        return {"succession": self.number, "line": list(self.line)}
+
+    def promoted(self, number: int = 0) -> "Lineage":
+        """After one more promotion, the one of that number."""
+        return Lineage(number or self.number + 1, (*self.line, secrets.token_hex(8))[-LINE:])
+
+    def contests(self, other: "Lineage") -> bool:
+        """Whether both were promoted from one state, so that neither serves in the place of the other."""
+        return self.number == other.number and self.line[-1:] != other.line[-1:]
+
+    def goes_on_from(self, other: "Lineage") -> bool:
+        """Whether it has seen every promotion that the other one has."""
+        return self.line[:len(other.line)] == other.line
+
+
+@frozen
+class Other:
+    """What another machine says of itself. `skipped`: how far its promotion went ahead: see `promotion`."""
+
+    lineage: Lineage = Lineage()
+    skipped: int = 0
 
 
 @frozen
 class Succession:
-    """What is on record: how many promotions the store has seen, `number`; the `identity` of its list of mailboxes; who
-    has followed this machine since it serves, `followers`; who serves in its place, `successor`, and the number of that
-    one, `later`.
+    """What is on record: how many promotions the store has seen, `number`, and the identities of these, `line`; the
+    `identity` of its list of mailboxes; who has followed this machine since it serves, `followers`, each with its
+    place among them; who serves in its place, `successor`, the number of that one, `later`, and the identity of its
+    last promotion, `named`; who has been promoted besides, `contender`; and how far these two went ahead, `ahead`.
 
-    Of the promotion that made it serve: whose place it took (`before`), and as of which Unix time (`moment`).
+    Of the promotion that made it serve: whose place it took (`before`), as of which Unix time (`moment`), how far it
+    went ahead (`skipped`); and the promotions before the one whose common place is kept (`common`).
     """
 
     number: int = 0
     identity: str = ""
-    followers: tuple[str, ...] = ()
+    followers: dict[str, int] = field(factory=dict)
     successor: str = ""
     later: int = 0
     before: str = ""
     moment: float = 0.0
+    line: tuple[str, ...] = ()
+    named: str = ""
+    contender: str = ""
+    ahead: int = 0
+    skipped: int = 0
+    common: tuple[str, ...] = ()
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its promotions."""
+        return Lineage(self.number, self.line)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Succession":
         """From the stored form. Raises ValueError, TypeError, KeyError."""
         fields: dict[str, Any] = json.loads(data)
-        return cls(**{**fields, "followers": tuple(fields["followers"])})
+        followers = fields["followers"]
+        if isinstance(followers, list):         # of a version in which promotions had no identities
+            followers = {host: place for place, host in enumerate(followers)}
+            line = unnamed(fields["number"])
+            fields = {**fields, "line": line, "common": line[:-1]}
+        return cls(**{**fields, "followers": {str(host): int(place) for host, place in followers.items()},
+                      "line": tuple(fields["line"]), "common": tuple(fields["common"])})
 
     def save(self, root: Path) -> None:
         """Have it on disk. Raises OSError."""
@@ -75,42 +138,87 @@ def change(root: Path, how: Callable[[Succession], Succession]) -> Succession:
         return after
 
 
-def note_follower(root: Path, identity: str, host: str) -> None:
-    """That machine has begun to copy the store, or goes on. Raises StoreError UNAVAILABLE, OSError."""
+def note_follower(root: Path, identity: str, host: str) -> int:
+    """That machine has begun to copy the store, or goes on: its place among those that may be promoted, which no other
+    one has. Raises StoreError UNAVAILABLE, OSError."""
+    def noted(now: Succession) -> Succession:
+        free = next(place for place in range(len(now.followers) + 1) if place not in now.followers.values())
+        return evolve(now, identity=identity, followers={host: free, **now.followers},
+                      contender="" if now.contender == host else now.contender)
+
     known = read(root)
-    if host not in known.followers or known.identity != identity:
-        change(root, lambda now: evolve(now, identity=identity, followers=tuple(sorted({*now.followers, host}))))
+    if host not in known.followers or known.identity != identity or known.contender == host:
+        known = change(root, noted)
+    return known.followers[host]
 
 
-def note_successor(root: Path, host: str, number: int) -> None:
-    """That machine knows of so many promotions. Raises StoreError UNAVAILABLE, OSError."""
-    known = read(root)
-    if number > max(known.number, known.later):
-        change(root, lambda now: now if number <= max(now.number, now.later) else evolve(
-            now, successor=host, later=number))
+def note_other(root: Path, host: str, other: Other) -> None:
+    """What that machine has said of itself. Raises StoreError UNAVAILABLE, OSError."""
+    def noted(now: Succession) -> Succession:
+        theirs, newest = other.lineage, other.lineage.line[-1:]
+        if theirs.number > max(now.number, now.later):
+            return evolve(now, successor=host, later=theirs.number, named="".join(newest), contender="",
+                          ahead=max(now.ahead, other.skipped))
+        if theirs.contests(Lineage(now.later, (now.named,)) if now.successor else now.lineage):
+            return evolve(now, contender=host, ahead=max(now.ahead, other.skipped))
+        return evolve(now, contender="") if now.contender == host else now
+
+    if noted(known := read(root)) != known:
+        change(root, noted)
 
 
 def forget(root: Path, host: str) -> bool:
-    """That machine will never serve this store any more; whether anything was known of it. If it comes back all the
-    same, it finds out that this one has been preferred. Raises StoreError UNAVAILABLE, OSError."""
+    """That machine will never serve this store any more; whether it has been promoted. If it comes back all the same,
+    it finds out that this one has been preferred. Raises StoreError UNAVAILABLE, OSError."""
     before = read(root)
 
     def without(now: Succession) -> Succession:
-        found = evolve(now, followers=tuple(each for each in now.followers if each != host))
-        return evolve(found, successor="", number=now.later + 1, later=0) if now.successor == host else found
+        found = evolve(now, followers={each: place for each, place in now.followers.items() if each != host})
+        if host not in (now.successor, now.contender):
+            return found
+        if host == now.contender and now.successor:
+            return evolve(found, contender="")
+        preferred = now.lineage.promoted(max(now.number, now.later) + 1)
+        return evolve(found, successor="", later=0, named="", contender="", ahead=0, number=preferred.number,
+                      line=preferred.line)
 
-    return change(root, without) != before
+    return change(root, without).number != before.number
+
+
+def unnamed(number: int) -> tuple[str, ...]:
+    """What stands for the identities of promotions that had none."""
+    return tuple(f"#{each}" for each in range(1, number + 1))
 
 
 def require_not_superseded(root: Path) -> None:
     """Raises StoreError STORE_IN_USE when another machine serves this store, UNAVAILABLE."""
     known = read(root)
     if known.successor:
-        raise StoreError(Problem.STORE_IN_USE, superseded(known.successor))
+        raise StoreError(Problem.STORE_IN_USE, superseded(known.successor, known.contender))
 
 
-def superseded(host: str) -> str:
+def require_first(root: Path) -> None:
+    """Before it begins to serve. Raises StoreError STORE_IN_USE when another machine serves this store, or was promoted
+    besides, UNAVAILABLE."""
+    require_not_superseded(root)
+    known = read(root)
+    if known.contender:
+        raise StoreError(Problem.STORE_IN_USE, contested("this machine", known.contender))
+
+
+def superseded(host: str, contender: str = "") -> str:
     """What an administrator reads who starts a machine whose store another one serves."""
+    if contender:
+        return contested(host, contender)
     return (f"{host} has been promoted and serves this store: two machines must not. `onecopy standby rejoin --from "
             f"{host}:PORT` brings it the mail that only this machine has, and has this one follow it. If {host} is "
             f"gone for good, `onecopy standby forget {host}` lets this machine serve again")
+
+
+def contested(one: str, host: str) -> str:
+    """What an administrator reads who meets two machines that were promoted from one state."""
+    where = "the other one" if one == "this machine" else "one of them"
+    return (f"{one} and {host} have both been promoted in the place of one machine: only one may serve this store. "
+            f"End the server of the one that is not to, and type there `onecopy standby rejoin --from HOST:PORT` of "
+            f"{where}, which brings the mail over. If {host} is gone for good, `onecopy standby forget {host}` lets "
+            f"this machine go on")

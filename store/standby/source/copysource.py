@@ -47,6 +47,7 @@ from store.standby.copyformat import (
     read_list,
 )
 from store.standby.source.instep import LOOK_FOR_NEWS, Member
+from store.standby.succession import Lineage, Other, contested
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 
@@ -97,7 +98,8 @@ class Source:
 
     def _succession(self, message: Message) -> Answer:
         """Asked by a machine that has served the store before."""
-        return {"identity": self.store.mailboxes.identity, "succession": succession.read(self.store.root).number}, b""
+        known = succession.read(self.store.root)
+        return {"identity": self.store.mailboxes.identity, "skipped": known.skipped, **known.lineage.fields()}, b""
 
     def _begin(self, message: Message) -> Answer:
         """The first question: whether both understand each other, and what there is."""
@@ -107,11 +109,17 @@ class Source:
         taking.require_whole(self.store)
         self._packing.is_wanted = message.truth("compress")
         root, identity = self.store.root, self.store.mailboxes.identity
-        succession.note_successor(root, self.host, message.number("succession"))
+        lineage = Lineage.of(message)
+        if succession.read(root).lineage.contests(lineage):
+            raise StoreError(Problem.STORE_IN_USE, contested("the machine that was followed there",
+                                                             self.store.settings.host))
+        succession.note_other(root, self.host, Other(lineage))
         succession.require_not_superseded(root)
-        succession.note_follower(root, identity, self.host)     # before it has anything that it could serve
+        place = succession.note_follower(root, identity, self.host)     # before it has anything that it could serve
+        mailbox, validity = self.store.mailboxes.last_identity()
         return {"host": self.store.settings.host, "identity": identity, "partitions": sorted(self.store.partitions),
-                "succession": succession.read(root).number}, b""
+                "place": place, "epochs": self._epochs(), "mailbox": int(mailbox), "validity": validity,
+                **succession.read(root).lineage.fields()}, b""
 
     # Beginning
 

@@ -19,7 +19,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
-from store.rejoin import commonplace, returning, sendinghome, stranded, takinghome
+from store.rejoin import returning, sendinghome, stranded, takinghome
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.stranded import Stranded
 from store.rejoin.takinghome import TakingHome
@@ -68,12 +68,10 @@ class Pair:
             thread.join(LIMIT)
             assert not thread.is_alive()
 
-    def found(self, folder: Path) -> Stranded:
+    def found(self) -> Stranded:
         with self.connected() as peer:
-            _, _, files = HomePeer(peer).promoted()
-            sendinghome.fetch(HomePeer(peer), files, folder)
-            with commonplace.opened(folder) as common:
-                return stranded.find(self.old, common, HomePeer(peer).had)
+            return sendinghome.find(self.old, HomePeer(peer), HomePeer(peer).promoted(),
+                                    succession.read(self.old.root).lineage)
 
     def bring(self, found: Stranded) -> SendingHome:
         with self.connected() as peer:
@@ -140,7 +138,7 @@ def strand(store: Store) -> None:
 
 def test_all_that_is_only_there_comes_home_once(pair: Pair, tmp_path: Path) -> None:
     strand(pair.old)
-    found = pair.found(tmp_path / "common")
+    found = pair.found()
     assert found.messages == 7 and found.octets > 1_300_000
     assert [str(each) for each in found.done] == ["mailbox made: user/alice/Made/Here"]
     before = everything(pair.old)
@@ -156,7 +154,7 @@ def test_all_that_is_only_there_comes_home_once(pair: Pair, tmp_path: Path) -> N
 
 
 def test_nothing_is_only_there(pair: Pair, tmp_path: Path) -> None:
-    found = pair.found(tmp_path / "common")
+    found = pair.found()
     assert (found.mail, found.done) == ([], [])
 
 
@@ -169,7 +167,7 @@ def test_what_is_not_done_again_is_told(pair: Pair, tmp_path: Path) -> None:
     change_flags(store, inbox, [4], FlagAction.ADD, Flags(Flag.DELETED, ()))
     namespace.rename_mailbox(store, MailboxName("alice", "Old"), MailboxName("alice", "New"))
     deletion.delete_mailbox(store, MailboxName("alice", "Gone"))
-    found = pair.found(tmp_path / "common")
+    found = pair.found()
     assert found.mail == []
     assert sorted(map(str, found.done)) == [
         "flags changed in: user/alice/INBOX (1)", "mailbox deleted: user/alice/Gone",
@@ -181,7 +179,7 @@ def test_mail_goes_where_its_mailbox_is_now(pair: Pair, tmp_path: Path) -> None:
     """One that was renamed at the machine that serves; one that was deleted there is made again."""
     for name in ("Old", "Gone"):
         deliver(pair.old, b"Subject: %b\r\n\r\n" % name.encode(), f"user/alice/{name}")
-    found = pair.found(tmp_path / "common")
+    found = pair.found()
     namespace.rename_mailbox(pair.new, MailboxName("alice", "Old"), MailboxName("alice", "Renamed"))
     deletion.delete_mailbox(pair.new, MailboxName("alice", "Gone"))
     assert pair.bring(found).brought == 2
@@ -196,7 +194,7 @@ def test_a_message_that_has_come_meanwhile_does_not_come_again(pair: Pair, tmp_p
     for number in range(2):
         came, = deliver(pair.new, b"Subject: again %d\r\n\r\n" % number, str(ALICE), trace=b"Return-Path: <>\r\n")
     remove(pair.new, pair.new.entry(ALICE), [came.uid])
-    home = pair.bring(pair.found(tmp_path / "common"))
+    home = pair.bring(pair.found())
     assert (home.brought, home.there) == (1, 2)
     subjects = Counter(octets for octets, _, _ in mail(pair.new, ALICE) if b"again" in octets)
     assert len(subjects) == 2 and set(subjects.values()) == {1}
@@ -205,7 +203,7 @@ def test_a_message_that_has_come_meanwhile_does_not_come_again(pair: Pair, tmp_p
 def test_mail_of_nobody_is_kept(pair: Pair, tmp_path: Path) -> None:
     """The user was made where nobody serves any more."""
     deliver(pair.old, b"Subject: one\r\n\r\n", str(BOB), trace=TRACE)
-    found = pair.found(tmp_path / "common")
+    found = pair.found()
 
     class Refusing(HomePeer):
         def mailbox(self, mail: stranded.StrandedMail) -> bool:
@@ -249,7 +247,7 @@ class Cut:
 
 def test_it_is_cut_off_at_every_step(pair: Pair, tmp_path: Path) -> None:
     strand(pair.old)
-    found, steps = pair.found(tmp_path / "common"), 0
+    found, steps = pair.found(), 0
     for steps in range(200):
         pair.wrap = lambda wire, steps=steps: Cut(wire, steps)      # type: ignore[misc]
         try:
@@ -265,7 +263,7 @@ def test_it_is_cut_off_at_every_step(pair: Pair, tmp_path: Path) -> None:
 
 def test_it_becomes_the_standby_with_what_it_has(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strand(pair.old)
-    pair.bring(pair.found(tmp_path / "common"))
+    pair.bring(pair.found())
     for number in range(3):
         deliver(pair.new, b"Subject: new %d\r\n\r\n" % number, str(ALICE))
     expected, root = everything(pair.new), pair.old.root
@@ -293,8 +291,8 @@ def test_it_becomes_the_standby_with_what_it_has(pair: Pair, tmp_path: Path, mon
 
 def turn(pair: Pair, tmp_path: Path) -> standbystate.StandbyState:
     with pair.connected() as peer:
-        return returning.follow(pair.old.root, pair.new.mailboxes.identity, SourcePeer(peer), "two:1", 1,
-                                tmp_path / "aside")
+        return returning.follow(pair.old.root, pair.new.mailboxes.identity, SourcePeer(peer), "two:1",
+                                succession.read(pair.new.root).lineage, tmp_path / "aside")
 
 
 def test_the_other_machine_is_lost_before_all_has_come(pair: Pair, tmp_path: Path) -> None:

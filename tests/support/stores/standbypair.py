@@ -27,7 +27,7 @@ from store.usermove.peer import Peer
 from store.usermove.responder import Session
 from store.usermove.targetside import IncomingMoves
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores.movepair import LIMIT, TWO, Plain
+from tests.support.stores.movepair import LIMIT, Plain
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import everything
 
@@ -53,8 +53,8 @@ class Standby:
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(LIMIT)
-        answers = Source(self.store, TWO, None if self.group is None else self.group.members[self.host])
-        session = Session(Plain(theirs), TWO, IncomingMoves(self.store), answers.actions())
+        answers = Source(self.store, self.host, None if self.group is None else self.group.members[self.host])
+        session = Session(Plain(theirs), self.host, IncomingMoves(self.store), answers.actions())
 
         def run() -> None:
             try:

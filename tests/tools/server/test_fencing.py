@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -16,9 +17,9 @@ from store.finishing.cutoperations import Finishing
 from store.mailboxes import namespace
 from store.standby import promotion, standbystate, succession
 from store.standby.following import Follower
-from store.standby.succession import Succession
+from store.standby.succession import Lineage, Other, Succession
 from store.store import Store
-from tests.support.stores.movepair import TWO
+from tests.support.stores.standbypair import HOST as TWO
 from tests.support.stores.standbypair import Standby
 from tests.support.stores.stores import deliver, make_store
 from tools.cli import options
@@ -52,19 +53,19 @@ def config(root: Path, **given: str) -> options.Config:
 @contextlib.contextmanager
 def answers(monkeypatch: pytest.MonkeyPatch, number: int | str) -> Iterator[None]:
     """What every other machine says: how many promotions it knows of, or why it cannot be asked."""
-    def said(place: object, host: str, identity: str) -> int:
+    def said(place: object, host: str, identity: str) -> Other:
         if isinstance(number, str):
             raise StoreError(Problem.UNAVAILABLE, number)
-        return number
+        return Other(Lineage(number, tuple(map(str, range(number)))), number)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fencing, "_number_of", said)
+        patched.setattr(fencing, "_said_by", said)
         patched.setattr(fencing.Place, "of", lambda config, host: None)
         yield
 
 
 def test_who_follows_is_on_record_before_anything_is_sent(store: Store, standby: Standby) -> None:
-    assert succession.read(store.root) == Succession(0, store.mailboxes.identity, (TWO,))
+    assert succession.read(store.root) == Succession(0, store.mailboxes.identity, {TWO: 0})
 
 
 def test_a_promoted_one_is_found_before_anything_serves(store: Store, standby: Standby,
@@ -85,7 +86,7 @@ def test_one_that_cannot_be_asked(store: Store, standby: Standby, monkeypatch: p
                                   caplog: pytest.LogCaptureFixture) -> None:
     with answers(monkeypatch, "it does not answer"), caplog.at_level(logging.WARNING):
         fencing.require_first(config(store.root))
-        assert "nobody knows whether two.example.org has been promoted" in caplog.text
+        assert f"nobody knows whether {TWO} has been promoted" in caplog.text
         with pytest.raises(Failure, match=r"exchange\.start_alone = true"):
             fencing.require_first(config(store.root, start_alone="false"))
         succession.forget(store.root, TWO)
@@ -99,9 +100,9 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
     asked, fenced = list[str](), threading.Event()
     ask = fencing.ask
 
-    def noted(config: options.Config, hosts: set[str]) -> dict[str, str]:
+    def noted(config: options.Config, hosts: set[str], *more: Any) -> dict[str, str]:
         asked.extend(hosts)
-        return ask(config, hosts)
+        return ask(config, hosts, *more)
 
     monkeypatch.setattr(fencing, "ask", noted)
     following, looked = {TWO}, threading.Semaphore(0)
@@ -111,7 +112,7 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
         return following
 
     with answers(monkeypatch, 1):
-        watch = Watch(config(store.root), callers, fenced.set)
+        watch = Watch(config(store.root), store.mailboxes.identity, callers, fenced.set)
         watch.start()
         for _ in range(3):
             assert looked.acquire(timeout=60)
@@ -129,7 +130,7 @@ def test_a_later_number_ends_the_stream_of_an_old_one(store: Store, standby: Sta
     assert state is not None
     deliver(store, b"Subject: new\r\n\r\n", str(MailboxName("alice", "INBOX")))
     with standby.connected() as source, pytest.raises(StoreError, match="has been promoted") as refused:
-        Follower(standby.root, source, evolve(state, succession=3)).begin()
+        Follower(standby.root, source, evolve(state, succession=3, line=("a", "b", "c"))).begin()
     assert refused.value.problem is Problem.STORE_IN_USE
     assert succession.read(store.root).later == 3
     with pytest.raises(StoreError, match="has been promoted"):
@@ -142,7 +143,7 @@ def test_each_promotion_counts(store: Store, standby: Standby) -> None:
     standby.follow()
     promotion.promote(standby.root)
     known = succession.read(standby.root)
-    assert (known.number, known.identity, known.followers) == (5, store.mailboxes.identity, ())
+    assert (known.number, known.identity, known.followers) == (5, store.mailboxes.identity, {})
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"number": 1, "who": 2}'])

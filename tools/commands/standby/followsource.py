@@ -13,6 +13,7 @@ from store import values
 from store.errors import Problem, StoreError
 from store.standby import standbyprocess, standbystate
 from store.standby.longfollowing import LongFollowing
+from store.standby.succession import Lineage
 from store.usermove.messageformat import BadMessage, Wire, encode, receive
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.commands.standby.sourceconnection import connect, log_to_standard_error, own_place, read_address
@@ -69,5 +70,5 @@ def _answer(invocation: Invocation, wire: Wire) -> None:
         if receive(wire.read).text("op") != "copy succession":
             raise BadMessage("a standby answers nothing else")
         state = standbystate.read(invocation.config.root)
-        known = ("", 0) if state is None else (state.identity, state.succession)
-        wire.write(encode({"identity": known[0], "succession": known[1]}))
+        known = ("", Lineage()) if state is None else (state.identity, state.lineage)
+        wire.write(encode({"identity": known[0], "skipped": 0, **known[1].fields()}))

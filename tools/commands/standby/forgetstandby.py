@@ -1,7 +1,7 @@
 """onecopy standby forget"""
 
 from store.errors import Problem, StoreError
-from store.standby import succession
+from store.standby import promotion, succession
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.storeaccess import is_store
 
@@ -20,11 +20,12 @@ def forget(invocation: Invocation) -> int:
     if not is_store(root):
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}")
     known = succession.read(root)
-    if host not in (*known.followers, known.successor):
+    if host not in (*known.followers, known.successor, known.contender):
         raise StoreError(Problem.GONE, f"{host} is none that has followed this machine")
-    if host == known.successor:
+    if host in (known.successor, known.contender):
         invocation.confirm(f"{host} has been promoted, and may have mail that this machine does not have. Serve here "
                            f"all the same, and never there again?")
-    succession.forget(root, host)
+    if succession.forget(root, host):
+        promotion.go_ahead(root, known.ahead + 1)       # no UID that was shown there comes to mean something else here
     print(f"{host} is not asked any more; take it out of exchange.standbys, so that it cannot copy the store")
     return 0

@@ -14,15 +14,15 @@ from mboxlist.engine.disk import replace_file
 from mboxlist.setaside import ASIDE
 from store import values
 from store.errors import Problem, StoreError
-from store.filelock import scratch
 from store.partition import processes
-from store.rejoin import commonplace, returning, sendinghome, stranded
+from store.rejoin import returning, sendinghome
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.stranded import Stranded
 from store.snapshots.taking import NAME
 from store.standby import seeding, standbyprocess, succession
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import StandbyState
+from store.standby.succession import Lineage
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table, printable
@@ -91,7 +91,7 @@ class Return:
     invocation: Invocation
     source: SourcePeer
     identity: str = ""
-    number: int = 0
+    lineage: Lineage = Lineage()
     aside: Path = Path()
 
     def prepare(self) -> dict[str, Any]:
@@ -99,15 +99,13 @@ class Return:
         root, peer = self.invocation.config.root, HomePeer(self.source.peer)
         self.aside = root / ASIDE / time.strftime(NAME, time.gmtime())
         with opened(self.invocation.config, self.invocation.arguments.program) as store:
-            self.number, self.identity, files = peer.promoted()
+            promoted, ours = peer.promoted(), succession.read(root).lineage
+            self.lineage, self.identity = promoted.lineage, promoted.identity
             if self.identity != store.mailboxes.identity:
                 raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
-            if self.number <= succession.read(root).number:
+            if not self.lineage.contests(ours) and self.lineage.number <= ours.number:
                 raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has not taken the place of this machine")
-            with scratch(root, "rejoin") as folder:
-                sendinghome.fetch(peer, files, folder)
-                with commonplace.opened(folder) as common:
-                    found = stranded.find(store, common, peer.had)
+            found = sendinghome.find(store, peer, promoted, ours)
             said = _said(found)
             return said if self.invocation.arguments.dry_run else {**said, **self._bring(store, peer, found)}
 
@@ -115,6 +113,7 @@ class Return:
         _print_found(self.invocation, found)
         self.invocation.confirm(f"Bring {found.messages} messages to {peer.peer.host}, and make this its standby?")
         with changing_bar() as progress:
+            peer.passed(store)
             home = SendingHome(store, peer, progress)
             home.bring(found.mail)
         kept = sendinghome.keep(store, home.refused, self.aside)
@@ -128,7 +127,7 @@ class Return:
     def follow(self) -> StandbyState:
         """All has been brought: it is a standby from here on."""
         return returning.follow(self.invocation.config.root, self.identity, self.source,
-                                written(self.invocation.arguments.source), self.number, self.aside)
+                                written(self.invocation.arguments.source), self.lineage, self.aside)
 
 
 def _said(found: Stranded) -> dict[str, Any]:

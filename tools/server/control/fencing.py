@@ -15,6 +15,7 @@ from attrs import define, field
 
 from store.errors import Problem, StoreError
 from store.standby import succession
+from store.standby.succession import Lineage, Other
 from store.store import Store
 from store.usermove.messageformat import BadMessage
 from tools.cli.options import Config
@@ -34,11 +35,10 @@ def require_first(config: Config) -> None:
     try:
         known = succession.read(config.root)
         succession.require_not_superseded(config.root)
-        if known.followers:
-            unknown = ask(config, known.followers)
-            succession.require_not_superseded(config.root)
-            if unknown:
-                _start_alone(config, unknown)
+        unknown = ask(config, {*known.followers, *configured(config.settings("exchange", Exchange))}, known.identity)
+        succession.require_first(config.root)
+        if unknown := {host: why for host, why in unknown.items() if host in known.followers}:
+            _start_alone(config, unknown)
     except StoreError as error:
         raise Failure(str(error), 1) from error
 
@@ -51,6 +51,12 @@ def require(config: Config) -> None:
         raise Failure(str(error), 1) from error
 
 
+def configured(settings: Exchange) -> set[str]:
+    """The machines that may follow this one: each may have been promoted, also when this store, which may come from a
+    backup, does not know that it has followed."""
+    return {each.partition("=")[0].strip().lower() for each in settings.standbys}
+
+
 def _start_alone(config: Config, unknown: dict[str, str]) -> None:
     for host, why in unknown.items():
         log.warning("nobody knows whether %s has been promoted: %s", host, why)
@@ -61,32 +67,34 @@ def _start_alone(config: Config, unknown: dict[str, str]) -> None:
                          f"same; `onecopy standby forget {host}` says that {host} will never serve")
 
 
-def ask(config: Config, hosts: Collection[str]) -> dict[str, str]:
-    """Ask these whether they have been promoted; one that has is on record then. Those that do not say, and why. Raises
-    StoreError."""
-    known, unknown = succession.read(config.root), {}
+def ask(config: Config, hosts: Collection[str], identity: str, place: Place | None = None) -> dict[str, str]:
+    """Ask these, who have had the store of that identity, whether they have been promoted; one that has is on record
+    then. Those that do not say, and why. Raises StoreError."""
+    unknown = dict[str, str]()
+    if not hosts or not identity:
+        return {}
     try:
-        place = Place.of(config, str(config.values["store.host"]))
+        place = place or Place.of(config, str(config.values["store.host"]))
     except Failure as error:
         return dict.fromkeys(hosts, str(error))
     for host in hosts:
         try:
-            number = _number_of(place, host, known.identity)
+            other = _said_by(place, host, identity)
         except StoreError as error:
             unknown[host] = str(error)
             continue
-        if number > known.number:
-            succession.note_successor(config.root, host, number)
+        if other is not None:
+            succession.note_other(config.root, host, other)
     return unknown
 
 
-def _number_of(place: Place, host: str, identity: str) -> int:
-    """How many promotions that machine knows of. Raises StoreError UNAVAILABLE."""
+def _said_by(place: Place, host: str, identity: str) -> Other | None:
+    """What that machine says of its promotions; None where it has another store. Raises StoreError UNAVAILABLE."""
     with contextlib.closing(place.connect(host)) as peer:
         peer.wire.limit(PATIENCE)
         said = peer.ask_for({"op": "copy succession"})
         try:
-            return said.number("succession") if said.text("identity") == identity else 0
+            return Other(Lineage.of(said), said.number("skipped")) if said.text("identity") == identity else None
         except BadMessage as error:
             raise peer.unclear(str(error)) from error
 
@@ -97,8 +105,10 @@ class Watch:
     called, once, when one of them has been promoted."""
 
     config: Config
+    identity: str                               # of the store's list of mailboxes
     following: Callable[[], Collection[str]]
     fenced: Callable[[], None]
+    place: Callable[[], Place | None] = lambda: None        # as the last reload has it
     _stop: threading.Event = field(factory=threading.Event, init=False)
     _thread: threading.Thread = field(init=False)
 
@@ -112,13 +122,18 @@ class Watch:
         self._stop.set()
 
     def _run(self) -> None:
+        contender = ""
         while not self._stop.wait(ASK_SECONDS):
             try:
                 known = succession.read(self.config.root)
-                others = {*known.followers, *([known.before] if known.before else [])} - set(self.following())
-                if others:                  # `before` may serve again, after `onecopy standby forget`
-                    ask(self.config, others)
-                succession.require_not_superseded(self.config.root)
+                place = self.place()
+                settings = self.config.settings("exchange", Exchange) if place is None else place.settings
+                others = {*known.followers, *configured(settings), known.before, known.contender} - {""}
+                ask(self.config, others - set(self.following()), self.identity, place)  # `before` may serve again,
+                succession.require_not_superseded(self.config.root)                     # after `standby forget`
+                before, contender = contender, succession.read(self.config.root).contender
+                if contender and contender != before:
+                    log.critical("two machines serve one store: %s", succession.contested("this machine", contender))
             except StoreError as error:
                 if error.problem is not Problem.STORE_IN_USE:
                     log.error("nobody knows whether a standby has been promoted: %s", error)
@@ -135,4 +150,5 @@ def watch(config: Config, store: Store, listener: Listener | None, supervisor: i
     standby has been promoted the supervisor of that number stops the server, and says why."""
     if store.read_only or not (config.settings("exchange", Exchange).standbys or succession.read(store.root).followers):
         return None
-    return Watch(config, listener.callers if listener is not None else set, lambda: os.kill(supervisor, signal.SIGTERM))
+    following, place = (set, lambda: None) if listener is None else (listener.callers, lambda: listener.place)
+    return Watch(config, store.mailboxes.identity, following, lambda: os.kill(supervisor, signal.SIGTERM), place)
