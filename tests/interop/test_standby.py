@@ -6,15 +6,18 @@ import json
 import os
 import re
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from store.net import controlchannel
+from tests.support.clients import dashboard
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
+from tests.support.processes.ports import free_port
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, body, dump
 from tests.support.servers.standbymachines import (
     SERVED,
@@ -24,6 +27,7 @@ from tests.support.servers.standbymachines import (
     is_current,
     two_machines,
 )
+from tests.tools.server.test_administration import values
 
 STRANGER = "third.example.org"
 
@@ -86,8 +90,10 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
         said = status(two, 0)
         assert said["follows"] == SERVED and said["trouble"] == ""
         before = {user: dump(one, user) for user in USERS}
+        two.options["http.port"] = str(free_port())
         with two.serving_for_reading():
             reads_only(one, two, tmp_path, before)
+            on_the_dashboard(one, two, tmp_path)
             before = {user: dump(one, user) for user in USERS}
             two.command("standby", "promote", "--yes", status=2)        # the other machine answers
             assert status(two, 0)["process"]
@@ -126,6 +132,19 @@ def reads_only(one: BackEnd, two: StandbyMachine, folder: Path, expected: dict[s
     two.command("mailbox", "create", "alice", "New", status=1)
     assert json.loads(two.command("standby", "status", "--json"))["reading"]["process"]
     assert json.loads(two.command("standby", "copy", "--to", str(folder / "reader"), "--json"))["root"]
+
+
+def on_the_dashboard(one: BackEnd, two: StandbyMachine, folder: Path) -> None:
+    """The queries of its row find what both machines tell. (In step is one that answers wait for: not this one.)"""
+    samples = values(one.command("stats", "--prometheus"))
+    follows, = (name for name in samples if name.startswith("onecopy_standby_connected"))
+    samples[follows.replace("connected", "in_step")] = 1
+    with urllib.request.urlopen(f"http://127.0.0.1:{two.options['http.port']}/metrics", timeout=60) as answer:
+        samples["onecopy_as_of_timestamp_seconds"] = values(answer.read().decode())["onecopy_as_of_timestamp_seconds"]
+    asked = dashboard.queries(standby=True)
+    assert len(asked) == 6
+    assert dashboard.empty(samples, asked, folder) == []
+    assert len(dashboard.empty({}, asked, folder)) == 6
 
 
 def messages(two: StandbyMachine) -> int:

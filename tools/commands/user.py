@@ -42,9 +42,9 @@ def add(parser: Parsers) -> None:
     made = parser("user add", add_users, "make users; all given here get the same password")
     made.add_argument("users", nargs="*", metavar="USER", help="name, or name@domain outside the default domain")
     made.add_argument("--users", dest="file", type=Path, metavar="FILE",
-                      help="a CSV file with a line for each user: name, password, partition, back end, and aliases "
-                           "with spaces between them; what is missing is as without it. Who is there already stays as "
-                           "is")
+                      help="a CSV file (-: standard input) with a line for each user: name, password, partition, back "
+                           "end, and aliases with spaces between them; what is missing is as without it. Who is there "
+                           "already stays as is")
     made.add_argument("--hashed", action="store_true",
                       help="the passwords in FILE are hashes as onecopy keeps them: scrypt$14$8$1$SALT$KEY")
     made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
@@ -200,6 +200,8 @@ def _add_users_of(invocation: Invocation, file: Path) -> int:
     hashed, done, there, refused = invocation.arguments.hashed, 0, 0, 0
     if invocation.arguments.aliases:
         raise Failure("an alias is an address of one user: name it in the file")
+    if file == userfiles.STREAM and invocation.arguments.password_stdin:
+        raise Failure("standard input has the users: the password cannot be there, too")
     users = _named_in(invocation, file)
     with invocation.store() as store, bar("users", lambda: len(users)) as tell:
         for user in users:

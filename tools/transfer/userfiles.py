@@ -1,8 +1,10 @@
-"""Files that name users, a line for each: CSV."""
+"""Files that name users, a line for each: CSV. `-` is standard input."""
 
 import csv
-from io import TextIOWrapper
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 from mboxlist import privatefiles
 from store.users.newuser import NewUser
@@ -10,16 +12,22 @@ from store.values import Secret
 from tools.transfer.sourcevalues import Unreadable
 
 COLUMNS = 5
+STREAM = Path("-")
 
 
 def lines_of(path: Path) -> list[tuple[int, list[str]]]:
     """The lines that name somebody, with their numbers. Raises Unreadable."""
     try:
-        with privatefiles.open_named(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
+        with _opened(path) as octets, TextIOWrapper(octets, "utf-8", newline="") as file:
             reader = csv.reader(file)
             return [(reader.line_num, row) for row in reader if row and row[0].strip() and not row[0].startswith("#")]
     except (OSError, UnicodeError, csv.Error) as error:
         raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Raises OSError."""
+    return privatefiles.open_named(path) if path != STREAM else sys.stdin.buffer if sys.stdin else BytesIO()
 
 
 def new_users(path: Path, partition: str | None, host: str) -> list[NewUser]:

@@ -88,8 +88,8 @@ def test_a_server_is_steered_from_elsewhere(tmp_path: Path) -> None:
 
 
 def steer_under_tls(server: Server, folder: Path, authority: Authority, tls: int, port: int) -> None:
-    """Nobody between sees the token, as the certificate must be for the name, by an authority that is known. Files of
-    a command are the server's, standard input is that of who types it."""
+    """Nobody between sees the token, as the certificate must be for the name, by an authority that is known. What a
+    command reads as its input is of who types it; all other files are the server's."""
     (folder / "nothing").write_text("\n")
     other = Authority(folder, "other").file
 
@@ -109,12 +109,18 @@ def steer_under_tls(server: Server, folder: Path, authority: Authority, tls: int
         assert status and not out and why in errors and errors.count("\n") == 1 and "urlopen" not in errors, errors
     rules = folder / "rules"
     rules.write_bytes(b"old.folderpattern: user/*/Lists/%\nold.messagedays: 365\n")
-    there, here = ("expire", "set", "--user", "alice", str(rules)), ("expire", "set", "--user", "alice", "-")
-    assert said(*here, octets=rules.read_bytes())[0] == 0
+    assert said("expire", "set", "--user", "alice", "-", octets=rules.read_bytes())[0] == 0
     assert "Lists" in server.command("expire", "rules")
-    status, _, errors = said("expire", "set", "--user", "alice", "rules")
-    assert status == 2 and "a file of the server" in errors, errors
-    assert said(*there, "--dry-run")[0] == 0                # there is one of that name, there
+    script = folder / "my.sieve"
+    script.write_text('redirect "b@example.org";\n')
+    assert said("sieve", "put", "alice", "main", str(script)) == (0, "", "")
+    assert server.command("sieve", "get", "alice", "main") == script.read_text()
+    status, _, errors = said("sieve", "check", octets=b"nonsense")
+    assert status == 1 and "line 1" in errors, errors
+    for words in (("restore", "a.tar"), ("export", "alice", "--format", "mbox", "--to", "here"),
+                  ("import", "mbox", "alice", "mbox")):
+        status, _, errors = said(*words)
+        assert status == 2 and "a file of the server" in errors, errors
     for words in (("backup", "--user", "alice"), ("backup", "--user", "alice", "--to", "-"), ("restore", "-")):
         status, out, errors = said(*words)
         assert status and not out and "name a file of the server" in errors, errors

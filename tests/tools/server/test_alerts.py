@@ -4,16 +4,14 @@ each fires when it should."""
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.support import ROOT
+from tests.support.clients.dashboard import PROMTOOL
 from tools.server.metrics.metriclist import HISTOGRAM, METRICS, PREFIX
 
-PROMTOOL = Path(sys.prefix) / "unpacked/prometheus/usr/bin/promtool"
 RULES = ROOT / "docs/deploy/alerts.yml"
 HOUR, DAY = 6, 144          # samples, one every ten minutes
 BEFORE = 3 * HOUR           # in which there is no store; more where values are of longer ago

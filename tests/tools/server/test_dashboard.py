@@ -1,5 +1,6 @@
-"""docs/deploy/grafana/onecopy.json: each of its queries finds something in a real Prometheus that scrapes a server. And
-what rate() makes of counters when the processes of the server die and are started again."""
+"""docs/deploy/grafana/onecopy.json: each of its queries finds something in a real Prometheus that scrapes a server, but
+those about a standby, which tests/interop/test_standby.py tries. And what rate() makes of counters when processes of
+the server die and are started again."""
 
 import json
 import math
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT
+from tests.support.clients.dashboard import DASHBOARD, PROMTOOL, SPAN, queries
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
@@ -24,13 +25,11 @@ from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import PASSWORD, Server
 from tests.tools.server.test_administration import values
-from tests.tools.server.test_alerts import PROMTOOL, RULES
+from tests.tools.server.test_alerts import RULES
 
-DASHBOARD = ROOT / "docs/deploy/grafana/onecopy.json"
 LOGINS = "onecopy_logins_total"
 loaded: list[None] = []     # one for each `load`
 LIMIT = 60
-SPAN = "5m"                 # for $__rate_interval: all samples of this test
 
 
 class Prometheus:
@@ -125,16 +124,15 @@ def test_each_query_of_the_dashboard_finds_something(server: Server, prometheus:
     prometheus.scrape()
     load(server)
     prometheus.scrape()
-    dashboard = json.loads(DASHBOARD.read_text())
-    queries = [(panel["title"], target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    assert len(queries) > 40
+    asked = queries(standby=False)
+    assert len(asked) > 40
     empty = []
-    for title, text in queries:
-        found = prometheus.query(text.replace("$__rate_interval", SPAN).replace("$instance", ".*"))
+    for title, text in asked:
+        found = prometheus.query(text)
         if not any(math.isfinite(value) for _, value in found):
             empty.append((title, text, found))
     assert empty == []
-    names = [each["name"] for each in dashboard["templating"]["list"]]
+    names = [each["name"] for each in json.loads(DASHBOARD.read_text())["templating"]["list"]]
     assert names == ["datasource", "instance"] and prometheus.ask("label/instance/values")
 
 

@@ -1,6 +1,6 @@
 """`onecopy --server URL --token-file FILE COMMAND ...`: a command that a server elsewhere carries out, by its API
-(docs/http.md). What is read from standard input, and the files of `--token-file` and `--server-ca`, are here; every
-file that the command itself names is the server's."""
+(docs/http.md). What is read from standard input, the files of `--token-file` and `--server-ca`, and those that a
+command reads as its input (`argumentnames.SENT`) are here; every other file that the command names is the server's."""
 
 import argparse
 import http.client
@@ -21,7 +21,7 @@ from mboxlist import privatefiles
 from store.errors import in_words
 from tools.cli import program, registry
 from tools.cli.elsewhere import batchlines
-from tools.cli.elsewhere.argumentnames import ALWAYS_READING, READING_INPUT, STREAM, named
+from tools.cli.elsewhere.argumentnames import SENT, STREAM, named, reads_input
 from tools.cli.options import TYPED
 from tools.cli.output import print_json
 from tools.exits import Failure
@@ -30,7 +30,7 @@ PAUSE = 1.0             # seconds between two questions what has become of it
 PATIENCE = 60.0         # seconds that the server may take to say something
 MOST = 64 << 20         # octets of an answer
 _LOCAL = frozenset({"help", "json", "bytes", "yes"})
-_FILES = ("FILE", "FOLDER", "DIR", "PATH")      # in what an argument is called that names one
+_FILES = ("ARCHIVE", "DIR", "FILE", "FOLDER", "PATH")       # in what an argument is called that names one
 #: What to do, by the number that OpenSSL has for what is wrong with a certificate.
 _CERTIFICATES = {
     10: " (its owner must renew it)",
@@ -58,10 +58,8 @@ def run(words: Sequence[str]) -> int:
     name, given, arguments = _given(typed.command)
     if getattr(arguments, "yes", True) is False:
         raise Failure("nothing was changed: nobody is there to be asked; use --yes")
-    if any(key.endswith("_stdin") for key in given) or name in ALWAYS_READING or (
-
-            name in READING_INPUT and given.get("file") == STREAM):
-        given["stdin_base64"] = b64encode(sys.stdin.buffer.read()).decode()
+    if octets := _sent(name, given):
+        given["stdin_base64"] = octets
     as_json = getattr(arguments, "json", False)
     place = f"/api/v1/{name.replace(' ', '/')}" + ("" if as_json else "?form=text")
     server = _Server(typed.server.rstrip("/"), _token(typed.token_file), _context(typed.server_ca))
@@ -86,6 +84,23 @@ def _batch(command: Sequence[str], before: Sequence[str]) -> int:
         return 0
     return batchlines.carry_out(lines, lambda words: program.guarded(lambda: run([*before, *words])),
                                 goes_on=arguments.keep_going, as_json=arguments.json)
+
+
+def _sent(name: str, given: dict[str, Any]) -> str:
+    """What goes along with a command, in base64: the file of this machine that it names as its input, which is replaced
+    in `given`, or standard input. Raises Failure."""
+    files = [each for each in given if (name, each) in SENT and given[each] != STREAM]
+    if len(files) + reads_input(name, given) > 1:
+        raise Failure(f"{name}: only one file, or standard input, can be sent to the server")
+    for each in files:
+        octets = _octets(Path(given.pop(each)))
+        given.update([SENT[name, each]])
+        return b64encode(octets).decode()
+    if not reads_input(name, given):
+        return ""
+    if sys.stdin is None:
+        raise Failure("there is no standard input")
+    return b64encode(sys.stdin.buffer.read()).decode()
 
 
 def _octets(file: Path) -> bytes:
@@ -144,7 +159,7 @@ def _given(words: Sequence[str]) -> tuple[str, dict[str, Any], argparse.Namespac
         arguments.parser.unknown(unknown)
     if any(name.startswith(TYPED) for name in vars(arguments)) or getattr(arguments, "config", None):
         raise Failure("the configuration is the server's: none of its options can be given with --server")
-    given: dict[str, Any] = {}
+    command, given = arguments.program.removeprefix("onecopy "), dict[str, Any]()
     for name, _, action in named(arguments.parser):
         value = getattr(arguments, action.dest, None)
         if (name in _LOCAL or action.dest == "config" or action.dest.startswith(TYPED)
@@ -154,10 +169,10 @@ def _given(words: Sequence[str]) -> tuple[str, dict[str, Any], argparse.Namespac
             if value == action.const:
                 given[name] = True
         elif value not in ([], None):
-            if action in files:
+            if action in files and (command, name) not in SENT:
                 _require_whole_paths(name, value if isinstance(value, list) else [value])
             given[name] = value
-    return arguments.program.removeprefix("onecopy "), given, arguments
+    return command, given, arguments
 
 
 def _require_whole_paths(name: str, values: Sequence[str]) -> None:

@@ -5,10 +5,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from mboxlist import privatefiles
 from store.filtering import userscripts
 from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import Refusal, ScriptRefused
 from store.sieve.scriptproblems import ScriptProblem
+from tools.cli.elsewhere.argumentnames import STREAM
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
@@ -24,10 +26,11 @@ def add(parser: Parsers) -> None:
     made.add_argument("user", metavar="USER")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--json", action="store_true")
-    made = parser("sieve put", put, "keep the script on standard input, in the place of one of that name; exit status "
-                                    "1 if it is none")
+    made = parser("sieve put", put, "keep a script, in the place of one of that name; exit status 1 if it is none")
     made.add_argument("user", metavar="USER")
     made.add_argument("name", metavar="NAME")
+    made.add_argument("file", metavar="FILE", nargs="?", default=STREAM, help="where the script is; default: -, "
+                      "standard input")
     made.add_argument("--activate", action="store_true", help="and have it run for mail that comes from now on")
     made = parser("sieve activate", activate, "have a script run for mail that comes from now on, and no other one")
     made.add_argument("user", metavar="USER")
@@ -41,8 +44,13 @@ def add(parser: Parsers) -> None:
     made.add_argument("name", metavar="NAME")
 
 
-def given() -> bytes:
-    """What is on standard input. Raises Failure."""
+def given(file: str = STREAM) -> bytes:
+    """What is in that file, or on standard input. Raises Failure."""
+    if file != STREAM:
+        try:
+            return privatefiles.read_named(file)
+        except OSError as error:
+            raise Failure(f"{file}: {error.strerror or error}", 1) from None
     if sys.stdin is None:
         raise Failure("there is no standard input")
     return sys.stdin.buffer.read()
@@ -87,7 +95,8 @@ def get(invocation: Invocation) -> int:
 
 def put(invocation: Invocation) -> int:
     """onecopy sieve put"""
-    arguments, text = invocation.arguments, given()
+    arguments = invocation.arguments
+    text = given(arguments.file)
     with invocation.store() as store, refusals_shown(invocation.arguments.user):
         owner = account(store, arguments.user)
         userscripts.put(store, owner, arguments.name, text, invocation.config.settings("sieve", Settings))

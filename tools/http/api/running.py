@@ -106,11 +106,12 @@ class Runs:
     _stopping: bool = field(default=False, init=False)
 
     def is_full(self, asker: Asker) -> bool:
-        """Whether as many are under way as may be; of one asker half of them, so that nobody keeps the others waiting,
-        but an administrator."""
+        """Whether as many are under way as may be. Of one asker these are half of them, and of all together one fewer
+        than of administrators: nobody keeps the others waiting, but an administrator."""
         most, owners = self._settings.operations, [each.owner for each in self._runs.values() if each.exit is None]
-        return len(owners) >= most or (
-            asker.role != ADMINISTRATOR and owners.count(asker.id) >= max(1, most // 2))
+        if asker.role == ADMINISTRATOR:
+            return len(owners) >= most
+        return len(owners) >= max(1, most - 1) or owners.count(asker.id) >= max(1, most // 2)
 
     def new(self, operation: str, owner: str, *, as_json: bool) -> Run:
         """One that begins now."""

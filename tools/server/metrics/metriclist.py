@@ -41,8 +41,8 @@ def _one(*path: str) -> Values:
 
 
 def _each(group: str, key: str) -> Values:
-    """Of each partition, or each environment."""
-    return lambda found: [((name,), each[key]) for name, each in found[group].items()]
+    """Of each partition, environment or standby that has it."""
+    return lambda found: [((name,), each[key]) for name, each in found[group].items() if each[key] is not None]
 
 
 def _process(key: str) -> Values:
