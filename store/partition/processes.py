@@ -18,6 +18,7 @@ from attrs import frozen
 
 from mboxlist import privatefiles
 from store.errors import Problem, StoreError
+from store.filelock import is_held, take
 
 WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
 STEP = 0.02
@@ -104,23 +105,11 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
         pid, _, rest = path.name.partition(".")
         other = Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], path)
         with contextlib.suppress(FileNotFoundError):
-            if _is_held(path):
+            if is_held(path):
                 living.append(other)
             elif path.exists():                     # or else it has just left
                 dead.append(other)
     return living, dead
-
-
-def _is_held(path: Path) -> bool:
-    """Whether a process holds the lock of that file. Raises FileNotFoundError."""
-    handle = privatefiles.open_handle(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)      # shared: two who look do not see each other
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def forget_dead(folder: Path) -> None:
@@ -139,12 +128,10 @@ def forget_dead(folder: Path) -> None:
 def claim(path: Path) -> int:
     """Own the store as its server for as long as the descriptor is open. Raises StoreError STORE_IN_USE."""
     handle = _open(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not take(handle):
         pid = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
-        raise StoreError(Problem.STORE_IN_USE, f"Another server, pid {pid}, owns this store") from None
+        raise StoreError(Problem.STORE_IN_USE, f"Another server, pid {pid}, owns this store")
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
     return handle
@@ -164,6 +151,22 @@ def server(path: Path) -> int:
     finally:
         os.close(handle)
     return 0
+
+
+def open_server(path: Path) -> tuple[int, int] | None:
+    """That process, and a handle (pidfd_open(2)) that never means another one which gets its number; None: there is
+    none. Raises PermissionError."""
+    pid = server(path)
+    if not pid:
+        return None
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    if server(path) == pid:
+        return pid, handle
+    os.close(handle)                    # it has ended: the number may mean another process by now
+    return None
 
 
 def _clear(inside: Path) -> None:

@@ -156,7 +156,7 @@ class LongFollowing:
                 follower.state = applying.applied(self.root, follower.state, self._until)
                 if self._looks:
                     self._purging.begin(self._until)
-                    self._next_purge = time.monotonic() + purgedfiles.EVERY
+                    self._next_purge = time.monotonic() + (purgedfiles.EVERY if self._purging.is_all else 0.0)
             return
         waiting = applying.waiting(follower.state)
         since = time.monotonic() - self._applied_at

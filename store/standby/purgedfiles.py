@@ -37,7 +37,8 @@ from store.standby.switching import partitions_of
 
 log = logging.getLogger(__name__)
 
-EVERY = 86400.0             # seconds between two looks for such files
+EVERY = 86400.0             # seconds between two looks for such files,
+MOST = 100_000              # of which one notes so many at most, in all partitions; the next one then comes soon
 BATCH = 1000                # that are removed between two rounds
 LOOK = 30.0                 # seconds between two looks at the copies
 CACHE = 32 << 20
@@ -50,18 +51,24 @@ def note_unknown(root: Path, state: StandbyState, goes_on: Callable[[], bool] = 
     is asked from time to time; when it does not, nothing more is noted. Raises Failure, OSError."""
     shutil.rmtree(root / UNKNOWN, ignore_errors=True)
     privatefiles.make_folder(root / UNKNOWN)
+    left = MOST
     for name in partitions_of(state):
-        partition = root / "partitions" / name
-        tables, unknown = Still(partition / "index", CACHE), list[bytes]()
-        try:
-            known = tables.table("messages.db")
-            for folder in MessageFiles(partition).folders():
-                if not goes_on():
-                    return
-                unknown += [digest for digest in _digests(folder) if known.get(digest) is None]
-        finally:
-            tables.close()
+        unknown = list(islice(_unknown(root / "partitions" / name, goes_on), left))
+        left -= len(unknown)
         privatefiles.write(root / UNKNOWN / name, b"".join(unknown))
+
+
+def _unknown(partition: Path, goes_on: Callable[[], bool]) -> Iterator[bytes]:
+    """Digests of message files that the tables do not know."""
+    tables = Still(partition / "index", CACHE)
+    try:
+        known = tables.table("messages.db")
+        for folder in MessageFiles(partition).folders():
+            if not goes_on():
+                return
+            yield from (digest for digest in _digests(folder) if known.get(digest) is None)
+    finally:
+        tables.close()
 
 
 def _digests(folder: str) -> Iterator[bytes]:
@@ -95,6 +102,7 @@ class Purging:
     """What the process that follows has still to remove. It forgets all when it ends: the next look finds it again."""
 
     root: Path
+    is_all: bool = field(default=True, init=False)                      # the last look went to the end
     _left: dict[str, set[bytes]] = field(factory=dict, init=False)      # digests, by partition
     _until: dict[str, Position] = field(factory=dict, init=False)       # the state in which nothing knows them
     _next_look: float = field(default=0.0, init=False)
@@ -110,16 +118,18 @@ class Purging:
         """The tables have that state, and `note_unknown` has looked; what the logs tell of is in its place. Raises
         OSError."""
         self.forget()
+        count = 0
         for name in partitions_of(until):
             with contextlib.suppress(FileNotFoundError):
                 octets = privatefiles.read(self.root / UNKNOWN / name)
+                count += len(octets) // MID_OCTETS
                 found = {octets[at:at + MID_OCTETS] for at in range(0, len(octets), MID_OCTETS)}
                 for path in log_files(self.root / "partitions" / name / "index"):
                     if found and log_number(path.name):
                         found.difference_update(logrecords.digests(privatefiles.read(path)))
                 if found:
                     self._left[name] = found
-        self._until = until.ends
+        self._until, self.is_all = until.ends, count < MOST
         shutil.rmtree(self.root / UNKNOWN, ignore_errors=True)
 
     def came(self, environment: str, octets: bytes) -> None:

@@ -126,15 +126,18 @@ def reload(invocation: Invocation) -> int:
 
 def _signal(invocation: Invocation) -> None:
     """Raises Failure."""
-    pid = process_registry.server(invocation.config.root / "run" / "server.pid")
-    if not pid:
+    found = process_registry.open_server(invocation.config.root / "run" / "server.pid")
+    if found is None:
         raise no_server(invocation.config.root)
+    pid, handle = found
     try:
-        os.kill(pid, signal.SIGHUP)
+        signal.pidfd_send_signal(handle, signal.SIGHUP)
     except ProcessLookupError:
         raise Failure("the server has just ended", 1) from None
     except PermissionError:
         raise Failure(f"the server, pid {pid}, is not yours to reload", 1) from None
+    finally:
+        os.close(handle)
 
 
 def _report(invocation: Invocation, applied: list[str], waiting: list[str], problems: list[str], *, would: bool = False

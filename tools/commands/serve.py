@@ -41,17 +41,11 @@ def make_store(invocation: Invocation) -> int:
 def drain(invocation: Invocation) -> int:
     """onecopy drain"""
     config = invocation.config
-    path = config.root / "run" / "server.pid"
-    pid = processes.server(path)
-    if not pid:
+    found = processes.open_server(config.root / "run" / "server.pid")
+    if found is None:
         raise no_server(config.root)
+    pid, handle = found
     try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return 0
-    try:
-        if processes.server(path) != pid:        # it has ended: the number may mean another process by now
-            return 0
         signal.pidfd_send_signal(handle, signal.SIGUSR1)
         if invocation.arguments.no_wait:
             return 0

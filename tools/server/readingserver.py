@@ -18,6 +18,7 @@ from threading import Event
 
 from attrs import define, field
 
+from store.accounts.throttle.loginmemory import LoginMemory
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY
 from store.standby.reading import readingcopies
@@ -47,6 +48,7 @@ class ReadingServer:
     stop: Event
     again: Event
     ready: Callable[[], None] = lambda: None        # called when the first server serves
+    _logins: LoginMemory = field(factory=LoginMemory.shared, init=False)    # failed ones count on in the next server
     _place: Path | None = field(default=None, init=False)       # what is served,
     _server: Child | None = field(default=None, init=False)     # by which server,
     _next: tuple[Path, Child] | None = field(default=None, init=False)      # which will be,
@@ -125,8 +127,9 @@ class ReadingServer:
             return
         found = readingcopies.newest(self.config.root)
         if found is not None and found[0] != self._place and time.monotonic() >= self._retry:
-            self._next = found[0], Child.start(partial(_serve, self.config.at(found[0]), self.sockets, os.getpid()),
-                                               [each.socket.fileno() for each in self.sockets])
+            work = partial(_serve, self.config.at(found[0]), self.sockets, self._logins, os.getpid())
+            self._next = found[0], Child.start(work, [self._logins.handle, *(
+                each.socket.fileno() for each in self.sockets)])
 
     def _retire(self) -> None:
         if self._server is not None:
@@ -162,10 +165,10 @@ def _make(root: Path, parent: int, *, indexes: bool) -> int:
     return 0
 
 
-def _serve(config: Config, sockets: list[Listening], parent: int) -> int:
+def _serve(config: Config, sockets: list[Listening], logins: LoginMemory, parent: int) -> int:
     end_with(parent, SIGTERM)
     try:
-        Supervisor(config, _say_ready, list(sockets), hands_on=True).run()
+        Supervisor(config, _say_ready, list(sockets), hands_on=True, logins=logins).run()
     except Failure as failure:
         log.error("%s", failure)
         return failure.status

@@ -129,7 +129,8 @@ class Supervisor:
     config: Config
     ready: Callable[[], None] = lambda: None        # called when all serve for the first time
     _sockets: list[Listening] = field(factory=list)     # those that are bound already
-    hands_on: bool = False                              # another server has them when this one is drained
+    hands_on: bool = False                              # another server has them when this one is drained,
+    logins: LoginMemory | None = None                   # and knows of logins what this one does
     _processes: dict[str, Child] = field(factory=dict, init=False)
     _restarts: list[float] = field(factory=list, init=False)
     _wake: int = field(default=-1, init=False)
@@ -152,7 +153,7 @@ class Supervisor:
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
         self._wake = _signals_to_pipe()
-        self._logins = LoginMemory.shared()
+        self._logins = self.logins or LoginMemory.shared()
         self._tickets = TicketKeys.shared(self.config.settings("tls", Tls))
         try:
             while True:

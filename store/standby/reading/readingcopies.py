@@ -3,8 +3,6 @@
 The next one is made beside it. An older one stays for as long as somebody reads it.
 """
 
-import contextlib
-import os
 import shutil
 import signal
 import time
@@ -83,8 +81,6 @@ def end(root: Path, sleep: Callable[[float], None] = time.sleep) -> None:
         if waited > PATIENCE:
             raise StoreError(Problem.STORE_IN_USE, f"The process {process} serves mail from this standby, and does not "
                                                    "end")
-        if process > 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL if waited > PATIENCE / 2 else signal.SIGTERM)
+        standbyprocess.send(root, signal.SIGKILL if waited > PATIENCE / 2 else signal.SIGTERM, READING)
         sleep(STEP)
     shutil.rmtree(root / FOLDER, ignore_errors=True)

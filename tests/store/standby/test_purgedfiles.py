@@ -108,6 +108,27 @@ def test_a_purged_file_goes_when_the_tables_know_it_no_more(store: Store, standb
     assert digests(standby.root) == digests(store.root)
 
 
+def test_one_look_notes_no_more_than_it_may(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held in memory does not grow with what has been purged: the next look finds the rest."""
+    standby.create()
+    for number in range(5):
+        deliver(store, b"Subject: gone %d\r\n\r\n" % number, str(INBOX))
+    uids = store.open_mailbox(store.entry(INBOX)).rows["uid"].tolist()
+    remove(store, store.entry(INBOX), uids[-5:])
+    standby.follow()
+    purge_all(store)
+    standby.follow()
+    monkeypatch.setattr(purgedfiles, "MOST", 2)
+    purges, looks = Purging(standby.root), list[int]()
+    while not looks or not purges.is_all:
+        purges.begin(take_over(standby.root))
+        looks.append(sum(map(len, purges._left.values())))
+        while purges.is_under_way:
+            purges.step()
+    assert max(looks) == 2 and len(looks) >= 3
+    assert digests(standby.root) == digests(store.root)
+
+
 @pytest.mark.parametrize("when", ["before it is looked at", "after"])
 def test_a_message_that_comes_again_stays(store: Store, standby: Standby, gone: bytes, when: str) -> None:
     """Its file is not sent again where it is there still."""

@@ -1,5 +1,6 @@
 """onecopy standby promote, where the other machine, or the process that follows it, does not answer as it should."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from mboxlist import privatefiles
+from store import filelock
 from store.errors import StoreError
+from store.partition import processes
 from store.standby import standbyprocess
 from store.standby.standbystate import StandbyState
 from tools.commands.standby import promotestandby
@@ -57,6 +60,45 @@ def test_a_process_that_is_dead_and_has_left_one_that_works(tmp_path: Path, monk
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def test_another_process_that_has_got_the_number(tmp_path: Path) -> None:
+    """The one that followed was killed: whoever has its number now hears nothing, SIGKILL included."""
+    innocent = forked(lambda begun: (os.close(begun), signal.pause()))
+    pid = forked(lambda begun: hold(tmp_path, begun, known=True))
+    try:
+        place = standbyprocess.number_of(tmp_path, standbyprocess.FOLLOWING)
+        own = privatefiles.read(place).decode()
+        privatefiles.write(place, own.replace(str(pid), str(innocent), 1))
+        assert not standbyprocess.send(tmp_path, signal.SIGKILL)
+        assert os.waitpid(innocent, os.WNOHANG) == (0, 0)
+        privatefiles.write(place, own)
+        assert standbyprocess.send(tmp_path, signal.SIGKILL) == pid
+    finally:
+        for each in (innocent, pid):
+            os.kill(each, signal.SIGKILL)
+            os.waitpid(each, 0)
+
+
+def test_who_only_looks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`standby status`, `doctor` and the agent of a cluster look whether a process follows, or serves: one that begins
+    at that moment begins."""
+    looks = list[int]()
+    (tmp_path / "run").mkdir()
+
+    def look(path: Path) -> None:
+        path.touch()
+        looks.append(os.open(path, os.O_RDONLY))
+        fcntl.flock(looks[-1], fcntl.LOCK_SH)
+
+    monkeypatch.setattr(filelock.time, "sleep", lambda seconds: os.close(looks.pop()))
+    look(tmp_path / "run/server.pid")
+    os.close(processes.claim(tmp_path / "run/server.pid"))
+    look(standbyprocess.lock_of(tmp_path, standbyprocess.FOLLOWING))
+    with standbyprocess.alone(tmp_path):
+        assert standbyprocess.process(tmp_path) == os.getpid()
+        with pytest.raises(StoreError, match="Another process"), standbyprocess.alone(tmp_path):
+            pass
 
 
 def forked(work: Callable[[int], None]) -> int:

@@ -1,7 +1,5 @@
 """onecopy standby promote"""
 
-import contextlib
-import os
 import signal
 import socket
 import time
@@ -73,10 +71,8 @@ def _end_follower(root: Path) -> None:
     began, asked = time.monotonic(), 0
     while process := standbyprocess.process(root):
         late = time.monotonic() - began > GENTLE
-        if process > 0 and (process != asked or late):
-            with contextlib.suppress(ProcessLookupError):       # one that it has made still puts logs into tables
-                os.kill(process, signal.SIGKILL if late else signal.SIGTERM)
-            asked = process
+        if process != asked or late:        # one that it has made may still put logs into tables
+            asked = standbyprocess.send(root, signal.SIGKILL if late else signal.SIGTERM)
         if time.monotonic() - began > PATIENCE:
             raise StoreError(Problem.STORE_IN_USE, f"The process {process} follows, and does not end")
         time.sleep(STEP)

@@ -122,8 +122,9 @@ class Watch:
         self._stop.set()
 
     def _run(self) -> None:
-        contender = ""
-        while not self._stop.wait(ASK_SECONDS):
+        contender, wait = "", 0.0
+        while not self._stop.wait(wait):
+            wait = ASK_SECONDS
             try:
                 known = succession.read(self.config.root)
                 place = self.place()
