@@ -67,14 +67,14 @@ _SECONDS = np.array([b"%02d" % second for second in range(60)])
 
 
 def flags_changed(positions: Positions, rows: Rows, recent: Mask, keywords: Sequence[str], *, by_uid: bool,
-                  modseqs: bool = False) -> bytes:
+                  modseqs: NDArray[np.uint64] | None = None) -> bytes:
     """FETCH responses that tell the flags of these messages (RFC 3501 §7.4.2); `by_uid` adds the UID (§6.4.8),
     `modseqs` that and the MODSEQ (RFC 7162 §3.2.4)."""
     if not len(positions):
         return b""
     numbers, flags = (positions + 1).tolist(), flag_lists(rows, recent, keywords)
-    if modseqs:
-        return format_lines(MODSEQ_FORM, (numbers, rows["uid"].tolist(), flags, rows["modseq"].tolist()))
+    if modseqs is not None:
+        return format_lines(MODSEQ_FORM, (numbers, rows["uid"].tolist(), flags, modseqs.tolist()))
     if by_uid:
         return format_lines(UID_FORM, (numbers, rows["uid"].tolist(), flags))
     return format_lines(FLAGS_FORM, (numbers, flags))
@@ -87,12 +87,12 @@ def flags_changed_of(number: int, uid: int, flags: bytes, modseq: int, *, by_uid
     return UID_FORM % (number, uid, flags) if by_uid else FLAGS_FORM % (number, flags)
 
 
-def modseqs_changed(positions: Positions, rows: Rows) -> bytes:
+def modseqs_changed(positions: Positions, uids: NDArray[np.uint32], modseqs: NDArray[np.uint64]) -> bytes:
     """FETCH responses that tell the MODSEQs of messages whose flags the client knows (RFC 7162 §3.1.3)."""
     if not len(positions):
         return b""
     return format_lines(b"* %d FETCH (UID %d MODSEQ (%d))\r\n",
-                        ((positions + 1).tolist(), rows["uid"].tolist(), rows["modseq"].tolist()))
+                        ((positions + 1).tolist(), uids.tolist(), modseqs.tolist()))
 
 
 def expunged(positions: Positions) -> bytes:

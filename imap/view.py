@@ -252,7 +252,8 @@ class View:
             yield self.flags_lines(positions, by_uid=by_uid, modseqs=modseqs)
         for at in range(0, len(merged.modseqs), BATCH):
             positions = merged.modseqs[at:at + BATCH]
-            yield modseqs_changed(positions, take(self.rows, positions))
+            rows = take(self.rows, positions)
+            yield modseqs_changed(positions, rows["uid"], self.mailbox.modseqs(rows))
 
     def flags_line(self) -> bytes:
         r"""FLAGS and PERMANENTFLAGS (RFC 3501 §7.2.6, §7.1): what occurs here, and what the client may change."""
@@ -268,10 +269,12 @@ class View:
             return self._flags_line_of(int(positions[0]), by_uid=by_uid, modseqs=modseqs)
         rows = take(self.rows, positions)
         return flags_changed(positions, rows, self.recent_of(rows), self.mailbox.state.keywords, by_uid=by_uid,
-                             modseqs=modseqs)
+                             modseqs=self.mailbox.modseqs(rows) if modseqs else None)
 
     def _flags_line_of(self, at: int, *, by_uid: bool, modseqs: bool) -> bytes:
         uid, flags, _, words, modseq = flags_of(self.rows[at])
+        if modseqs:
+            modseq = max(modseq, self.mailbox.least_modseq)
         return flags_changed_of(at + 1, uid, self._flag_list(uid, flags, words), modseq, by_uid=by_uid, modseqs=modseqs)
 
     def flag_list(self, row: np.void) -> bytes:

@@ -200,7 +200,7 @@ class _Fetching:
                     columns += dates(rows)
                 case Item.MODSEQ:
                     form = b" (%d)"
-                    columns.append(rows["modseq"].tolist())
+                    columns.append(self.view.mailbox.modseqs(rows).tolist())
                 case Item.RFC822_SIZE:
                     form = b" %d"
                     columns.append(rows["size"].tolist())

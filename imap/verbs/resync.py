@@ -14,19 +14,34 @@ Ranges = NDArray[np.int64]          # first and last of each, ascending
 
 
 async def resync(session: Session, view: View, wanted: Resync) -> None:
-    """Tell what has changed since the client was here last, unless its UIDs mean nothing any more."""
+    """Tell what has changed since the client was here last, unless its UIDs mean nothing any more.
+
+    What it has seen may have been lost, also that a message had gone, which is not among the UIDs that it names then.
+    """
     if wanted.uidvalidity != view.mailbox.state.uidvalidity:
         return
     known = wanted.uids or ALL
     await vanished(session, view, known, wanted.modseq, wanted.match)
-    positions = changed_since(view, view.positions(known, by_uid=True), wanted.modseq)
+    if _may_be_lost(view, wanted.modseq):
+        positions = view.positions(ALL, by_uid=True)
+    else:
+        positions = changed_since(view, view.positions(known, by_uid=True), wanted.modseq)
     for at in range(0, len(positions), BATCH):
         session.stream.write(view.flags_lines(positions[at:at + BATCH], by_uid=True, modseqs=True))
         await session.stream.drain(session.settings.command_time)
 
 
+def _may_be_lost(view: View, modseq: int) -> bool:
+    """Whether a client that knows the mailbox as of that MODSEQ may have seen what is not so any more: before the last
+    skip, or at another machine."""
+    return not view.mailbox.least_modseq <= modseq <= view.mailbox.state.highestmodseq
+
+
 def changed_since(view: View, positions: Positions, modseq: int) -> Positions:
-    """Those of these messages that were changed after that MODSEQ."""
+    """Those of these messages that were changed after that MODSEQ; all, if the client may have seen what is not so any
+    more."""
+    if modseq < view.mailbox.least_modseq:
+        return positions
     return positions[view.rows["modseq"][positions] > modseq]
 
 
@@ -35,7 +50,7 @@ async def vanished(session: Session, view: View, uids: NumberSet, modseq: int, m
     """Tell which of these UIDs were expunged after that MODSEQ.
 
     When nobody knows that any more: all that are not there, but not below what the client's `match` shows to be as the
-    client knows it (RFC 7162 §3.2.5.2).
+    client knows it (RFC 7162 §3.2.5.2). That shows nothing where what the client has seen may have been lost.
     """
     lines = await session.of_many(len(view.uids), lambda: _vanished_lines(session, view, uids, modseq, match))
     for numbers in lines:
@@ -49,13 +64,14 @@ def _vanished_lines(session: Session, view: View, uids: NumberSet, modseq: int, 
     top = view.mailbox.state.uidnext - 1        # "*" is the last UID that there was, not the last that is left
     ranges = np.array(uids.resolve(top), np.int64).reshape(-1, 2)
     ranges = np.minimum(ranges[ranges[:, 0] <= top], top)
-    gone = session.source.vanished(view.mailbox.entry, modseq)
+    lost = _may_be_lost(view, modseq)
+    gone = None if lost else session.source.vanished(view.mailbox.entry, modseq)
     if gone is not None:
         # What went after this view was taken is still numbered in it, and will be told as such.
         gone = np.setdiff1d(gone, view.uids, assume_unique=True)
         gone = gone[_inside(gone, ranges)]
         return [format_numbers(gone[at:at + BATCH]) for at in range(0, len(gone), BATCH)]
-    missing = gaps(view.uids, ranges, known_up_to(view.uids, match) if match is not None else 0)
+    missing = gaps(view.uids, ranges, known_up_to(view.uids, match) if match is not None and not lost else 0)
     return [format_ranges(missing[at:at + BATCH, 0], missing[at:at + BATCH, 1])
             for at in range(0, len(missing), BATCH)]
 

@@ -104,7 +104,7 @@ def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
     """The highest MODSEQ of these messages if the client has asked for any (RFC 7162 §3.1.5), else 0."""
     if not len(found) or ModSeq not in command.kinds:
         return 0
-    return int(view.rows["modseq"][found].max())
+    return int(view.mailbox.modseqs(view.rows[found]).max())
 
 
 async def write_pieces(session: Session, pieces: Iterable[bytes]) -> None:

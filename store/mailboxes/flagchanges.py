@@ -15,7 +15,7 @@ from store.mailboxes.authorization import changeable
 from store.partition.transactions import FLAG_UNITS, WriteTxn, in_slices, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
-from store.tables.state import keyword_bits
+from store.tables.state import MODSEQ_FLOOR, keyword_bits
 from store.values import SYSTEM_NAMES, Flag, FlagAction, Flags
 
 
@@ -196,6 +196,8 @@ class _Change:
         One that was changed, but not in flags that this adds or removes, passes (RFC 7162 §3.1.11): the client knows
         how those are, if what it knows of the message is as old as it says.
         """
+        if known.since < (self.modseq - 1) & MODSEQ_FLOOR:       # see `Mailbox.least_modseq`
+            return np.zeros(len(rows), np.bool_)
         passed = rows["modseq"] <= known.since
         if self.action is not FlagAction.REPLACE:
             old = take(known.rows, places(known.rows, np.ascontiguousarray(rows["uid"])))

@@ -129,7 +129,7 @@ class _Index:
             case searchkeys.Size(relation, octets):
                 return np.asarray(relation(rows["size"], octets))
             case searchkeys.ModSeq(least):
-                return np.asarray(rows["modseq"] >= least)
+                return np.asarray(self.mailbox.modseqs(rows) >= least)
             case Numbers() | Uids():
                 return _covered(*_spans(self.mailbox, key), len(rows))
         return None

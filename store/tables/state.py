@@ -30,6 +30,7 @@ MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
 
 UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost
 MODSEQ_SKIP = 1 << 24
+MODSEQ_FLOOR = -MODSEQ_SKIP         # a mask: see `Mailbox.least_modseq`
 
 
 @frozen(eq=False)
@@ -255,6 +256,20 @@ class Mailbox:
     @uids.default
     def _uids_of_rows(self) -> NDArray[np.uint32]:
         return np.ascontiguousarray(self.rows["uid"])
+
+    @property
+    def least_modseq(self) -> int:
+        """No client hears of a MODSEQ below this one. Each skip raises it.
+
+        A client may have seen changes that an unclean end or a failover then lost: to it all that is so again is new,
+        although it was changed longer ago than what the client has seen. So who was here before the skip, and asks what
+        has changed since (RFC 7162 §3.1.4.1, §3.2.5), is told of all. So it is once in 2^24 other changes, too.
+        """
+        return self.state.highestmodseq & MODSEQ_FLOOR
+
+    def modseqs(self, rows: Rows) -> NDArray[np.uint64]:
+        """The MODSEQs of some of its records, as clients hear of them."""
+        return np.asarray(np.maximum(rows["modseq"], np.uint64(self.least_modseq)), np.uint64)
 
     def keyword_names(self, bits: int) -> tuple[str, ...]:
         """The keywords whose bits are set."""

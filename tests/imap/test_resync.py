@@ -245,6 +245,40 @@ def test_after_any_break_a_client_knows_as_much_as_a_new_one(place, remembered):
     converse()
 
 
+@pytest.mark.parametrize(("known", "match"), [(True, []), (False, []), (False, [0, 1])])
+def test_what_a_client_has_seen_and_was_lost(place, known, match):
+    """It has seen flags, an expunge and an arrival that an unclean end, or a failover, has lost: their MODSEQs are
+    above all that there is. Later it knows what there is, and STORE fails where it knew better (RFC 7162 §3.1.3)."""
+    box = Box(place, "box")
+    for _ in range(4):
+        box.change("deliver", 0, Flag.SEEN)
+    client = Client(place, box)
+    client.resync(False, [])
+    client.wire.hang_up()
+    client.cache[1] = {r"\\Flagged"}
+    del client.cache[2]
+    client.cache[5], client.complete, client.modseq = set(), 5, client.modseq + 3
+    partition, = place.store.partitions.values()
+    partition.epoch += 1
+    box.change("deliver", 0, Flag.FLAGGED)
+    stale = client.modseq
+    client.resync(known, match)
+    assert client.cache == box.truth() and len(client.cache) == 5
+    client.wire.hang_up()
+    client.cache[1], client.modseq = {r"\Flagged"}, client.modseq + (1 << 30)      # another machine's
+    client.resync(known, match)
+    assert client.cache == box.truth()
+    for command in (f"UID FETCH 1:* (FLAGS) (CHANGEDSINCE {stale})", f"UID SEARCH MODSEQ {stale + 1}"):
+        said = client.plain(f"x {command}")
+        assert len(re.findall(r"FETCH \(", said)) == 5 or "SEARCH 1 2 3 4 " in said
+    said = client.plain("x UID FETCH 1 (MODSEQ)")
+    seen = int(re.search(r"MODSEQ \((\d+)\)", said)[1])
+    assert seen > stale
+    assert "[MODIFIED 1]" in client.plain(f"x UID STORE 1 (UNCHANGEDSINCE {stale}) +FLAGS (\\Deleted)")
+    assert "MODIFIED" not in client.plain(f"x UID STORE 1 (UNCHANGEDSINCE {seen}) +FLAGS (\\Answered)")
+    client.wire.hang_up()
+
+
 def applied(command, flag):
     """What a .SILENT command does to a message's flags."""
     if ".SILENT" not in command:

@@ -11,15 +11,13 @@ from attrs import evolve
 
 from tests.support.clients import clients
 from tests.support.clients.clients import Account, Boxes, Mail, Message
+from tests.support.clients.mbsync import QUIET, Pair
 from tests.support.servers.server import PASSWORD
 from tests.support.stores.maildir import Maildir
 
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", r"\Draft", "$Forwarded")
-QUIET = {"STARTTLS", "CAPABILITY", "AUTHENTICATE", "NAMESPACE", "LIST", "SELECT", "UID FETCH", "CLOSE", "LOGOUT"}
 KEPT = [r"\Seen", "$Forwarded", "work"]
 
-_SENT = re.compile(r"^(?:\(.*\) )?(?:[FN]: )?>>> \d+ ((?:UID )?[A-Z]+)(?:.*(BODY))?", re.MULTILINE)
-_COMPLAINT = re.compile(r"^(?:Error|Warning|Notice|IMAP (?:error|warning|command))\b.*", re.MULTILINE)
 _TUID = re.compile(rb"^X-TUID: [!-~]{12}\r\n", re.MULTILINE)
 
 
@@ -38,34 +36,6 @@ CertificateFile {mail.authority.file}
 AuthMechs *
 
 """
-
-
-class Pair:
-    """Two sides that mbsync keeps alike."""
-
-    def __init__(self, folder: Path, stores: str) -> None:
-        (folder / "state").mkdir()
-        self.config = folder / "mbsyncrc"
-        self.config.write_text(f"""\
-{stores}
-Channel both
-Far :far:
-Near :near:
-Patterns *
-Create Both
-Remove Both
-Expunge Both
-CopyArrivalDate yes
-Sync All
-SyncState {folder}/state/
-""")
-
-    def sync(self) -> "Counter[str]":
-        """Once; the commands that it sent, of both sides together."""
-        said = clients.run(["mbsync", "--debug-net", "--config", self.config, "both"], self.config.parent)
-        complaints = _COMPLAINT.findall(said)
-        assert not complaints
-        return Counter(" ".join(found).strip() for found in _SENT.findall(said))
 
 
 def plain(boxes: Boxes) -> Boxes:

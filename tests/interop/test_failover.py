@@ -1,7 +1,6 @@
 """Synchronous mode: whatever was acknowledged is on the standby when the first machine is lost at any moment."""
 
 import contextlib
-import json
 import os
 import random
 from pathlib import Path
@@ -15,19 +14,13 @@ from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.acknowledged import KINDS, Load
 from tests.support.servers.backends import body
-from tests.support.servers.standbymachines import OWN, SERVED, StandbyMachine, two_machines
+from tests.support.servers.standbymachines import OWN, SERVED, StandbyMachine, in_step, two_machines
 
 FAILOVERS = int(os.environ.get("FAILOVERS", "1"))
 SEED = int(os.environ.get("FAILOVERS_SEED", "1"))
 TOGETHER = 10               # with the same users
 
 pytestmark = pytest.mark.long
-
-
-def in_step(machine: StandbyMachine) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        return json.loads((machine.root / "run/standby").read_text()).get("step") == "in step"
-    return False
 
 
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:

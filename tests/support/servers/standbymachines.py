@@ -90,3 +90,10 @@ def two_machines(folder: Path, *, serve: bool = True, **options: str) -> Iterato
             ending.enter_context(one)
         ending.callback(two.__exit__)
         yield one, two
+
+
+def in_step(machine: BackEnd) -> bool:
+    """Whether answers of the machine that it follows wait for it, for all that it has been told."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(json.loads((machine.root / "run/standby").read_text()).get("step") == "in step")
+    return False
