@@ -29,8 +29,9 @@ from attrs import define, field
 from mboxlist import privatefiles
 from mboxlist.engine.transact import Unflushed
 
-OCTETS = 16                 # of the shared memory: the state, and behind it at NUMBER the number
-NUMBER = 8
+OCTETS = 16                 # of the shared memory: the state, and behind it at COUNT how many standbys are waited for,
+COUNT = 1                   # or have been,
+NUMBER = 8                  # and the number
 STATE_AT = 8                # where in that memory the state is, behind the write freeze's,
 IS_REFUSING = 2             # and what it is then: this is asked for each transaction, without a call
 FOLDER = "second"           # in `run/`, with the sockets,
@@ -129,7 +130,7 @@ class SecondCopy:
         octets = _TICKET.pack(ticket)
         with self._lock:
             sender = self._open()
-        for number in range(SOURCES):
+        for number in range(self.shared[STATE_AT + COUNT]):
             try:
                 sender.sendto(octets, self._address(SOURCE % number))
             except FileNotFoundError:
@@ -258,7 +259,9 @@ class Lead:
 
     def source(self, number: int) -> "Asked":
         """What is asked of the standby that has this number, from 0 on. Raises OSError."""
-        return Asked(self.second.folder, number)
+        made = Asked(self.second.folder, number)
+        self.second.shared[STATE_AT + COUNT] = max(self.second.shared[STATE_AT + COUNT], number + 1)
+        return made
 
     def close(self) -> None:
         """It has them no longer."""
@@ -278,7 +281,8 @@ class Asked:
         self._also.setblocking(False)
         self._senders: set[str] = set()
         self._newest = 0            # the newest moment that anybody waits for, as its own thread knows,
-        self._overheard = 0         # and another one
+        self._overheard = 0         # and another one,
+        self._answered = 0          # and the moment of which all have been told
 
     def wait(self, seconds: float) -> None:
         """Return when somebody has begun to wait, or after so many seconds; what has come is taken."""
@@ -291,10 +295,26 @@ class Asked:
     def newest(self) -> int:
         """The newest moment that anybody waits for; what has come is taken. For another thread: the own one reads
         nothing while it waits for the standby's next question."""
+        self._overheard = self._all_taken(self._overheard)
+        return max(self._newest, self._overheard)
+
+    def answer(self, number: int) -> None:
+        """That number has been put: wake all who wait, unless they have heard of it, or of a later one. Who asks after
+        this look finds the number there."""
+        self._newest = self._all_taken(self._newest)
+        if self.is_awaited(self._answered):
+            self._answered = number
+            self.tell()
+
+    def is_awaited(self, number: int) -> bool:
+        """Whether somebody waits for a later moment than that, as far as has been heard."""
+        return max(self._newest, self._overheard) > number
+
+    def _all_taken(self, newest: int) -> int:
         with contextlib.suppress(OSError):          # there is no more, or it has been closed
             while True:
-                self._overheard = max(self._overheard, self._take(self._also))
-        return max(self._newest, self._overheard)
+                newest = max(newest, self._take(self._also))
+        return newest
 
     def _take(self, receiver: socket.socket) -> int:
         octets, sender = receiver.recvfrom(64)

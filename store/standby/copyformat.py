@@ -8,6 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from attrs import define, evolve, frozen
@@ -103,6 +104,7 @@ def positions(value: object) -> dict[str, Position]:
     return found
 
 
+@lru_cache(64)
 def is_environment(name: str) -> bool:
     """Whether an environment of a store can have that name: what comes is written below it."""
     place = _PARTITION.fullmatch(name)
@@ -221,8 +223,9 @@ class Quick:
         """The message files that did not come with it."""
         return (each for each in self.files if len(each.octets) != each.size)
 
-    def after(self, state: StandbyState) -> StandbyState:
-        """The state with all of it."""
+    def after(self, state: StandbyState, small: dict[str, int] | None = None) -> StandbyState:
+        """The state with all of it, and with such small files, if that is given."""
         new = self.seldom
         return evolve(state, ends=self.ends, moment=self.moment, first=new.get("first", state.first),
-                      tables=new.get("tables", state.tables), epochs=new.get("epochs", state.epochs))
+                      tables=new.get("tables", state.tables), epochs=new.get("epochs", state.epochs),
+                      small=state.small if small is None else small)

@@ -44,7 +44,8 @@ class Follower:
     state: StandbyState
     came: Callable[[str, bytes], None] = lambda environment, octets: None      # is told what comes of the logs
     step: str = field(default="", init=False)               # whether answers wait for us (`instep.Step`)
-    _number: int = field(default=0, init=False)             # of what we have, as the other side counts
+    _number: int = field(default=0, init=False)             # of what we have, as the other side counts,
+    _is_as_told: bool = field(default=False, init=False)    # and whether that is what came with it
     _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place
     _journal: Journal = field(init=False)
     _gone: set[Path] = field(factory=set, init=False)       # small files that are no more
@@ -75,13 +76,14 @@ class Follower:
     def round(self, wait: float = WAIT) -> bool:
         """Have what is new, after so many seconds if nothing is; whether anything was. What little came is in a journal
         then. Raises Reseed, StoreError, OSError."""
-        self.source.ask_next(self.state, self._number, wait)
+        self.source.ask_next(self.state, self._number, wait, known=self._is_as_told)
         self._put()                     # while the other side is at it
         if self._journal.is_due():
             self._journal.begin_emptying(self.state)
         found = self.source.next(self.state)
         there, quick, self.step = found.there, found.quick, found.step
         self._compare(there)
+        self._is_as_told = True
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()
             self.state = evolve(self.state, moment=there.moment, first=there.first, tables=there.tables,
@@ -96,9 +98,10 @@ class Follower:
             self._tell(quick)
             self._journal.append(found.said)
             self._waiting.append(quick)
-            self.state = evolve(quick.after(self.state), small=there.small)
+            self.state = quick.after(self.state, there.small)
         else:
             self._long_round(there)
+            self._is_as_told = False
         self._number = found.number
         self._drop()
         self._gone = gone
@@ -162,7 +165,8 @@ class Follower:
         for name, end in there.ends.items():
             if end < self.state.ends[name]:
                 raise Reseed(f"the log of {name} is shorter than what is here")
-            for table, there_id in there.tables[name].items():
+        for name, tables in there.tables.items() if there.tables is not self.state.tables else ():
+            for table, there_id in tables.items():
                 if self.state.tables[name].get(table, there_id) != there_id:
                     raise Reseed(f"{table} of {name} is a table that its log does not have")
 

@@ -73,6 +73,19 @@ class Ends:
                    dict(fields["small"]), float(fields["moment"]), tuple(said.texts("unlike", 10_000)))
 
 
+    @classmethod
+    def of_next(cls, said: Message, state: StandbyState) -> "Ends":
+        """From an answer to one that has this: what comes seldom is the same, unless it is said. Raises BadMessage,
+        KeyError, TypeError."""
+        fields = said.fields
+        if not fields.keys().isdisjoint(SELDOM):
+            return cls.of(Message({**{name: getattr(state, name) for name in SELDOM}, "unlike": [], **fields}))
+        ends = positions(fields["ends"])
+        if ends.keys() != state.tables.keys():
+            raise BadMessage("there are other environments than were known")
+        return cls(ends, state.first, state.tables, state.epochs, dict(fields["small"]), float(fields["moment"]), ())
+
+
 @frozen
 class Next:
     """What there is more. `quick`: all of it, if it is little; `number` and `step` are the other side's: of how much it
@@ -87,8 +100,7 @@ class Next:
     @classmethod
     def of(cls, said: Message, state: StandbyState) -> "Next":
         """From an answer to one that has this. Raises BadMessage, KeyError, TypeError."""
-        same = {name: getattr(state, name) for name in SELDOM}
-        there = Ends.of(Message({**same, "unlike": [], **said.fields}))
+        there = Ends.of_next(said, state)
         quick = Quick.of(said) if said.fields.get("quick") else None
         if quick is not None and (quick.known != state.ends or not quick.is_whole()):
             raise BadMessage("what came does not go on from what is here")
@@ -208,11 +220,12 @@ class SourcePeer:
         """Octets of one of them; none at its end."""
         return self._ask({"op": "copy small file", "folder": folder, "name": name, "at": at}).octets
 
-    def ask_next(self, state: StandbyState, number: int, wait: float) -> None:
+    def ask_next(self, state: StandbyState, number: int, wait: float, *, known: bool) -> None:
         """Say that all of `state` is on disk here, which came with the `number`, and ask what there is more, or for so
-        many seconds nothing: the answer is that of `next`."""
-        self.peer.tell({"op": "copy next", "known": state.ends, "small": state.small, "number": number,
-                        "wait": int(wait * 1000)})
+        many seconds nothing: the answer is that of `next`. `known`: there is neither more nor less here than came with
+        that number."""
+        asked = {"op": "copy next", "number": number, "wait": int(wait * 1000)}
+        self.peer.tell(asked if known else {**asked, "known": state.ends, "small": state.small})
 
     def next(self, state: StandbyState) -> "Next":
         """The answer to `ask_next`."""

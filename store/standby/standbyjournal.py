@@ -124,11 +124,25 @@ def put(root: Path, quick: Quick) -> None:
     for file in quick.files:
         if len(file.octets) != file.size or _is_there(root, file):
             continue
-        with privatefiles.replacing(_path(root, file), SPARE, sync=False) as new:
-            new.write(file.octets)
-            new.flush()
-            os.utime(new.fileno(), ns=(file.time, file.time))
+        _put_file(_path(root, file), file)
     put_logs(root, quick)
+
+
+def _put_file(path: str, file: FileWhole) -> None:
+    """As `privatefiles.replacing` does, in half as many calls of the system."""
+    new = path + SPARE
+    try:
+        handle = privatefiles.open_handle(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            _write(handle, file.octets, 0)
+            os.utime(handle, ns=(file.time, file.time))
+        finally:
+            os.close(handle)
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def _path(root: Path, file: FileWhole) -> str:
@@ -156,13 +170,18 @@ def put_logs(root: Path, quick: Quick) -> None:
             handle = privatefiles.open_handle(path, os.O_WRONLY)
         except FileNotFoundError:
             handle = privatefiles.open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(handle, "wb", buffering=0) as log:
+        try:
             if os.fstat(handle).st_size != each.at:
-                log.truncate(each.at)
-            log.seek(each.at)
-            left = memoryview(each.octets)
-            while left:
-                left = left[log.write(left):]
+                os.ftruncate(handle, each.at)
+            _write(handle, each.octets, each.at)
+        finally:
+            os.close(handle)
+
+
+def _write(handle: int, octets: bytes, at: int) -> None:
+    written = os.pwrite(handle, octets, at)
+    while written < len(octets):
+        written += os.pwrite(handle, memoryview(octets)[written:], at + written)
 
 
 def sync_places(root: Path, state: StandbyState) -> None:

@@ -20,7 +20,7 @@ from store.events import receivers
 from store.opening import open_store
 from store.standby import applying, promotion, standbyjournal, standbyprocess
 from store.standby.following import Follower
-from store.standby.source import copysource
+from store.standby.source import quickanswers
 from store.standby.source.instep import InStep, Step
 from store.store import Store
 from tests.crash.harness import (
@@ -142,8 +142,8 @@ def _following(place: SeenPlace, root: Path, way: Way) -> Iterator[Following]:
             while follower.round(0) or standby.group.members[HOST].step not in (Step.IN_STEP, Step.FOLLOWS):
                 pass
             if not way.journal:
-                undo.callback(setattr, copysource, "QUICK_OCTETS", copysource.QUICK_OCTETS)
-                copysource.QUICK_OCTETS = 0
+                undo.callback(setattr, quickanswers, "QUICK_OCTETS", quickanswers.QUICK_OCTETS)
+                quickanswers.QUICK_OCTETS = 0
             found = Following(place, standby, way)
             thread = threading.Thread(target=found.run, args=(follower,), daemon=True)
             thread.start()

@@ -16,7 +16,6 @@ from typing import Any
 
 from attrs import define, field
 
-from mboxlist import privatefiles
 from mboxlist.engine.damagemarks import file_id
 from mboxlist.engine.generations import LogEnd
 from mboxlist.engine.hotcopy import Position
@@ -28,13 +27,12 @@ from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, environments
-from store.standby import logrecords, succession
+from store.standby import succession
 from store.standby.applying import distance
 from store.standby.copyformat import (
     FILES,
     FOLDERS,
     LISTED,
-    QUICK_OCTETS,
     SENT_OCTETS,
     SMALL,
     SMALL_FILES,
@@ -46,19 +44,20 @@ from store.standby.copyformat import (
     positions,
     read_list,
 )
-from store.standby.source.instep import LOOK_FOR_NEWS, Member
+from store.standby.source.instep import LOOK_FOR_NEWS, Member, Step
+from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message, read_at
 from store.standby.succession import Lineage, Other, contested
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 
 WAIT = 30.0                 # seconds, at most, that a question for news waits for some
-OFTEN = 1.0                 # seconds between two looks at what changes seldom
+OFTEN = 1.0                 # seconds between two looks at what changes seldom,
+SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
 AT_ONCE = 256               # folders of message files that are listed at a time
 
 AUDIT = "audit"
 
 Answer = tuple[dict[str, Any], bytes]
-AnyPath = str | Path
 
 
 @define(eq=False)
@@ -71,6 +70,9 @@ class Source:
     member: Member | None = None
     _session: int = field(default=0, init=False)
     _packing: Packing = field(factory=Packing, init=False)
+    _quick: QuickAnswers = field(init=False)
+    _sent: tuple[int, dict[str, Position], dict[str, int]] = field(default=(0, {}, {}), init=False)     # with an answer
+    _small_looked: float = field(default=0.0, init=False)               # when small files were looked at
     _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
     _changed: dict[str, int] = field(factory=dict, init=False)          # when names in the folders of tables changed,
     _looked: float = field(default=0.0, init=False)                     # and were looked at,
@@ -79,6 +81,10 @@ class Source:
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
     _audit: int = field(default=0, init=False)                          # what `_signatures` said last of the trail,
     _audit_looked: float = field(default=-OFTEN, init=False)            # and when it was looked at
+
+    @_quick.default
+    def _quick_of_store(self) -> QuickAnswers:
+        return QuickAnswers(self.store)
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the standby uses."""
@@ -139,7 +145,7 @@ class Source:
         name = message.text("file")
         if part is None or name not in [file.name for file in part.files]:
             raise StoreError(Problem.GONE, f"There is no {name} in the snapshot {snapshot.name}")
-        return {}, _octets(snapshot.path / message.text("environment") / name, message.number("at"))
+        return {}, octets_of(snapshot.path / message.text("environment") / name, message.number("at"))
 
     def _snapshot_of(self, name: str) -> Snapshot:
         for each in taking.listed(taking.folder(self.store.root, self.store.settings)):
@@ -185,7 +191,7 @@ class Source:
             raise BadMessage("too many files are asked for")
         for known in asked:
             with contextlib.ExitStack() as opened:
-                handle = self._open(partition, known.name)
+                handle = open_message(partition, known.name)
                 if handle < 0:
                     said.append(pack_sent(None))
                     continue
@@ -196,7 +202,7 @@ class Source:
                     continue
                 if said and status.st_size > room:
                     break
-                octets = _read(handle, 0, min(status.st_size, SENT_OCTETS))
+                octets = read_at(handle, 0, min(status.st_size, SENT_OCTETS))
                 said.append(pack_sent(Sent(status.st_size, status.st_mtime_ns, octets)))
                 room -= len(octets)
         return {}, b"".join(said)
@@ -207,28 +213,15 @@ class Source:
         digest = digest_in(name)
         if not digest:
             raise BadMessage("that is no message file")
-        handle = self._open(partition, digest)
+        handle = open_message(partition, digest)
         if handle < 0:
             raise StoreError(Problem.GONE, f"The message file {name} is there no more")
         try:
             status = os.fstat(handle)
-            octets = _read(handle, message.number("at"), SENT_OCTETS)
+            octets = read_at(handle, message.number("at"), SENT_OCTETS)
             return {"size": status.st_size, "time": status.st_mtime_ns}, octets
         finally:
             os.close(handle)
-
-    @staticmethod
-    def _open(partition: Partition, digest: bytes) -> int:
-        """The message file, wherever it is; -1 for none."""
-        for look in range(3):               # it may get its place between the first two looks
-            if look == 1:
-                record = partition.refs.find(digest, raw=True)
-                path = partition.files.staged_path(record.serial) if record is not None else ""
-            else:
-                path = partition.files.path(digest)
-            if path and (handle := _open(path)) >= 0:
-                return handle
-        return -1
 
     # Small files
 
@@ -252,7 +245,7 @@ class Source:
         if "/" in name or name in (".", ".."):
             raise BadMessage("that is no file")
         try:
-            return {}, _octets(self.store.root / folder / name, message.number("at"))
+            return {}, octets_of(self.store.root / folder / name, message.number("at"))
         except FileNotFoundError:
             raise StoreError(Problem.GONE, f"{folder}/{name} is there no more") from None
 
@@ -300,42 +293,26 @@ class Source:
     def _next(self, message: Message) -> Answer:
         """What has come since `known`, which the standby has on disk: at once where answers wait for it, and else a
         moment later, with what came meanwhile; after so many milliseconds in any case. `number`: of what it was sent
-        last, and has.
+        last, and has; if that is all that it has, it does not say what it knows.
 
         What is little comes whole (`quick`): octets of logs, and message files of which they tell. Of the rest the
         standby asks.
         """
-        known, small = positions(message.fields.get("known")), message.fields.get("small")
+        known, small = self._known(message)
         envs, member = environments(self.store), self.member
-        deadline = time.monotonic() + min(WAIT, message.number("wait") / 1000)
         if member is not None:
-            self._hear(member, message.number("number"), known, envs)
-        asked = None if member is None else member.asked
-        if asked is None and message.number("wait"):
-            time.sleep(LOOK_FOR_NEWS)       # whoever follows at full speed has the disk synced so often at most
-        while True:
-            first, number = self._first, time.monotonic_ns()
-            signatures, now = self._signatures(), {name: env.log_end() for name, env in envs.items()}
-            if now != known or signatures != small:
-                break
-            if member is not None:
-                member.is_sent(number)
-                member.has(number, 0)
-            if (left := deadline - time.monotonic()) <= 0:
-                break
-            if asked is not None:
-                asked.wait(min(LOOK_FOR_NEWS, left))
-            else:
-                time.sleep(LOOK_FOR_NEWS)
+            self._hear(member, message.number("number"))
+        number, now, first = self._news(known, small, envs, min(WAIT, message.number("wait") / 1000))
         ends, moment = self._ends_on_disk(envs, now)
-        tables = self._tables(envs)
-        seldom = {"first": first or self._first, "tables": tables, "epochs": self._epochs()}
+        seldom = {"tables": self._tables(envs), "epochs": self._epochs()}
+        seldom["first"] = first or self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
         said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": small_now}
         if seldom != self._seldom:
             said |= seldom
             self._seldom = seldom
-        quick = self._quick(known, ends, envs)
+        quick = self._quick.between(known, ends, envs)
+        self._sent = number, ends, small_now
         if member is not None:
             if quick is not None:
                 member.joins()
@@ -343,7 +320,56 @@ class Source:
             said["step"] = member.step.value
         return (said, b"") if quick is None else ({**said, **quick[0]}, quick[1])
 
-    def _hear(self, member: Member, number: int, known: dict[str, Position], envs: dict[str, Env]) -> None:
+    def _known(self, message: Message) -> tuple[dict[str, Position], dict[str, Any]]:
+        """What the standby has: places in logs, and numbers of folders of small files."""
+        if "known" in message.fields:
+            small = message.fields.get("small")
+            return positions(message.fields["known"]), dict(small) if isinstance(small, dict) else {}
+        number, ends, small = self._sent
+        if not number or message.number("number") != number:
+            raise BadMessage("what is known was not said")
+        return ends, small
+
+    def _news(self, known: dict[str, Position], small: dict[str, Any], envs: dict[str, Env], seconds: float
+              ) -> tuple[int, dict[str, Position], dict[str, int]]:
+        """Wait until there is more, or for so long: the moment before that was looked for, where logs end, and the
+        first log files that recovery needed before."""
+        member, deadline = self.member, time.monotonic() + seconds
+        asked = None if member is None else member.asked
+        waits = asked is not None and member is not None and member.step is Step.IN_STEP and not asked.is_awaited(
+            member.number)              # nobody does: there is nothing yet, or it need not go at once
+        if seconds and asked is None:
+            time.sleep(LOOK_FOR_NEWS)   # whoever follows at full speed has the disk synced so often at most
+        while True:
+            left = deadline - time.monotonic()
+            if waits and left > 0:
+                if asked is not None:
+                    asked.wait(min(LOOK_FOR_NEWS, left))
+                else:
+                    time.sleep(LOOK_FOR_NEWS)
+            waits = True
+            first, number = self._first, time.monotonic_ns()
+            now = {name: env.log_end() for name, env in envs.items()}
+            if now != known:
+                if member is not None:
+                    member.behind = sum(distance(end, now[name]) for name, end in known.items() if name in now)
+                return number, now, first
+            if self._is_new(small):
+                return number, now, first
+            if member is not None:
+                member.is_sent(number)
+                member.has(number)
+            if left <= 0:
+                return number, now, first
+
+    def _is_new(self, small: dict[str, Any]) -> bool:
+        """Whether small files are others than those, as far as that has been looked at."""
+        if (now := time.monotonic()) - self._small_looked < SMALL_OFTEN:
+            return False
+        self._small_looked = now
+        return self._signatures() != small
+
+    def _hear(self, member: Member, number: int) -> None:
         """The standby has what it was sent last on disk."""
         if not self._session:
             self._session = member.begin()
@@ -351,52 +377,11 @@ class Source:
             raise StoreError(Problem.UNAVAILABLE, "There is a newer connection of this standby")
         if number not in (0, member.sent):
             raise BadMessage("that number was not sent")
-        member.has(number, sum(distance(end, envs[name].log_end()) for name, end in known.items() if name in envs))
-
-    def _quick(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env]
-               ) -> tuple[dict[str, Any], bytes] | None:
-        """What is new between these places, if it is little, and all there. A message file that is large is named, and
-        the standby asks for it."""
-        logs, files, octets, room = list[Any](), list[Any](), list[bytes](), QUICK_OCTETS
-        for name, end in ends.items():
-            start = known.get(name)
-            if start is None or distance(start, end) > room or not start <= end:
-                return None
-            folder = os.fspath(envs[name].folder)
-            while start < end:
-                some = _octets(f"{folder}/{log_name(start[0])}", start[1],
-                               end[1] - start[1] if start[0] == end[0] else QUICK_OCTETS + 1)
-                room -= len(some)
-                if room < 0:
-                    return None
-                logs.append([name, *start, len(some)])
-                octets.append(some)
-                start = end if start[0] == end[0] else (start[0] + 1, 0)
-        for (name, *_), some in zip(logs, tuple(octets), strict=True):
-            if name.startswith("partitions/"):
-                partition = self.store.partition(name.split("/")[1])
-                for digest in dict.fromkeys(logrecords.digests(some)):
-                    if (found := self._file(partition, digest, room)) is None:
-                        return None
-                    size, when, content = found
-                    room -= len(content)
-                    files.append([partition.name, digest.hex(), size, when, len(content)])
-                    octets.append(content)
-        return {"quick": True, "logs": logs, "files": files}, b"".join(octets)
-
-    def _file(self, partition: Partition, digest: bytes, room: int) -> tuple[int, int, bytes] | None:
-        """Size, time and octets of a message file; without octets if there is no room for them; None: there is none."""
-        if (handle := self._open(partition, digest)) < 0:
-            return None
-        try:
-            status = os.fstat(handle)
-            return status.st_size, status.st_mtime_ns, (
-                _read(handle, 0, status.st_size) if status.st_size <= room else b"")
-        finally:
-            os.close(handle)
+        member.has(number)
 
     def close(self) -> None:
         """The connection has ended."""
+        self._quick.close()
         if self.member is not None and self._session:
             self.member.goes_away(self._session, "its connection has ended")
 
@@ -423,7 +408,7 @@ class Source:
         path = environments(self.store)[name].folder / log_name(number)
         most = min(SENT_OCTETS, end[1] - at) if number == end[0] else SENT_OCTETS
         try:
-            return {"last": number == end[0]}, _octets(path, at, max(0, most))
+            return {"last": number == end[0]}, octets_of(path, at, max(0, most))
         except FileNotFoundError:
             raise StoreError(Problem.GONE, f"{path.name} of {name} is there no more") from None
 
@@ -449,27 +434,3 @@ def _files_of(place: Path) -> list[Listed]:
                     status = entry.stat(follow_symlinks=False)
                     found.append(Listed(name, status.st_size, status.st_mtime_ns))
     return found
-
-
-def _open(path: AnyPath) -> int:
-    try:
-        return privatefiles.open_handle(path, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return -1
-
-
-def _octets(path: AnyPath, at: int, most: int = SENT_OCTETS) -> bytes:
-    handle = privatefiles.open_handle(path)
-    try:
-        return _read(handle, at, most)
-    finally:
-        os.close(handle)
-
-
-def _read(handle: int, at: int, most: int) -> bytes:
-    found, left = list[bytes](), most
-    while left and (octets := os.pread(handle, left, at)):
-        found.append(octets)
-        at, left = at + len(octets), left - len(octets)
-    return b"".join(found)
-

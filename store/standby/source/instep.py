@@ -55,7 +55,7 @@ class Member:
     heard: float = 0.0          # when it said something last; monotonic
     trip: float = 0.0           # seconds that its last answer took
     current: float = 0.0        # the Unix time of which it has all
-    behind: int = 0             # octets of logs that it lacked when it asked last
+    behind: int = 0             # octets of logs that it lacked when that was looked at last
     _sent_time: float = 0.0
     _sent_at: float = 0.0
 
@@ -70,11 +70,11 @@ class Member:
         """Whether that is the newest connection."""
         return session == self.session
 
-    def has(self, number: int, behind: int) -> None:
-        """It has all of that moment on disk, which it was sent; so many octets were behind that."""
+    def has(self, number: int) -> None:
+        """It has all of that moment on disk, which it was sent."""
         with self.group.lock:
             now = time.monotonic()
-            self.heard, self.behind = now, behind
+            self.heard, self.behind = now, 0
             if number and number == self.sent:
                 self.trip, self.current = now - self._sent_at, self._sent_time
             if number > self.number:
@@ -83,7 +83,8 @@ class Member:
                     self._be(Step.IN_STEP, "")
                 else:
                     self.group.publish()
-        self._tell()
+        if self.asked is not None:
+            self.asked.answer(number)
 
     def _tell(self) -> None:
         if self.asked is not None:

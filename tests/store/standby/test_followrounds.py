@@ -22,7 +22,7 @@ from store.snapshots import taking
 from store.standby import applying, following, logrecords, standbystate
 from store.standby.copyformat import Packing, positions, unpacked
 from store.standby.following import Follower
-from store.standby.source import copysource
+from store.standby.source import quickanswers
 from store.standby.source.copysource import Source
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message, Wire
@@ -88,7 +88,7 @@ def test_a_transaction_that_is_under_way_while_tables_are_brought_up_to_date(sto
 def test_a_message_file_is_here_before_the_log_that_tells_of_it(store: Store, standby: Standby,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the connection ends in between: in a long round, whose parts are asked for one by one."""
-    monkeypatch.setattr(copysource, "QUICK_OCTETS", 0)
+    monkeypatch.setattr(quickanswers, "QUICK_OCTETS", 0)
     standby.create()
     work(store, 2)
     before = standbystate.read(standby.root)
@@ -192,7 +192,7 @@ def test_a_large_message_where_file_times_are_coarse(store: Store, standby: Stan
     """Its file comes before the answer that names it. A file system that keeps whole seconds only gives it another
     time: it is not taken for one that is still to be written."""
     utime = os.utime
-    monkeypatch.setattr(copysource, "QUICK_OCTETS", 64 << 10)
+    monkeypatch.setattr(quickanswers, "QUICK_OCTETS", 64 << 10)
     standby.create()
     monkeypatch.setattr(os, "utime", lambda file, ns: utime(file, ns=(ns[0], ns[1] // 10**9 * 10**9)))
     with standby.following() as follower:
@@ -313,12 +313,12 @@ class Cut(Through):
         return super().read(count)
 
 
-@pytest.mark.parametrize(("quick", "steps"), [(0, 15), (copysource.QUICK_OCTETS, 7)])
+@pytest.mark.parametrize(("quick", "steps"), [(0, 15), (quickanswers.QUICK_OCTETS, 7)])
 def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch,
                                                  quick: int, steps: int) -> None:
     """Of a round, long or quick, and of the questions before it: it has counted or it has not, and the next one begins
     from there."""
-    monkeypatch.setattr(copysource, "QUICK_OCTETS", quick)
+    monkeypatch.setattr(quickanswers, "QUICK_OCTETS", quick)
     standby.create()
     before, work_done = standbystate.read(standby.root), 0
     work(store, 1)
@@ -342,7 +342,7 @@ def test_a_connection_that_is_lost_at_every_step(store: Store, standby: Standby,
 @pytest.mark.parametrize("what", ["_log", "_message_files"])
 def test_a_full_disk_at_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """What counted counts, and the next round has the rest."""
-    monkeypatch.setattr(copysource, "QUICK_OCTETS", 0)
+    monkeypatch.setattr(quickanswers, "QUICK_OCTETS", 0)
     standby.create()
     work(store, 1)
     before = standbystate.read(standby.root)
