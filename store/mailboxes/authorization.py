@@ -107,9 +107,10 @@ def _changeable(held: str) -> tuple[Flag, bool]:
 
 
 @problems()
-def set_acl(store: Store, name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
-            ) -> MailboxEntry:
-    """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. Durable.
+def set_acl(store: Store, name: MailboxName, identifier: str, modification: str, *, any_name: bool = False,
+            durable: bool = True) -> MailboxEntry:
+    """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. `durable`: it is
+    on disk, too; whoever makes many changes flushes once.
 
     `any_name`: the user need not exist, and it takes no longer, and is no other row, when it does not (§6).
     Raises StoreError NO_MAILBOX, BAD_NAME, and without `any_name` NO_USER for a user that does not exist.
@@ -135,7 +136,8 @@ def set_acl(store: Store, name: MailboxName, identifier: str, modification: str,
         return after
 
     changed = transact(store.mailboxes.env, work)
-    store.mailboxes.env.flush()
+    if durable:
+        store.mailboxes.env.flush()
     after_commit(store.news.tell, [changed.id])
     return changed
 
@@ -193,9 +195,10 @@ def annotate(store: Store, entry: MailboxEntry, name: str, value: bytes | None, 
 
 
 @problems()
-def annotate_all(store: Store, entry: MailboxEntry, values: Mapping[tuple[str, str], bytes | None]) -> None:
+def annotate_all(store: Store, entry: MailboxEntry, values: Mapping[tuple[str, str], bytes | None], *,
+                 durable: bool = True) -> None:
     """Set annotations of the mailbox, all or none, by their names and whose they are ("": for all); None removes one.
-    Durable.
+    `durable`: see `set_acl`.
 
     Raises StoreError LIMIT, NO_MAILBOX.
     """
@@ -212,5 +215,6 @@ def annotate_all(store: Store, entry: MailboxEntry, values: Mapping[tuple[str, s
         transact(store.mailboxes.env, work)
     except ValueError as problem:
         raise StoreError(Problem.LIMIT, str(problem)) from problem
-    store.mailboxes.env.flush()
+    if durable:
+        store.mailboxes.env.flush()
     after_commit(store.mailboxes.noticed, entry)

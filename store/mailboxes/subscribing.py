@@ -16,8 +16,9 @@ from store.userarea import writing
 
 
 @problems()
-def subscribe(store: Store, user: str, name: str) -> None:
-    """Subscribe the user to a name, written as that user's client writes it. Raises StoreError BAD_NAME."""
+def subscribe(store: Store, user: str, name: str, *, durable: bool = True) -> None:
+    """Subscribe the user to a name, written as that user's client writes it. `durable`: it is on disk, too; whoever
+    makes many changes flushes once. Raises StoreError BAD_NAME."""
     try:
         name = MailboxName.from_client(user, name).to_client(user)
     except NameProblem as error:
@@ -28,7 +29,8 @@ def subscribe(store: Store, user: str, name: str) -> None:
         store.mailboxes.subscriptions.add(user, name, txn)
 
     transact(store.mailboxes.env, add)
-    store.mailboxes.env.flush()
+    if durable:
+        store.mailboxes.env.flush()
     after_commit(writing.note_user, store, user)
 
 

@@ -13,7 +13,7 @@ from pop3 import uniqueids
 from store.errors import StoreError
 from store.filtering.sievesettings import Settings as SieveSettings
 from store.store import Store
-from store.values import Secret
+from store.values import Secret, duration
 from tools.cli.invocation import Invocation, Parsers, number, typed
 from tools.cli.lookup import account, owner
 from tools.cli.output import print_json, print_table
@@ -27,11 +27,12 @@ from tools.transfer.mailofothers import reading
 from tools.transfer.servers import cyrus, dovecot, imapconnection, scriptserver
 from tools.transfer.servers.imapconnection import PORTS, Connection
 from tools.transfer.servers.imapsource import ImapServer
-from tools.transfer.sourcevalues import OldScript, Unreadable, Warn
+from tools.transfer.sourcevalues import OldScript, Unreadable, UserTime, Warn
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
            "differing", "uids")
-Scripts = Callable[[], Sequence[OldScript]]
+Scripts = Callable[[UserTime], Sequence[OldScript]]       # within so much time
+USER_TIME = 86_400.0        # seconds that one user's mail may take, unless something else is said
 
 
 def add(parser: Parsers) -> None:
@@ -125,6 +126,9 @@ def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("--uidl-format", type=_uidl_format, metavar="TEMPLATE",
                       help="what POP3 clients know the messages of INBOX by there, as in pop3.uidl_format "
                            "(%%08Xu%%08Xv: Dovecot); it is kept with the messages")
+    made.add_argument("--user-time", type=typed(duration), default=USER_TIME, metavar="TIME",
+                      help="how long one user's mail may take, such as 12h; then the next user has a turn, and another "
+                           "run goes on; 0: for ever; default: 1d")
     made.add_argument("--dry-run", action="store_true", help="only say what would come")
     made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
@@ -156,14 +160,14 @@ def import_mbox(invocation: Invocation) -> int:
     """onecopy import mbox"""
     arguments = invocation.arguments
     return _run(invocation, [Job(arguments.user, lambda warn: mbox.MboxFiles(
-        _there(arguments.path), arguments.mailbox, arguments.quoting, warn))])
+        _there(arguments.path), arguments.mailbox, arguments.quoting, warn), _time(arguments))])
 
 
 def import_maildir(invocation: Invocation) -> int:
     """onecopy import maildir"""
     arguments = invocation.arguments
     return _run(invocation, [Job(arguments.user, lambda warn: maildir.Maildirs(
-        _there(arguments.path), arguments.mailbox, arguments.layout, warn))])
+        _there(arguments.path), arguments.mailbox, arguments.layout, warn), _time(arguments))])
 
 
 def _there(path: Path) -> Path:
@@ -190,12 +194,12 @@ def import_imap(invocation: Invocation) -> int:
     for old in _users(arguments):
         if arguments.tunnel:
             words = [word.replace("{user}", old.there) for word in arguments.tunnel.split()]
-            jobs.append(_imap(arguments, old, partial(imapconnection.tunnelled, words)))
+            jobs.append(_imap(arguments, old, partial(imapconnection.tunnelled, words), _no_scripts))
             continue
         secret = Secret(old.password.encode()) if old.password else shared
         if secret is None:
             raise Failure(f"{old.here}: a password is missing: --password-file")
-        scripts: Scripts = tuple
+        scripts: Scripts = _no_scripts
         if arguments.sieve_port:
             scripts = partial(scriptserver.scripts, arguments.host, arguments.sieve_port,
                               None if arguments.tls == "none" else context, old.there, secret, arguments.admin_user)
@@ -203,10 +207,20 @@ def import_imap(invocation: Invocation) -> int:
     return _run(invocation, jobs)
 
 
-def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection], scripts: Scripts = tuple
+def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[UserTime], Connection], scripts: Scripts
           ) -> Job:
-    return Job(old.here, lambda warn: ImapServer(connect, warn, arguments.mailboxes, dict(arguments.rename),
-                                                 arguments.into, scripts, annotated=not arguments.no_metadata))
+    time = _time(arguments)
+    return Job(old.here, lambda warn: ImapServer(
+        lambda: connect(time), warn, arguments.mailboxes, dict(arguments.rename), arguments.into,
+        lambda: scripts(time), annotated=not arguments.no_metadata), time)
+
+
+def _no_scripts(time: UserTime) -> Sequence[OldScript]:
+    return ()
+
+
+def _time(arguments: argparse.Namespace) -> UserTime:
+    return UserTime(arguments.user_time or float("inf"))
 
 
 def _first_line(path: Path) -> Secret:
@@ -220,7 +234,11 @@ def import_dovecot(invocation: Invocation) -> int:
     return _run(invocation, [
         _imap(arguments, old, partial(imapconnection.tunnelled, dovecot.imap_program(
             arguments.doveadm, arguments.dovecot_config, old.there)), partial(
-                dovecot.scripts, arguments.doveadm, arguments.dovecot_config, old.there)) for old in _users(arguments)])
+                _of_dovecot, arguments, old.there)) for old in _users(arguments)])
+
+
+def _of_dovecot(arguments: argparse.Namespace, there: str, time: UserTime) -> Sequence[OldScript]:
+    return dovecot.scripts(arguments.doveadm, arguments.dovecot_config, there)     # each of its programs ends soon
 
 
 def import_cyrus(invocation: Invocation) -> int:
@@ -231,7 +249,7 @@ def import_cyrus(invocation: Invocation) -> int:
         return cyrus.Spool(user, arguments.imapd_conf, arguments.bin, warn, arguments.mailboxes,
                            dict(arguments.rename), arguments.into)
 
-    return _run(invocation, [Job(old.here, partial(spool, old.there)) for old in _users(arguments)])
+    return _run(invocation, [Job(old.here, partial(spool, old.there), _time(arguments)) for old in _users(arguments)])
 
 
 def _users(arguments: argparse.Namespace) -> list[OldUser]:

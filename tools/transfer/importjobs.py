@@ -14,7 +14,7 @@ from store.store import Store
 from tools.transfer import besidesmail
 from tools.transfer.importmail import Choices, Imported, MailImport
 from tools.transfer.mailofothers import reading
-from tools.transfer.sourcevalues import Source, Unreadable, Warn
+from tools.transfer.sourcevalues import OutOfTime, Source, Unreadable, UserTime, Warn
 from tools.transfer.userfiles import lines_of
 
 Progress = Callable[[str, int, int], None]          # a mailbox, how many messages are done, out of how many
@@ -26,6 +26,7 @@ class Job:
 
     user: str
     begin: Callable[[Warn], Source] = field(repr=False)
+    time: UserTime = field(factory=UserTime)        # that it may take
 
 
 @frozen
@@ -59,8 +60,8 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
             owner = account(job.user)
             user, partition = (owner.user, owner.partition) if owner else ("", placement.for_new_mail(store))
             with closing(job.begin(warn)) as source:
-                work = MailImport(store, user, partition, source, warn, choices, progress)
-                found += [(job.user, result) for result in list(work.all())]
+                for result in MailImport(store, user, partition, source, warn, choices, progress, job.time).all():
+                    found.append((job.user, result))
                 if owner is not None:
                     _bring_the_rest(store, owner, source, choices, warn)
         except (Unreadable, StoreError, OSError) as error:
@@ -82,5 +83,7 @@ def _bring_the_rest(store: Store, owner: Account, source: Source, choices: Choic
     for part in parts:
         try:
             part()
+        except OutOfTime:
+            raise
         except Unreadable as problem:
             warn(f"{owner.user}: {problem}")

@@ -30,7 +30,7 @@ from store.tables.state import Mailbox
 from store.values import FlagAction, Flags
 from tools.transfer import besidesmail
 from tools.transfer.alreadyhere import Here
-from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn, batches
+from tools.transfer.sourcevalues import Box, Mail, OutOfTime, Source, Unreadable, UserTime, Warn, batches
 
 SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
@@ -92,6 +92,7 @@ class MailImport:
     warn: Warn
     choices: Choices = Choices()
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
+    time: UserTime = field(factory=UserTime)
     made: int = field(default=0, init=False)        # mailboxes that would have been made in a dry run
 
     def all(self) -> Iterator[Imported]:
@@ -99,8 +100,14 @@ class MailImport:
         Unreadable when the source cannot be read at all."""
         for box in self.source.boxes():
             result = Imported(box.name)
+            self.time.left()
             try:
                 self._take(box, result)
+            except OutOfTime as problem:
+                self.warn(f"{box.name}: {problem}")
+                result.problem = str(problem)
+                yield result
+                raise
             except Unreadable as problem:
                 result.problem = str(problem)
             except StoreError as error:
@@ -254,6 +261,7 @@ class _MailboxImport:
         contents = messageimport.Contents(partition)
         try:
             for some in batches(left, SLICE_MESSAGES, SLICE_OCTETS):
+                self.job.time.left()
                 known: dict[Mail, messageimport.Known] = {}
                 for mail, data in self._contents(some):
                     found = self._store(contents, mail, data)

@@ -2,11 +2,12 @@
 
 import fnmatch
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from store.values import Flag, Flags, InternalDate
 
@@ -23,6 +24,29 @@ Warn = Callable[[str], None]        # takes a line about something that cannot b
 
 class Unreadable(Exception):
     """A mailbox, or all of a source, that cannot be read; the text says why."""
+
+
+class OutOfTime(Unreadable):
+    """The time for this user's mail is over."""
+
+
+@define(eq=False)
+class UserTime:
+    """The time that one user's mail may take, in seconds; it runs from the first look at what is left of it."""
+
+    seconds: float = float("inf")
+    clock: Callable[[], float] = time.monotonic
+    _began: float | None = field(default=None, init=False)
+
+    def left(self) -> float:
+        """Raises OutOfTime."""
+        now = self.clock()
+        if self._began is None:
+            self._began = now
+        if (left := self._began + self.seconds - now) <= 0:
+            raise OutOfTime(f"it has taken {self.seconds:.0f} s (--user-time): what has come stays, and another run "
+                            "goes on")
+        return left
 
 
 @frozen

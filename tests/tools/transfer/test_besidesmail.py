@@ -69,6 +69,42 @@ def test_no_more_scripts_than_may_be(store: Store) -> None:
     assert len(held(store)) == 2 and len(told) == 1 and "s2" in told[0]
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_limit_of_the_user_binds_and_the_active_one_comes_first(store: Store, dry_run: bool) -> None:
+    """As for PUTSCRIPT: the user's or the domain's, in the place of the configuration's. The line names the option."""
+    store.directory.change("alice", sieve="scripts=1")      # type: ignore[attr-defined]
+    told = keep(store, OldScript("one", b"keep;"), OldScript("two", b"keep;"), KEEP, dry_run=dry_run)
+    assert told == [f"the Sieve script {name}: there are as many scripts as may be: 1 at most (sieve.scripts)"
+                    for name in ("one", "two")]
+    assert held(store) == [] if dry_run else [("main", b"keep;\r\n", True)]
+
+
+def test_one_sync_for_all_of_a_kind(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many annotations, rights or subscriptions come: each may wait for the disk, and for a standby."""
+    entry, told = store.entry(MailboxName("alice", "INBOX")), list[str]()
+    env, flushes = store.mailboxes.env, list[int]()
+    flush = env.flush
+
+    def counted() -> None:
+        flushes.append(1)
+        flush()
+
+    monkeypatch.setattr(env, "flush", counted)
+    besidesmail.annotate(store, entry, {f"/shared/a{each}": b"x" for each in range(30)}, told.append)
+    besidesmail.share(store, entry, {name: "lr" for name in ("bob", "anyone", "group:x")}, told.append)
+    besidesmail.subscribe(store, "alice", Subscribed(), told.append)
+    assert len(flushes) == 3 and told == []
+    assert not store.mailboxes.env.log.grown
+    besidesmail.annotate(store, entry, {f"/shared/b{each}": b"x" for each in range(2000)}, told.append)
+    assert sum(1 for _ in store.mailboxes.annotations.of(entry.id)) == 1000
+    assert len(told) == 1 and "no more of them come" in told[0]
+
+
+class Subscribed(Source):
+    def subscriptions(self) -> Sequence[str]:
+        return [f"Archive/{each}" for each in range(30)]
+
+
 def test_annotations_of_people_come_and_not_those_of_a_server(store: Store) -> None:
     entry = store.entry(MailboxName("alice", "INBOX"))
     values = {"/shared/comment": b"\0\xff", "/private/comment": b"own", "/private/specialuse": b"\\Sent",

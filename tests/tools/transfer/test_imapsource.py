@@ -13,7 +13,7 @@ from store.values import Flag, Flags, InternalDate, Secret
 from tools.transfer.servers import imapconnection
 from tools.transfer.servers.imapconnection import Connection, Gone, Literal, Refused, octets_of, tunnelled
 from tools.transfer.servers.imapsource import ImapServer
-from tools.transfer.sourcevalues import Box, Mail, Unreadable
+from tools.transfer.sourcevalues import Box, Mail, Unreadable, UserTime
 
 GREETING = b"* PREAUTH ready\r\n"
 
@@ -219,12 +219,12 @@ for line in sys.stdin:
     print("* CAPABILITY IMAP4rev1 X", end="\\r\\n")
     print(tag, "OK done", end="\\r\\n", flush=True)
 """
-    connection = tunnelled([sys.executable, "-c", speaks])
+    connection = tunnelled([sys.executable, "-c", speaks], UserTime())
     connection.capability()
     assert connection.capabilities == {"IMAP4REV1", "X"}
     connection.drop()
     assert isinstance(connection.way, subprocess.Popen) and connection.way.returncode == 0
     with pytest.raises(OSError):
-        tunnelled(["/nowhere/imap"])
+        tunnelled(["/nowhere/imap"], UserTime())
     with pytest.raises(Gone):
-        tunnelled([sys.executable, "-c", ""])
+        tunnelled([sys.executable, "-c", ""], UserTime())

@@ -11,7 +11,7 @@ import pytest
 from store.values import Secret
 from tools.transfer.servers import scriptserver
 from tools.transfer.servers.scriptserver import LINE_OCTETS, scripts
-from tools.transfer.sourcevalues import OldScript, Unreadable
+from tools.transfer.sourcevalues import OldScript, Unreadable, UserTime
 
 GREETING = b'"IMPLEMENTATION" "a server"\r\n"SASL" "PLAIN"\r\n"SIEVE" "fileinto"\r\nOK "ready"\r\n'
 
@@ -42,7 +42,7 @@ def serving(*answers: bytes) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def fetch(port: int, admin: str = "") -> list[OldScript]:
-    return list(scripts("127.0.0.1", port, None, "alice", Secret(b"secret"), admin))
+    return list(scripts("127.0.0.1", port, None, "alice", Secret(b"secret"), admin, UserTime()))
 
 
 def test_all_scripts_with_the_active_one() -> None:
@@ -62,7 +62,7 @@ def test_an_administrator_logs_in_for_the_user() -> None:
 def test_no_password_without_tls() -> None:
     context = ssl.create_default_context()
     with serving(b'NO "there is none"\r\n') as (port, lines), pytest.raises(Unreadable, match="there is none"):
-        scripts("127.0.0.1", port, context, "alice", Secret(b"secret"))
+        scripts("127.0.0.1", port, context, "alice", Secret(b"secret"), "", UserTime())
     assert lines == [b"STARTTLS\r\n"]
 
 

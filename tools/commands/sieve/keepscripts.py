@@ -9,6 +9,7 @@ from mboxlist import privatefiles
 from store.filtering import userscripts
 from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import Refusal, ScriptRefused
+from store.filtering.usersettings import settings_of
 from store.sieve.scriptproblems import ScriptProblem
 from tools.cli.elsewhere.argumentnames import STREAM
 from tools.cli.invocation import Invocation, Parsers
@@ -99,7 +100,8 @@ def put(invocation: Invocation) -> int:
     text = given(arguments.file)
     with invocation.store() as store, refusals_shown(invocation.arguments.user):
         owner = account(store, arguments.user)
-        userscripts.put(store, owner, arguments.name, text, invocation.config.settings("sieve", Settings))
+        settings = settings_of(store, invocation.config.settings("sieve", Settings), owner.user)
+        userscripts.put(store, owner, arguments.name, text, settings)
         if arguments.activate:
             userscripts.activate(store, owner.user, arguments.name)
     return 0

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO
 
 from attrs import define, field, frozen
 
@@ -22,14 +22,13 @@ from imap.wire.scanner import Scanner
 from mboxlist import privatefiles
 from store.values import Secret
 from tools.transfer.mailofothers import program_user
-from tools.transfer.sourcevalues import Unreadable
+from tools.transfer.servers.pacedreading import READ_OCTETS, TIMEOUT_SECONDS, Pace, reading
+from tools.transfer.sourcevalues import Unreadable, UserTime
 
 LINE_OCTETS = 1 << 20       # the longest line of an answer, without its literals
 ANSWER_LITERALS = 100       # the most literals in one answer
 COLLECTED_OCTETS = 64 << 20     # the most of answers that are collected before they are used
 MEMORY_OCTETS = 1 << 20     # a literal that is longer goes to a file
-READ_OCTETS = 1 << 18       # octets of a literal that are read at a time
-TIMEOUT_SECONDS = 120       # without a sign of life from a server
 EXIT_SECONDS = 10           # in which a program has to end when it is left
 PORTS = {"tls": 993, "starttls": 143, "none": 143}
 
@@ -120,16 +119,15 @@ class Connection:
     and Unreadable for answers that make no sense."""
 
     way: "socket.socket | subprocess.Popen[bytes]"
+    time: UserTime = field(factory=UserTime)
     capabilities: frozenset[str] = frozenset()
+    _pace: Pace = field(init=False)
     _reading: IO[bytes] = field(init=False)
     _serial: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.way, socket.socket):
-            self._reading = cast(IO[bytes], self.way.makefile("rb", buffering=READ_OCTETS))
-        else:
-            assert self.way.stdout is not None
-            self._reading = self.way.stdout
+        self._pace = Pace(self.time)
+        self._reading = reading(self.way, self._pace)
 
     def greeted(self) -> "Connection":
         """The connection when the greeting has come."""
@@ -151,9 +149,10 @@ class Connection:
         if isinstance(self.way, socket.socket):
             self.way.close()
             return
-        assert self.way.stdin is not None
-        with contextlib.suppress(OSError):
-            self.way.stdin.close()
+        assert self.way.stdin is not None and self.way.stdout is not None
+        for pipe in (self.way.stdin, self.way.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
         try:
             self.way.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -246,7 +245,7 @@ class Connection:
         self.run(b"STARTTLS")
         assert isinstance(self.way, socket.socket)
         self.way = context.wrap_socket(self.way, server_hostname=host)
-        self._reading = cast(IO[bytes], self.way.makefile("rb", buffering=READ_OCTETS))
+        self._reading = reading(self.way, self._pace)
         self.capabilities = frozenset()
 
     def log_in(self, user: str, password: Secret, admin: str = "") -> None:
@@ -287,13 +286,13 @@ class Server:
     context: ssl.SSLContext
     admin: str = ""
 
-    def logged_in(self, user: str, password: Secret) -> Connection:
-        """A connection as the user. Raises Gone, Refused, Unreadable, OSError."""
-        way = socket.create_connection((self.host, self.port or PORTS[self.tls]), TIMEOUT_SECONDS)
+    def logged_in(self, user: str, password: Secret, time: UserTime) -> Connection:
+        """A connection as the user, for so long. Raises Gone, Refused, Unreadable, OSError."""
+        way = socket.create_connection((self.host, self.port or PORTS[self.tls]), min(TIMEOUT_SECONDS, time.left()))
         try:
             if self.tls == "tls":
                 way = self.context.wrap_socket(way, server_hostname=self.host)
-            made = Connection(way).greeted()
+            made = Connection(way, time).greeted()
         except BaseException:
             way.close()
             raise
@@ -307,14 +306,17 @@ class Server:
             raise
 
 
-def tunnelled(command: Sequence[str]) -> Connection:
-    """A connection to a program that speaks IMAP on its standard input and output, as the user already (PREAUTH).
+def tunnelled(command: Sequence[str], time: UserTime) -> Connection:
+    """A connection, for so long, to a program that speaks IMAP on its standard input and output, as the user already
+    (PREAUTH).
     It is root where root runs this: it reads mail of others, or has keys of root's to log in with.
 
     Raises Gone, Unreadable, OSError.
     """
     user = program_user()
-    made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user))
+    time.left()
+    made = Connection(subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user), time)
     try:
         return made.greeted()
     except BaseException:

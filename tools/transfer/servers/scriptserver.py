@@ -11,8 +11,8 @@ from typing import IO
 from attrs import define, field
 
 from store.values import Secret
-from tools.transfer.servers.imapconnection import TIMEOUT_SECONDS
-from tools.transfer.sourcevalues import OldScript, Unreadable
+from tools.transfer.servers.pacedreading import TIMEOUT_SECONDS, Pace, reading
+from tools.transfer.sourcevalues import OldScript, OutOfTime, Unreadable, UserTime
 
 LINE_OCTETS = 64 << 10      # of a line of an answer, without its literals
 LINES = 10_000              # of an answer
@@ -24,12 +24,13 @@ _VALUE = re.compile(rb'"((?:[^"\\]|\\.)*)"|\S+')
 _ESCAPED = re.compile(rb"\\(.)")
 
 
-def scripts(host: str, port: int, context: ssl.SSLContext | None, user: str, password: Secret, admin: str = ""
-            ) -> Sequence[OldScript]:
-    """The user's scripts. STARTTLS comes first, unless there is no context; with `admin` that one logs in for the user.
-    Raises Unreadable."""
+def scripts(host: str, port: int, context: ssl.SSLContext | None, user: str, password: Secret, admin: str,
+            time: UserTime) -> Sequence[OldScript]:
+    """The user's scripts, which may take so long. STARTTLS comes first, unless there is no context; with `admin` that
+    one logs in for the user. Raises Unreadable."""
     try:
-        with closing(_Session(socket.create_connection((host, port), TIMEOUT_SECONDS))) as session:
+        way = socket.create_connection((host, port), min(TIMEOUT_SECONDS, time.left()))
+        with closing(_Session(way, Pace(time))) as session:
             session.answer()
             if context is not None:
                 session.start_tls(host, context)
@@ -41,6 +42,8 @@ def scripts(host: str, port: int, context: ssl.SSLContext | None, user: str, pas
             with suppress(OSError, Unreadable):         # all of them are here
                 session.run(b"LOGOUT")
             return found
+    except OutOfTime:
+        raise
     except Unreadable as problem:
         raise Unreadable(f"Sieve scripts: {problem}") from problem
     except (OSError, ValueError) as error:
@@ -56,11 +59,12 @@ class _Session:
     """A connection. Everything may raise Unreadable, OSError, ValueError."""
 
     way: socket.socket
+    pace: Pace
     _reading: IO[bytes] = field(init=False)
     _room: int = field(factory=lambda: HELD_OCTETS, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._reading = self.way.makefile("rb")
+        self._reading = reading(self.way, self.pace)
 
     def close(self) -> None:
         """Nobody asks any more."""
@@ -71,7 +75,7 @@ class _Session:
         """RFC 5804 §2.2: the server then says once more what it can do."""
         self.run(b"STARTTLS")
         self.way = context.wrap_socket(self.way, server_hostname=host)
-        self._reading = self.way.makefile("rb")
+        self._reading = reading(self.way, self.pace)
         self.answer()
 
     def run(self, command: bytes) -> list[list[bytes]]:
