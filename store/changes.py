@@ -2,7 +2,7 @@
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from attrs import frozen
 
@@ -54,8 +54,12 @@ class News:
     def __init__(self) -> None:
         self._listeners: dict[int, list[_Listener]] = {}
         self._learners: dict[int, Callable[[Change], None]] = {}
-        self.forward: Callable[[Iterable[int], Sequence[Change]], None] = lambda mailboxes, changes: None
+        self.forward: Callable[[Collection[int], Sequence[Change]], None] = lambda mailboxes, changes: None
         self.first: Callable[[], None] = lambda: None       # called when somebody listens and nobody did
+        self.interest: Callable[[int, int], None] = lambda mailbox, more: None
+        """Called when somebody listens to a mailbox and nobody did (1), and when nobody does any more (-1)."""
+        self.shown: Callable[[MailboxId], list[Change]] = lambda mailbox: []
+        """What other processes have changed in a mailbox lately, in no order: some of it has been heard."""
         self._thread = threading.get_ident()
         self._call: Callable[..., object] | None = None
 
@@ -70,14 +74,16 @@ class News:
         if not self._listeners:
             self.first()
         listener = _Listener(callback, is_behind)
+        if mailbox not in self._listeners:
+            self.interest(mailbox, 1)
         self._listeners.setdefault(mailbox, []).append(listener)
 
         def unsubscribe() -> None:
             listeners = self._listeners.get(mailbox, [])
             if listener in listeners:
                 listeners.remove(listener)
-            if not listeners:
-                self._listeners.pop(mailbox, None)
+            if not listeners and self._listeners.pop(mailbox, None) is not None:
+                self.interest(mailbox, -1)
 
         return unsubscribe
 
@@ -89,7 +95,7 @@ class News:
         """Have `callback` called, in the listeners' thread, for what other processes changed on that partition."""
         self._learners[partition] = callback
 
-    def tell(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+    def tell(self, mailboxes: Collection[int], changes: Sequence[Change] = ()) -> None:
         """A transaction of this process changed these mailboxes and has been committed; `changes`: what it changed, as
         far as that is said. Nothing about this turns what was done into a refusal."""
         if self._call is not None and threading.get_ident() != self._thread:

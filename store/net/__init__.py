@@ -37,7 +37,8 @@ password hashes, SEARCH through bodies, changes of more than 1,000 messages, mak
 is under way share the next (`durability`): the busier the server, the more deliveries each sync serves.
 
 News. A transaction tells its process's listeners which mailboxes it changed (`store.changes`), and sends a datagram
-with their ids to the sockets of the others in `run/news/` (`notify`). It is a hint for IDLE and never the truth: a
+with their ids to the sockets in `run/news/` (`notify`) of those in which somebody listens to one of them, as these show
+(`store.changeboard`). It is a hint for IDLE and never the truth: a
 session looks at the state before it says anything, so a lost datagram delays news and loses none. A full buffer holds
 ten datagrams on many systems; what finds no room is kept, joined and sent again after 10 ms. And each mailbox that a
 session listens to is looked at once a minute without any news.

@@ -1,12 +1,16 @@
 """News between processes: a datagram that names the mailboxes that may have changed. A hint, never the truth.
 
+The processes of a server see in memory that they share (`changeboard`) who listens to what: a datagram goes only to
+those in which somebody may listen to one of these mailboxes. What was changed is shown there too, for who reads the
+mailbox later.
+
 Behind these there may be, after a 0, what a transaction changed of a mailbox (`changes.Change`): who has it open then
 reads these chunks of its index, and not all of them. Who has missed a change finds a gap in the MODSEQs, and reads all.
 
-Every process that has had listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them,
-what an event loop does in one turn in one datagram: to wake another process costs as much as a small command. What
-a full buffer has no room for (on many systems it holds ten datagrams) is kept, joined, and sent again. And since a hint
-can be lost all the same, listeners are called every POLL seconds without one.
+Every process that has had listeners binds a socket `run/news/<pid>`, and tells those that are there that it is there,
+too; one that changed something sends what an event loop does in one turn in one datagram: to wake another process costs
+as much as a small command. What a full buffer has no room for (on many systems it holds ten datagrams) is kept, joined,
+and sent again. And since a hint can be lost all the same, listeners are called every POLL seconds without one.
 """
 
 import contextlib
@@ -16,13 +20,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxId
+from store.changeboard import Board
 from store.changes import Change, News
 
 log = logging.getLogger(__name__)
@@ -33,6 +38,7 @@ POLL = 60           # seconds; the mailboxes that are listened to are spread ove
 MOST_KEPT = 10_000  # mailboxes of which news are kept for one process that does not take them
 _MOST = 300         # mailboxes named in one datagram,
 _TOGETHER = 100     # and changes
+_NOBODY = (0,)      # is said to others to tell them that one is there: no mailbox has that number
 _FRESH = 1_000_000_000      # nanoseconds since the last change of the folder in which another could look the same
 
 
@@ -43,15 +49,17 @@ class NewsSocket:
     Paths are given relative to an open folder, since an address holds only 107 octets.
     """
 
-    def __init__(self, root: Path, news: News) -> None:
+    def __init__(self, root: Path, news: News, board: Board | None = None) -> None:
         self._folder = root / "run" / "news"
         privatefiles.make_folder(self._folder, exist_ok=True)
         self._news = news
+        self._board = board
         self._directory = privatefiles.open_folder(self._folder)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._name = f"{os.getpid()}"
         self._peers: list[str] = []
-        self._looked = -1
+        self._strangers = False                     # whether some of these have no part of the board
+        self._looked = -1                           # when the folder was changed that `_peers` are from; -1: look again
         self._kept: dict[str, set[int]] = {}        # by process
         self._lock = threading.Lock()
         self._reactor: Any = None
@@ -61,6 +69,10 @@ class NewsSocket:
         self._collected: dict[int, None] = {}       # mailboxes of which the others are to hear when this turn ends,
         self._changes: list[Change] = []            # and what was changed in them
         news.forward = self._send
+        if board is not None:
+            news.interest, news.shown = board.listen, board.changes_of
+            for number in news.subscribed():
+                board.listen(number, 1)
 
     def start(self, reactor: Any) -> None:
         """Listen, as soon as anybody does in this process."""
@@ -82,6 +94,9 @@ class NewsSocket:
             return
         self._bound = True
         self._reactor.addReader(self)
+        self._look()
+        if kept := [peer for peer in self._peers if not self._send_to(peer, _NOBODY)]:
+            self._keep(kept, _NOBODY)
 
     def stop(self) -> None:
         """Listen no more."""
@@ -103,7 +118,13 @@ class NewsSocket:
     def _address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directory}/{name}"
 
-    def _send(self, mailboxes: Iterable[int], changes: Sequence[Change] = ()) -> None:
+    def _send(self, mailboxes: Collection[int], changes: Sequence[Change] = ()) -> None:
+        if self._board is not None:
+            self._board.note(changes)
+            if self._looked == -1 or not self._bound:       # who is bound hears of others
+                self._look()
+            if not self._strangers and not self._board.wanted(mailboxes):
+                return
         if threading.get_ident() != self._thread:
             self._send_now(mailboxes, changes)
             return
@@ -121,20 +142,28 @@ class NewsSocket:
             self._send_now(mailboxes, changes)
 
     def _send_now(self, mailboxes: Iterable[int], changes: Sequence[Change]) -> None:
-        changed = os.fstat(self._directory).st_mtime_ns
-        if changed != self._looked or time.time_ns() - changed < _FRESH:
-            try:
-                self._peers = [name for name in os.listdir(self._directory) if name != self._name]
-                self._looked = changed
-            except OSError as error:        # no more descriptors: those that were there hear of it
-                TROUBLES.met("which processes there are cannot be looked up", str(error))
-        if not self._peers:
+        self._look()
+        board, named = self._board, list(mailboxes)
+        peers = [name for name in self._peers if board is None or board.wants(int(name), named) is not False]
+        if not peers:
             return
-        named = list(mailboxes)
         more = _packed(changes) if changes else b""
-        kept = [peer for peer in self._peers if not self._send_to(peer, named, more)]
+        kept = [peer for peer in peers if not self._send_to(peer, named, more)]
         if kept:
             self._keep(kept, named)
+
+    def _look(self) -> None:
+        """See which processes there are."""
+        changed = os.fstat(self._directory).st_mtime_ns
+        if changed == self._looked and time.time_ns() - changed >= _FRESH:
+            return
+        try:
+            self._peers = [name for name in os.listdir(self._directory) if name != self._name and name.isdigit()]
+            self._looked = changed
+        except OSError as error:        # no more descriptors: those that were there hear of it
+            TROUBLES.met("which processes there are cannot be looked up", str(error))
+        if self._board is not None:
+            self._strangers = any([self._board.wants(int(name), ()) is None for name in self._peers])
 
     def _send_to(self, peer: str, mailboxes: Sequence[int], more: bytes = b"") -> bool:
         """Whether there was room."""
@@ -147,6 +176,7 @@ class NewsSocket:
         except ConnectionRefusedError:                  # its process was killed
             with contextlib.suppress(OSError):
                 (self._folder / peer).unlink(missing_ok=True)
+            self._looked = -1
         except OSError:
             log.debug("no news to %s", peer, exc_info=True)
         return True
@@ -201,6 +231,8 @@ class NewsSocket:
                 break
             numbers = struct.unpack(f"<{len(data) // 4}I", data[:len(data) // 4 * 4])
             end = numbers.index(0) if 0 in numbers else len(numbers)
+            if not end:
+                self._looked = -1                   # somebody is there who was not
             heard.update(numbers[:end])
             changes += _unpacked(numbers[end + 1:])
         self._news.hear(heard, changes)

@@ -29,7 +29,7 @@ from mboxlist.engine.secondcopy import STATE_AT
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
-from store.changes import News, partition_number
+from store.changes import Change, News, partition_number
 from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.quotarecording import QuotaRecording
@@ -404,6 +404,10 @@ class Partition:
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         return state
+
+    def changed_elsewhere(self, mailbox: MailboxId) -> list[Change]:
+        """What other processes have changed in a mailbox lately, as far as they show it, in no order."""
+        return [change for change in self._news.shown(mailbox) if change.partition == self.number]
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""

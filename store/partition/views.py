@@ -13,6 +13,7 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry, MailboxId
+from store.changes import Change
 from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf, Step
 from store.settings import Settings
@@ -44,6 +45,9 @@ class Source(Protocol):
 
     def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
         """The figures as they are at this moment, committed or not; None without any."""
+
+    def changed_elsewhere(self, mailbox: MailboxId) -> list[Change]:
+        """What other processes have changed in a mailbox lately, as far as they show it, in no order."""
 
     def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
         """The values, of which none is damaged. Raises StoreError CORRUPT."""
@@ -298,7 +302,8 @@ class MailboxViews:
             raise
         return overlay(rows, own, self._partition.settings.private_bits)
 
-    def _changed_since(self, mailbox: int, since: MailboxState, until: MailboxState) -> set[int] | None:
+    def _changed_since(self, mailbox: int, since: MailboxState, until: MailboxState, *, learnt: bool = False
+                       ) -> set[int] | None:
         """The chunks that changed, otherwise than by arrivals alone; None if nobody remembers."""
         numbers: set[int] = set()
         if until.changed <= since.highestmodseq:
@@ -309,14 +314,26 @@ class MailboxViews:
             if before >= at:                # of a transaction that was committed since
                 continue
             if after < at or chunks is None:
-                return None
+                break
             numbers |= chunks
             at = before
             if at <= since.highestmodseq:
                 break
         # What two views were found to differ in says nothing of one between them: it may have had an arrival that is
         # gone again.
-        return numbers if at == since.highestmodseq else None
+        if at == since.highestmodseq:
+            return numbers
+        return None if learnt or not self._learn(mailbox) else self._changed_since(mailbox, since, until, learnt=True)
+
+    def _learn(self, mailbox: int) -> bool:
+        """Remember what other processes show of the mailbox; whether any of it is new."""
+        history = self.history.get(mailbox)
+        if history is None:
+            return False
+        new = [entry for change in self._partition.changed_elsewhere(MailboxId(mailbox))
+               if (entry := (change.before, change.before + 1, change.chunks)) not in history]
+        history.extend(sorted(new, key=itemgetter(0)))
+        return bool(new)
 
     def _pieces(self, mailbox: MailboxId, reader: str, known: Records, state: MailboxState, txn: Txn) -> Pieces | None:
         """The chunks that are other than those of `known` now; None if the whole mailbox must be read."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist import privatefiles
+from store import changeboard
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
@@ -139,6 +140,7 @@ class Supervisor:
     _up: bool = field(default=False, init=False)            # all have been started
     _draining: bool = field(default=False, init=False)      # who has served the last one ends by itself
     _counts: int = field(default=-1, init=False)            # what all processes count together: see `Place`
+    _board: int = field(default=-1, init=False)             # what they show each other: see `changeboard`
     _parts: int = field(default=0, init=False)
     _claim: int = field(default=-1, init=False)             # a descriptor: see `_claim_store`
     _copy: Path | None = field(default=None, init=False)    # what is served while nothing can be written to the store
@@ -293,19 +295,22 @@ class Supervisor:
             raise _OtherVolume
 
     def _count_again(self, processes: int) -> None:
-        if self._counts >= 0:
-            os.close(self._counts)
+        for handle in (self._counts, self._board):
+            if handle >= 0:
+                os.close(handle)
+        self._board = changeboard.make(processes)
         self._counts, self._parts, self._key = sharedcounts.make(processes), processes, sharedcounts.new_key()
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
-        worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, self._logins, self._tickets,
+        board = changeboard.Place(self._board, len(self._processes), self._parts)
+        worker_config = WorkerConfig(name, keeper, mine, self._served_config, place, board, self._logins, self._tickets,
                                      os.getpid(), tuple(self._names), self.hands_on, EXCHANGE in servers)
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
-                partial(Later.function(_WORKER), worker_config), [self._counts, self._logins.handle, *(
+                partial(Later.function(_WORKER), worker_config), [self._counts, self._board, self._logins.handle, *(
                     each.socket.fileno() for each in mine)])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)

@@ -27,6 +27,7 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.audit import sessionaudit
 from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
+from store.changeboard import Board
 from store.errors import StoreError
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings as SieveSettings
@@ -137,7 +138,7 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     if worker_config.keeper:
         former.load(opened.root / formerlogins.FILE)
     Filters.of(opened, worker_config.config.settings("sieve", SieveSettings))
-    news = NewsSocket(opened.root, opened.news)
+    news = NewsSocket(opened.root, opened.news, Board(worker_config.board))
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
     others, moves = backendlink.of_worker(worker_config.config, opened, called, server.spares) if (

@@ -6,6 +6,8 @@ import time
 import pytest
 from twisted.internet.task import Clock
 
+from store import changeboard
+from store.changeboard import Board
 from store.changes import Change, News, partition_number
 from store.net import notify
 from store.net.notify import POLL, RETRY, NewsSocket
@@ -26,9 +28,9 @@ class Reactor(Clock):
 class Process:
     """One with its socket, under a pid that is not ours."""
 
-    def __init__(self, root, pid, reactor):
+    def __init__(self, root, pid, reactor, board=None):
         self.news, self.heard = News(), []
-        self.socket = NewsSocket(root, self.news)
+        self.socket = NewsSocket(root, self.news, board)
         self.socket._name = str(pid)
         self.reactor = reactor
         if reactor is not None:
@@ -214,3 +216,61 @@ def test_who_looks_without_news_wakes_only_those_who_are_behind(root):
     for _ in range(POLL):
         clock.advance(1)
     assert sorted(process.heard) == [7, 400]
+
+
+@pytest.fixture
+def boards(faults):
+    """Parts of a board for processes of these numbers."""
+    handle = changeboard.make(3)
+
+    def board(number):
+        faults.around(os, "getpid", lambda _: number)
+        return Board(changeboard.Place(handle, number - 1, 3))
+
+    yield board
+    os.close(handle)
+
+
+def test_only_who_may_listen_to_that_mailbox_is_woken(root, faults, boards):
+    clock = Reactor()
+    first, second, third = (Process(root, number, clock, boards(number)) for number in (1, 2, 3))
+    sent = faults.watch(NewsSocket, "_send_to")
+    for process, mailbox in ((first, 7), (second, 8), (third, 9)):
+        process.subscribe(mailbox)
+        for other in (first, second, third):
+            other.socket.doRead()               # that it is there
+    sent.clear()
+    first.tell([7])
+    assert sent == [] and first.heard == [7]
+    first.tell([8])
+    assert len(sent) == 1
+    second.socket.doRead()
+    assert second.heard == [8] and third.heard == []
+    for process in (first, second, third):
+        process.socket.stop()
+    assert os.listdir(root / "run" / "news") == []
+
+
+def test_a_process_of_another_server_hears_all(root, boards):
+    """One server hands its clients on to the next: for a while there are processes of both."""
+    clock = Reactor()
+    first, other = Process(root, 1, clock, boards(1)), Process(root, 4, clock)
+    first.subscribe(7)
+    other.subscribe(8)
+    first.socket.doRead()                       # it has said that it is there
+    for mailbox in (7, 8):
+        first.tell([mailbox])
+    other.socket.doRead()
+    assert other.heard == [8]
+    other.tell([7])
+    first.socket.doRead()
+    assert first.heard == [7, 7]
+
+
+def test_who_is_not_woken_finds_what_was_changed(root, boards):
+    clock = Reactor()
+    first, second = (Process(root, number, clock, boards(number)) for number in (1, 2))
+    second.subscribe(8)
+    change = Change(1, 7, 5, frozenset((3,)))
+    first.tell([7], [change])
+    assert second.news.shown(7) == [change] and second.heard == []

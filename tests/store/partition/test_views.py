@@ -127,7 +127,9 @@ def test_what_is_heard_of_changes_elsewhere_late_twice_or_not_at_all_changes_no_
     assert view.state.to_bytes() == fresh.state.to_bytes()
 
 
-def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(place, faults):
+@pytest.mark.parametrize(("way", "flag"), [("heard", Flag.FLAGGED), ("shown", Flag.ANSWERED)])
+def test_who_knows_what_another_process_changed_reads_that_chunk_and_no_other(place, faults, way, flag):
+    """It was heard, or is shown to who asks for it."""
     store, other = place
     entry = store.entry(MailboxName("bob", "INBOX"))
     while len(store.open_mailbox(entry).rows) < 300:
@@ -135,10 +137,13 @@ def test_who_heard_what_another_process_changed_reads_that_chunk_and_no_other(pl
     view, told = store.open_mailbox(entry), []
     hearing(other, told)
     uids = [int(view.rows["uid"][100]), int(view.rows["uid"][280])]
-    change_flags(other, entry, uids[:1], FlagAction.ADD, Flags(Flag.FLAGGED))
+    change_flags(other, entry, uids[:1], FlagAction.ADD, Flags(flag))
     uids.append(deliver(other, b"Subject: y\r\n\r\n", "user/bob/INBOX")[0].uid)
-    change_flags(other, entry, uids[1:2], FlagAction.ADD, Flags(Flag.SEEN))
-    store.news.hear([], told)
+    change_flags(other, entry, uids[1:2], FlagAction.ADD, Flags(flag))
+    if way == "heard":
+        store.news.hear([], told)
+    else:
+        faults.around(store.news, "shown", lambda _, mailbox: [change for change in told if change.mailbox == mailbox])
     read = []
     table = type(store.partition_of(entry).index)
     faults.before(table, "get", lambda self, key, txn=None: self.name == "index.db" and read.append(key))

@@ -7,6 +7,7 @@ from attrs import frozen
 
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
+from store.changeboard import Place as BoardPlace
 from tools.cli.options import Config
 from tools.server.process.sockets import Listening
 from tools.server.tls.tickets import TicketKeys
@@ -26,6 +27,7 @@ class WorkerConfig:
     sockets: Sequence[Listening]
     config: Config
     counts: Place
+    board: BoardPlace
     logins: LoginMemory
     tickets: TicketKeys
     supervisor: int
