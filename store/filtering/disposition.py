@@ -100,6 +100,13 @@ class Disposer:
         """What keys of `arrivals.db` begin with that are the owner's."""
         return owned_key(self.store, self.base.entry)
 
+    def only_tried(self, made: list[str]) -> None:
+        """Nothing counts, is made, or put on disk; `made` gets the names of mailboxes that would be made."""
+        def create(name: str, use: str) -> None:
+            made.append(name)
+
+        self.create, self.may_send, self.keep = create, lambda letters: True, lambda root, octets: ""
+
     def dispose(self, outcome: Outcome) -> Disposition:
         """What the outcome means."""
         if outcome.refused is not None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from attrs import define, evolve, field, frozen
 
@@ -35,7 +36,7 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptoutcome import KEPT, UNCHANGED, Filed, Outcome
-from store.sieve.scriptrun import FOR_DELIVERY, Tree, run
+from store.sieve.scriptrun import FOR_DELIVERY, Run, Tree, run
 from store.store import Store
 from store.tables.state import Mailbox
 from store.values import SYSTEM_NAMES, Flag, Flags, InternalDate
@@ -112,17 +113,12 @@ class _Turn:
     entry: MailboxEntry
     name: ScriptName
     until: float
-    filters: Filters = field(init=False)
     tree: Tree | None = field(init=False)
     view: Mailbox = field(init=False)
 
-    @filters.default
-    def _filters(self) -> Filters:
-        return Filters.of(self.store)
-
     @tree.default
     def _tree(self) -> Tree | None:
-        return self.filters.on_events(self.entry.name.owner, self.name.name, site_first=self.name.server)
+        return Filters.of(self.store).on_events(self.entry.name.owner, self.name.name, site_first=self.name.server)
 
     @view.default
     def _view(self) -> Mailbox:
@@ -163,9 +159,7 @@ class _Turn:
             return None
         try:
             with self.store.open_message(self.view.entry, row) as file:
-                flags = Flags(Flag(int(row["flags"])), self.view.keyword_names(int(row["keywords"])))
-                date = InternalDate(int(row["received"]), int(row["zone"]))
-                return self._wanted(event, Message(self.entry, uid, flags, date), file)
+                return self._wanted(event, Message.of(self.view, uid, row), file)
         except StoreError as problem:
             if problem.problem is not Problem.CORRUPT:
                 raise
@@ -174,33 +168,55 @@ class _Turn:
 
     def _wanted(self, event: ScriptEvent, message: "Message", file: MessageFile) -> "Wanted":
         assert self.tree is not None
-        owner, now = self.entry.name.owner, datetime.now(UTC).astimezone()
-        inbox = self.store.mailboxes.find(MailboxName(owner, INBOX)) or self.entry
+        begun = EventRun.begin(self.store, event, message, file)
+        wanted = begun.ended(self.tree, file)
+        if wanted.failure:
+            wanted.fail(wanted.failure)
+        for note in begun.disposer.notes:
+            log.info("script of %s: %s", self.entry.name.owner, note)
+        return wanted
+
+
+@define(eq=False)
+class EventRun:
+    """The run of a script for a message of an event, which is about to begin; `shown` are the flags as scripts see
+    them."""
+
+    store: Store
+    message: "Message"
+    state: Run
+    disposer: Disposer
+    shown: tuple[str, ...]
+
+    @classmethod
+    def begin(cls, store: Store, event: ScriptEvent, message: "Message", file: MessageFile) -> "EventRun":
+        """With what a script may ask (RFC 6785 §4)."""
+        filters, entry = Filters.of(store), message.entry
+        owner, now = entry.name.owner, datetime.now(UTC).astimezone()
+        inbox = store.mailboxes.find(MailboxName(owner, INBOX)) or entry
         head = file.read(0, min(HEADER, file.size))
         end = header_end(head)
-        head = head[:end if end is not None else len(head)]
-        filters, settings = self.filters, self.filters.settings_of(owner)
+        mail = ReceivedMail(head[:end if end is not None else len(head)], file.size, file.read)
+        settings, address = filters.settings_of(owner), filters.whole_address(owner)
         base = Target(inbox, ignore_quota=True)     # for notes; copies of mail have targets of their own
-        address = filters.whole_address(owner)
         envelope = filters.envelope(address, Recipient(base, address))
-        state = filters.state(ReceivedMail(head, file.size, file.read), envelope, inbox, now, settings, PACE)
+        state = filters.state(mail, envelope, inbox, now, settings, PACE)
         state.surroundings = evolve(state.surroundings, environment={
             **state.surroundings.environment, "imap.user": event.user,
             "imap.email": filters.whole_address(event.user), "imap.cause": event.cause,
-            "imap.mailbox": self.entry.name.to_client(owner),
+            "imap.mailbox": entry.name.to_client(owner),
             "imap.changedflags": " ".join(event.flags) if event.cause == FLAG else ""})
         state.event = True
         state.flags = shown = names_of(message.flags)
-        outcome = run([self.tree], state) if (why := _unfit(self.tree)) == "" else Outcome(failure=why)
-        original = ReceivedMail(head, file.size, file.read)
-        disposer = filters.disposer(original, envelope, base, now, settings, 1)
-        wanted = Wanted(self.store, message, disposer, exhausted=state.exhausted)
-        if outcome.failure:
-            wanted.fail(outcome.failure)
-        else:
-            wanted.want(outcome, shown, file)
-        for note in disposer.notes:
-            log.info("script of %s: %s", owner, note)
+        return cls(store, message, state, filters.disposer(mail, envelope, base, now, settings, 1), shown)
+
+    def ended(self, tree: Tree, file: MessageFile) -> "Wanted":
+        """What the script wants."""
+        outcome = run([tree], self.state) if (why := _unfit(tree)) == "" else Outcome(failure=why)
+        wanted = Wanted(self.store, self.message, self.disposer, exhausted=self.state.exhausted,
+                        failure=outcome.failure, outcome=outcome)
+        if not outcome.failure:
+            wanted.want(outcome, self.shown, file)
         return wanted
 
 
@@ -221,29 +237,43 @@ class Message:
     flags: Flags
     date: InternalDate
 
+    @classmethod
+    def of(cls, view: Mailbox, uid: int, row: Any) -> "Message":
+        """As its record has it."""
+        return cls(view.entry, uid, Flags(Flag(int(row["flags"])), view.keyword_names(int(row["keywords"]))),
+                   InternalDate(int(row["received"]), int(row["zone"])))
+
 
 @define(eq=False)
 class Wanted:
-    """What a script wants for a message: copies, other flags, and what `disposer` has of mail that leaves."""
+    """What a script wants for a message: copies, flags that `come` and that are `gone`, and what `disposer` has of mail
+    that leaves. `failure`: why it did not run to its end."""
 
     store: Store
     message: Message
     disposer: Disposer
+    outcome: Outcome
     exhausted: bool = False
-    _come: Flags = field(default=Flags(), init=False)
-    _gone: Flags = field(default=Flags(), init=False)
+    failure: str = ""
+    come: Flags = field(default=Flags(), init=False)
+    gone: Flags = field(default=Flags(), init=False)
     _copied: list[tuple[MailboxEntry, Flags]] = field(factory=list, init=False)         # by their records
     _stored: list[tuple[Target, bytes]] = field(factory=list, init=False)               # as messages of their own
 
     @property
     def nothing(self) -> bool:
         """Whether the message stays as it is, and nothing else is to be done."""
-        return not (self._come != self._gone or self._copied or self._stored or self.disposer.follows
+        return not (self.come != self.gone or self._copied or self._stored or self.disposer.follows
                     or self.disposer.copies)
+
+    @property
+    def copies(self) -> list[tuple[MailboxEntry, Flags]]:
+        """The mailboxes that get a copy, and its flags there."""
+        return [*self._copied, *((target.entry, target.flags) for target, _ in self._stored)]
 
     def fail(self, why: str) -> None:
         """The message stays as it is, and the owner of the script hears of it."""
-        self._come = self._gone = Flags()
+        self.come = self.gone = Flags()
         self._copied.clear()
         self._stored.clear()
         entry = self.message.entry
@@ -262,10 +292,10 @@ class Wanted:
         named = flags_of(kept[-1].flags if kept else shown)
         old = flags_of(shown)
         allowed = partial(self.disposer.allowed, self.message.entry)
-        self._come = allowed(_without(named, old))
-        self._gone = allowed(_without(old, named))
+        self.come = allowed(_without(named, old))
+        self.gone = allowed(_without(old, named))
         if not stays:
-            self._come = allowed(Flags(self._come.system | Flag.DELETED, self._come.keywords))
+            self.come = allowed(Flags(self.come.system | Flag.DELETED, self.come.keywords))
 
     def _file(self, filed: Filed, file: MessageFile) -> bool:
         """Have a copy filed; whether there is such a mailbox."""
@@ -311,8 +341,8 @@ class Wanted:
                 raise StoreError(Problem.BUSY, detail="another process has run that script")
             for target, flags in sorted(self._copied, key=lambda each: each[0].id):
                 copy_within(txn, self.message.entry, target, self.message.uid, flags)
-            if self._come != self._gone:
-                change_within(txn, self.message.entry.id, self.message.uid, self._come, self._gone)
+            if self.come != self.gone:
+                change_within(txn, self.message.entry.id, self.message.uid, self.come, self.gone)
             for one in stored:
                 one.deliver(txn)
             for follow in self.disposer.follows:
