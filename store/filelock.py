@@ -5,15 +5,13 @@ import contextlib
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
+from mboxlist.heldlocks import take
 from store.errors import Problem, StoreError
 
-LOOKER = 1.0                    # seconds, at most, for which one that only looks whether a lock is held may hold it
-STEP = 0.01
 SCRATCH = ".scratch"            # a folder that has those of all processes
 # What earlier versions called theirs, which lay beside the store's own folders.
 _FORMER = (".plan-*", ".recover-*", "[0-9]*.scratch")
@@ -33,37 +31,6 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
         yield
     finally:
         os.close(handle)
-
-
-def take(handle: int) -> bool:
-    """Hold the lock of that file alone, for long; whether nobody else does. To look whether a lock is held is to share
-    it for a moment (`is_held`), which is waited for. Raises OSError."""
-    deadline = time.monotonic() + LOOKER
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)      # who holds it holds it alone, or looks
-            except BlockingIOError:
-                return False
-            fcntl.flock(handle, fcntl.LOCK_UN)
-            if time.monotonic() > deadline:
-                return False
-        time.sleep(STEP)
-
-
-def is_held(path: Path) -> bool:
-    """Whether a process is in a block with that file. Raises FileNotFoundError, OSError."""
-    handle = privatefiles.open_handle(path)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)      # shared: two who look do not see each other
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 @contextlib.contextmanager

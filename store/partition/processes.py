@@ -17,8 +17,8 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist import privatefiles
+from mboxlist.heldlocks import is_held, take
 from store.errors import Problem, StoreError
-from store.filelock import is_held, take
 
 WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
 STEP = 0.02

@@ -54,6 +54,8 @@ def note_unknown(root: Path, state: StandbyState, goes_on: Callable[[], bool] = 
     left = MOST
     for name in partitions_of(state):
         unknown = list(islice(_unknown(root / "partitions" / name, goes_on), left))
+        if not goes_on():
+            return
         left -= len(unknown)
         privatefiles.write(root / UNKNOWN / name, b"".join(unknown))
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
+from mboxlist.heldlocks import is_held
 from store.errors import Problem
-from store.filelock import exclusive, is_held
+from store.filelock import exclusive
 
 FOLLOWING, READING = "standby", "reading"       # what a process does
 UNKNOWN = -1

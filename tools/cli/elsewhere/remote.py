@@ -41,14 +41,19 @@ _CERTIFICATES = {
     64: ": give the name in --server that the certificate has"}
 
 
+def parser() -> argparse.ArgumentParser:
+    """What stands in front of a command."""
+    made = argparse.ArgumentParser(prog="onecopy", add_help=False, allow_abbrev=False)
+    made.add_argument("--server", metavar="URL", required=True)
+    made.add_argument("--token-file", metavar="FILE", type=Path, required=True)
+    made.add_argument("--server-ca", metavar="FILE", type=Path)
+    made.add_argument("command", nargs=argparse.REMAINDER)
+    return made
+
+
 def run(words: Sequence[str]) -> int:
     """Have it carried out, and print what it printed; its exit status. Raises Failure."""
-    parser = argparse.ArgumentParser(prog="onecopy", add_help=False, allow_abbrev=False)
-    parser.add_argument("--server", metavar="URL", required=True)
-    parser.add_argument("--token-file", metavar="FILE", type=Path, required=True)
-    parser.add_argument("--server-ca", metavar="FILE", type=Path)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    typed = parser.parse_args(words)
+    typed = parser().parse_args(words)
     if urlsplit(typed.server).scheme not in ("http", "https"):
         raise Failure("--server must be a URL, http:// or https://")
     if urlsplit(typed.server).scheme == "http" and not _is_this_host(urlsplit(typed.server).hostname or ""):

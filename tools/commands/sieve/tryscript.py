@@ -41,8 +41,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--event", choices=[cause.lower() for cause in (APPEND, COPY, FLAG)], help="with --uid: what the "
                       "script of that mailbox would do after such a command of IMAP, not after a delivery")
     made.add_argument("--flag", metavar="FLAG", action="append", default=[], help="with --event flag: a flag that was "
-                      "changed: seen, answered, flagged, deleted, draft, or a keyword such as $Junk; can be repeated. The "
-                      "message has them as it is now")
+                      "changed: seen, answered, flagged, deleted, draft, or a keyword such as $Junk; can be repeated. "
+                      "The message has them as it is now")
     made.add_argument("--json", action="store_true")
 
 
