@@ -118,13 +118,12 @@ class Journal:
             self._file = None
 
 
-def put(root: Path, quick: Quick) -> None:
-    """Write what came to its places, unsynced: message files, and octets of logs. A large message file is there
-    already, since it came by itself. Raises OSError."""
+def put(root: Path, quick: Quick, *, again: bool = False) -> None:
+    """Write what came to its places, unsynced: message files, and octets of logs; `again`: after an end, when some may
+    be there. A large message file is there already, since it came by itself. Raises OSError."""
     for file in quick.files:
-        if len(file.octets) != file.size or _is_there(root, file):
-            continue
-        _put_file(_path(root, file), file)
+        if len(file.octets) == file.size and not (again and _is_there(root, file)):
+            _put_file(_path(root, file), file)
     put_logs(root, quick)
 
 
@@ -196,7 +195,7 @@ def replay(root: Path, state: StandbyState) -> StandbyState:
     for name in (*NAMES, NAMES[0]):             # each may be the older one
         for quick in _answers(root / name) if (root / name).exists() else ():
             if quick.known == state.ends:
-                put(root, quick)
+                put(root, quick, again=True)
                 state = quick.after(state)
     if state is not begun:
         sync_places(root, state)

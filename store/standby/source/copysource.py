@@ -52,6 +52,7 @@ from store.usermove.messageformat import BadMessage, Message
 
 WAIT = 30.0                 # seconds, at most, that a question for news waits for some
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
+ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
 AT_ONCE = 256               # folders of message files that are listed at a time
 
@@ -339,7 +340,7 @@ class Source:
         waits = asked is not None and member is not None and member.step is Step.IN_STEP and not asked.is_awaited(
             member.number)              # nobody does: there is nothing yet, or it need not go at once
         if seconds and asked is None:
-            time.sleep(LOOK_FOR_NEWS)   # whoever follows at full speed has the disk synced so often at most
+            time.sleep(min(ROUND, seconds))     # whoever follows at full speed has the disk synced so often at most
         while True:
             left = deadline - time.monotonic()
             if waits and left > 0:
