@@ -23,15 +23,16 @@ from tests.support.clients.lmtp import Lmtp
 from tests.support.processes.ports import free_port
 from tests.support.servers.backends import BackEnd
 from tests.support.servers.certificates import Authority
+from tests.support.servers.courier import PERSONAL, Courier
 from tests.support.servers.nginx import Nginx
 from tests.support.servers.oldservers import OWNER, QUOTA_KIB, QUOTA_MESSAGES, Cyrus, Dovecot, account
 from tests.support.servers.server import PASSWORD
 
 PAGE = (ROOT / "docs/migration.md").read_text("utf-8")
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", "$Forwarded", "work")
-OLD, NEW = "old.example.org", "new.example.org"
+OLD, NEW, HOSTED = "old.example.org", "new.example.org", "imap.example.net"
 NAMES = ("INBOX", "Archive/2024", "Work", "Sent")
-HERE = ("here", "files", "cy", "hosted", "back")       # users whose mail is here from the beginning, to look at
+HERE = ("here", "files", "cy", "hosted", "away", "back", "carol")      # users whose mail is here from the beginning
 
 
 class Place:
@@ -86,18 +87,27 @@ def cyrus() -> Iterator[Cyrus]:
         yield cyrus
 
 
+@pytest.fixture(scope="module")
+def courier() -> Iterator[Courier]:
+    with Courier(["hosted", "carol"]) as courier:
+        yield courier
+
+
 def fill(side: Account) -> None:
-    """All that the table has a row for."""
+    """All that the table has a row for, and the server takes."""
+    archive, work, sent = map(side.typed, ("Archive/2024", "Work", "Sent"))
     with side.login() as imap:
-        use = b"CREATE-SPECIAL-USE" in imap.ok("CAPABILITY").find(b"CAPABILITY .*")[0]
-        imap.ok(r"CREATE Sent (USE (\Sent))" if use else "CREATE Sent")
-    side.create("Archive/2024", "Work")
+        extensions = imap.ok("CAPABILITY").find(b"CAPABILITY .*")[0]
+        imap.ok(rf"CREATE {sent} (USE (\Sent))" if b"CREATE-SPECIAL-USE" in extensions else f"CREATE {sent}")
+    side.create(archive, work)
     for number, name in enumerate(NAMES):
         side.put(name, clients.ordinary(6, FLAGS, first=100 * number, largest=2000))
-        side.run(name, r"UID STORE 2 +FLAGS.SILENT (\Deleted)", "EXPUNGE")
+        side.run(side.typed(name), r"UID STORE 2 +FLAGS.SILENT (\Deleted)", "EXPUNGE")
     with side.login() as imap:
-        imap.ok("SUBSCRIBE Archive/2024")
-        imap.ok("SETACL Work bob lrs")
+        imap.ok(f"SUBSCRIBE {archive}")
+        imap.ok(f"SETACL {work} bob lrs")
+        if b"METADATA" not in extensions:
+            return
         imap.ok('SETMETADATA Work (/shared/comment "for all" /private/comment {6+}\r\nmy own)')
 
 
@@ -171,34 +181,45 @@ def compared(old: Old, new: New) -> dict[str, str]:
                                    for boxes, side in ((there, old), (here, new))],
              "POP3 unique-ids, with `--uidl-format`": [side.unique_ids() for side in (old, new)],
              "subscriptions": both(lambda side: listed(side, 'LSUB "" "*"')),
-             "special use": both(lambda side: listed(side, 'LIST (SPECIAL-USE) "" "*"')),
+             "special use": both(lambda side: listed(side, 'LIST (SPECIAL-USE) "" "*"', needs=b"SPECIAL-USE")),
              "rights of others": both(rights), "annotations": both(annotations),
              "limits of quota, with `--limits`": [side.limits() for side in (old, new)],
              "Sieve scripts, and which is active": [side.scripts() for side in (old, new)]}
-    assert all(fact[0] for fact in facts.values()), facts
-    return {name: "kept" if fact[0] == fact[1] else "lost" for name, fact in facts.items()}
+    return {name: "none there" if not fact[0] else "kept" if fact[0] == fact[1] else "lost"
+            for name, fact in facts.items()}
 
 
 def validities(side: Account) -> list[bytes]:
     with side.login() as imap:
-        return [imap.ok(f"STATUS {name} (UIDVALIDITY)").find(rb"UIDVALIDITY (\d+)")[1]
+        return [imap.ok(f"STATUS {side.typed(name)} (UIDVALIDITY)").find(rb"UIDVALIDITY (\d+)")[1]
                 for name in NAMES]
 
 
-def listed(side: Account, command: str) -> set[bytes]:
+def extends(imap: Imap, name: bytes) -> bool:
+    """Whether a server has an extension."""
+    return name in imap.ok("CAPABILITY").find(b"CAPABILITY .*")[0].split()
+
+
+def listed(side: Account, command: str, needs: bytes = b"IMAP4rev1") -> set[str]:
+    """The names, as they are here, but for those that only lead to others (RFC 3501 §6.3.9)."""
     with side.login() as imap:
-        return {each.text.split(b" ")[-1].strip(b'"') for each in imap.ok(command).untagged}
+        names = [each.text.split(b" ")[-1].strip(b'"').decode() for each in imap.ok(command).untagged
+                 if b"\\noselect" not in each.text.lower()] if extends(imap, needs) else []
+    return {name.removeprefix(PERSONAL).replace(".", "/") if name.startswith(PERSONAL) else name for name in names}
 
 
 def rights(side: Account) -> dict[bytes, set[int]]:
     with side.login() as imap:
-        words = imap.ok("GETACL Work").untagged[-1].text.split(b" ACL ")[-1].split()[1:]
+        answer = imap.ok(f"GETACL {side.typed('Work')}").untagged[-1].text.replace(b'"', b"")
+        words = answer.split(b" ACL ")[-1].split()[1:]
         found = dict(zip(words[::2], map(set, words[1::2]), strict=True))
         return {name: held for name, held in found.items() if name == b"bob"}
 
 
 def annotations(side: Account) -> list[bytes]:
     with side.login() as imap:
+        if not extends(imap, b"METADATA"):
+            return []
         answer = imap.ok("GETMETADATA Work (/shared/comment /private/comment)").untagged[-1]
         return sorted([*re.findall(rb'"((?:for|my)[^"]*)"', answer.text), *answer.literals])
 
@@ -232,7 +253,7 @@ def scripts_of_cyrus(cyrus: Cyrus) -> object:
     return {(name, active, text) for name, (text, active) in SCRIPTS.items()}
 
 
-def test_what_survives(place: Place, cyrus: Cyrus) -> None:
+def test_what_survives(place: Place, cyrus: Cyrus, courier: Courier) -> None:
     """The page's table is what was found."""
     run, dovecot = place.server.command, place.dovecot
     old = Old(dovecot.account("alice"), dovecot.pop3, lambda: kept)
@@ -250,6 +271,10 @@ def test_what_survives(place: Place, cyrus: Cyrus) -> None:
     run("import", "imap", "hosted", "--there", "cy", "--host", "127.0.0.1", "--port", str(cyrus.imap), "--tls", "none",
         "--password-file", str(place.folder / "master.secret"), "--sieve-port", str(cyrus.sieve), *more, "%v.%u")
     found.append(compared(old, New(place, "hosted")))
+    fill(courier.account("hosted"))
+    run("import", "imap", "away", "--there", "hosted", "--host", "127.0.0.1", "--port", str(courier.imap), "--tls",
+        "none", "--password-file", str(place.folder / "master.secret"), *more, "UID%u-%v")
+    found.append(compared(Old(courier.account("hosted"), courier.pop3, list), New(place, "away")))
     assert told() == {name: [each[name] for each in found] for name in found[0]}
 
 
@@ -305,22 +330,22 @@ def go_back(place: Place) -> None:
     shutil.rmtree(back)
 
 
-def run(place: Place, words: Sequence[str]) -> None:
-    """A command as it is typed, but for where the servers and files are here."""
+def run(place: Place, words: Sequence[str], host: str = OLD, port: int = 0) -> None:
+    """A command as it is typed, but for where the servers and files are here. `port`: default: Dovecot's."""
     assert words[0] == "onecopy"
     changed = [str(place.folder / word) if word in ("users.csv", "master.secret") else word for word in words[1:]]
     if "import" in changed:
         at = changed.index("--host") + 1
-        assert changed[at] == OLD
-        changed[at:at + 1] = ["127.0.0.1", "--port", str(place.dovecot.imap), "--tls", "none"]
+        assert changed[at] == host
+        changed[at:at + 1] = ["127.0.0.1", "--port", str(port or place.dovecot.imap), "--tls", "none"]
     place.server.command(*changed)
 
 
-def deliver(place: Place, code: int) -> None:
-    """What a relay hears that brings alice a message."""
+def deliver(place: Place, code: int, user: str = "alice") -> None:
+    """What a relay hears that brings a message."""
     with Lmtp(place.server.lmtp) as lmtp:
         lmtp.command("MAIL FROM:<a@example.net>")
-        assert lmtp.command("RCPT TO:<alice@example.org>").code == code
+        assert lmtp.command(f"RCPT TO:<{user}@example.org>").code == code
         if code == 250:
             assert lmtp.command("DATA").code == 354
             lmtp.send(b"Subject: new\r\n\r\nhello\r\n.\r\n")
@@ -336,22 +361,56 @@ def assert_ended(session: Imap) -> None:
 
 
 def test_back_to_an_empty_account_of_cyrus(place: Place, cyrus: Cyrus, tmp_path: Path) -> None:
-    """mbsync, with the page's own file, from here: what it keeps, and what it does not, as the page says."""
-    text, = re.findall(r"```\n(IMAPStore new\n.*?)```", PAGE, re.DOTALL)
-    for host, port in ((NEW, place.nginx.imap), (OLD, cyrus.imap)):
-        assert text.count(f"Host {host}\n") == 1
-        text = text.replace(f"Host {host}\n", f"Host 127.0.0.1\nPort {port}\nAuthMechs *\n")
+    """What mbsync keeps, and what it does not, as the page says."""
     here = place.account("back")
-    assert text.count("User alice\n") == 2 and text.count("SSLType IMAPS\n") == 2
-    text = text.replace("User alice\n", "User back\n", 1).replace("SSLType IMAPS\n", "SSLType None\n")
-    (tmp_path / "back.mbsyncrc").write_text(text)
-    (tmp_path / "alice.secret").write_text(PASSWORD)
     here.create("Archive/2024")
-    here.put("Archive/2024", clients.ordinary(4, (r"\Seen", r"\Flagged", "work"), first=500))
+    for name in ("Archive/2024", "INBOX"):
+        here.put(name, clients.ordinary(4, (r"\Seen", r"\Flagged", "work"), first=500))
+    copied_back(place, here, cyrus.account("alice"), tmp_path)
+
+
+def copied_back(place: Place, here: Account, old: Account, folder: Path) -> None:
+    """By mbsync, with the page's own file, into an empty account."""
+    text, = re.findall(r"```\n(IMAPStore new\n.*?)```", PAGE, re.DOTALL)
+    for host, port in ((NEW, place.nginx.imap), (OLD, old.mail.server.imap)):
+        assert text.count(f"Host {host}\n") == 1
+        text = text.replace(f"Host {host}\n", f"Host 127.0.0.1\nPort {port}\nAuthMechs * LOGIN\n")
+    assert text.count("User alice\n") == 2 and text.count("SSLType IMAPS\n") == 2
+    text = text.replace("User alice\n", f"User {here.user}\n", 1).replace("User alice\n", f"User {old.user}\n")
+    (folder / "back.mbsyncrc").write_text(text.replace("SSLType IMAPS\n", "SSLType None\n"))
+    (folder / "alice.secret").write_text(PASSWORD)
     words, = re.findall(r"^ {4}(mbsync .*)$", PAGE, re.MULTILINE)
-    clients.run(words.split(), tmp_path)
-    there = cyrus.account("alice").contents("Archive/2024").values()
-    without = [evolve(message, octets=re.sub(rb"X-TUID: \S+\r\n", b"", message.octets)) for message in there]
-    assert all(b"X-TUID: " in message.octets for message in there)
-    assert without == [evolve(message, flags=[flag for flag in message.flags if flag != "work"])
-                       for message in here.contents("Archive/2024").values()]
+    clients.run(words.split(), folder)
+    for name in ("Archive/2024", "INBOX"):
+        there = old.contents(name).values()
+        assert all(b"X-TUID: " in message.octets for message in there)
+        assert [evolve(message, octets=re.sub(rb"X-TUID: \S+\r\n", b"", message.octets)) for message in there] == [
+            evolve(message, flags=[flag for flag in message.flags if flag[0] in "\\$"])
+            for message in here.contents(name).values()]
+
+
+def test_from_a_hosted_service_and_back(place: Place, courier: Courier, tmp_path: Path) -> None:
+    """Word by word: each night, and when users work here already; then into the account there, which was emptied."""
+    old, carol = courier.account("carol"), place.account("carol")
+    (place.folder / "users.csv").write_text(f"carol,carol,{PASSWORD}\n")
+    nightly, late = place.typed("From a hosted IMAP service")
+    with old.login() as imap:
+        imap.ok("CREATE INBOX.Archive.2024")
+    for name in ("Archive/2024", "INBOX"):
+        old.put(name, clients.ordinary(3, FLAGS, largest=2000))
+    run(place, nightly, HOSTED, courier.imap)
+    assert carol.contents("INBOX") == (there := old.contents("INBOX"))
+    deliver(place, 250, "carol")
+    carol.run("INBOX", r"UID STORE 1 +FLAGS.SILENT (\Flagged of-here)")
+    old.put("INBOX", clients.ordinary(1, (), first=900))
+    run(place, late, HOSTED, courier.imap)
+    here = carol.contents("INBOX")
+    assert sorted(here) == [1, 2, 3, 4, 5]
+    assert here[1].flags == {*there[1].flags, r"\Flagged", "of-here"} and (here[2], here[3]) == (there[2], there[3])
+    with old.login() as imap:
+        imap.select()
+        assert imap.messages()[4] == here[5].octets
+        imap.ok(r"STORE 1:* +FLAGS.SILENT (\Deleted)")
+        imap.ok("EXPUNGE")
+        imap.ok("DELETE INBOX.Archive.2024")
+    copied_back(place, carol, old, tmp_path)

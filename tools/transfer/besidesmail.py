@@ -10,7 +10,7 @@ from mboxlist.acl import RIGHTS
 from mboxlist.annotations import MAX_ENTRIES, OURS, PRIVATE, is_legal
 from mboxlist.entry import MailboxEntry
 from store.accounts.base import Account
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.filtering import userscripts
 from store.filtering.sievesettings import Settings
 from store.filtering.userscripts import Refusal, ScriptRefused
@@ -25,11 +25,12 @@ from tools.transfer.sourcevalues import Limits, OldScript, Source, Unreadable, W
 # What Cyrus and Dovecot say in annotations of how they keep a mailbox; special use comes with the mailbox itself.
 _OF_THE_SERVER = ("/vendor/cmu/", "/vendor/vendor.dovecot/")
 _OPTIONS = {Refusal.QUOTA_MAXSCRIPTS: " (sieve.scripts)", Refusal.QUOTA_MAXSIZE: " (sieve.script_size)"}
+_ADMINISTRATORS = "administrators"      # as Courier calls its own, who have all rights on every mailbox
 _SPECIAL_USE = ("/private/specialuse", "/shared/specialuse")
 
 
 def share(store: Store, entry: MailboxEntry, acl: Mapping[str, str], warn: Warn) -> None:
-    """Rights of others; Dovecot says user=, group= and authenticated."""
+    """Rights of others; Dovecot says user=, group= and authenticated. Whom the server itself names is nobody here."""
     for identifier, held in acl.items():
         name = {"authenticated": "anyone"}.get(identifier, identifier)
         name = name.removeprefix("user=") if name.startswith("user=") else name
@@ -40,7 +41,8 @@ def share(store: Store, entry: MailboxEntry, acl: Mapping[str, str], warn: Warn)
         try:
             authorization.set_acl(store, entry.name, name, letters, durable=False)
         except StoreError as error:
-            warn(f"{entry.name.path}: {identifier} {held}: {error.public}")
+            if (error.problem, name) != (Problem.NO_USER, _ADMINISTRATORS):
+                warn(f"{entry.name.path}: {identifier} {held}: {error.public}")
     _keep(store)
 
 
