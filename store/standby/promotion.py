@@ -160,7 +160,7 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
             env.checkpoint()
         finally:
             env.close()
-        theirs = state.epochs.get(folder.parent.name, 0) if state.phase == RETURNING else 0
+        theirs = state.epochs.get(folder.parent.name, 0)
         write_epoch(folder.parent, max(epoch, theirs, read_epoch(folder.parent)) + times * UNCLEAN_ENDS)
         privatefiles.touch(folder / "unclean")
     for region in folder.glob("__db.*"):        # the next who opens it makes its own

@@ -34,7 +34,8 @@ class StandbyState:
     `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
     how many promotions that one knows of, and `line` their identities; `place`: which of its standbys this is.
 
-    RETURNING: `epochs` are those of the other machine, `identities` the last mailbox id and UIDVALIDITY that it gave.
+    `epochs`: those of its partitions, now or from its next start on. RETURNING: `identities` are the last mailbox id
+    and UIDVALIDITY that it gave.
     """
 
     host: str

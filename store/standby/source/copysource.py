@@ -23,6 +23,7 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import log_name
 from store import VERSION
 from store.errors import Problem, StoreError
+from store.partition.marks import read_epoch
 from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.snapshots import retention, taking
@@ -77,6 +78,7 @@ class Source:
     _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
     _changed: dict[str, int] = field(factory=dict, init=False)          # when names in the folders of tables changed,
     _looked: float = field(default=0.0, init=False)                     # and were looked at,
+    _known_epochs: dict[str, int] = field(factory=dict, init=False)     # as the epochs were,
     _table_ids: dict[str, dict[str, str]] = field(factory=dict, init=False)     # and what there was,
     _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
@@ -266,7 +268,7 @@ class Source:
         first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
         ends, moment = self._ends_on_disk(envs)
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
-                "small": self._signatures(), "unlike": unlike, "epochs": self._epochs()}, b""
+                "small": self._signatures(), "unlike": unlike, "epochs": self._known_epochs}, b""
 
     def _ends_on_disk(self, envs: dict[str, Env], before: dict[str, Position] | None = None
                       ) -> tuple[dict[str, Position], float]:
@@ -278,7 +280,9 @@ class Source:
         return ends, moment
 
     def _epochs(self) -> dict[str, int]:
-        return {name: partition.epoch for name, partition in self.store.partitions.items()}
+        """Those that will hold from the next start on, if they are later: see `promotion.go_ahead`."""
+        return {name: max(partition.epoch, read_epoch(partition.folder))
+                for name, partition in self.store.partitions.items()}
 
     def _tables(self, envs: dict[str, Env]) -> dict[str, dict[str, str]]:
         """After the ends: a table that was exchanged before them is seen. They are looked at when a name in one of the
@@ -288,6 +292,7 @@ class Source:
             self._table_ids = {name: {path.name: file_id(path) for path in sorted(env.folder.glob("*.db"))}
                                for name, env in envs.items()}
             self._first = {name: env.logs.first_needed() for name, env in envs.items()}
+            self._known_epochs = self._epochs()
             self._changed, self._looked = changed, now
         return self._table_ids
 
@@ -305,7 +310,7 @@ class Source:
             self._hear(member, message.number("number"))
         number, now, first = self._news(known, small, envs, min(WAIT, message.number("wait") / 1000))
         ends, moment = self._ends_on_disk(envs, now)
-        seldom = {"tables": self._tables(envs), "epochs": self._epochs()}
+        seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
         seldom["first"] = first or self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
         said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": small_now}

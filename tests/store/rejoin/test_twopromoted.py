@@ -114,6 +114,10 @@ def test_mail_of_one_is_brought_to_the_other(store: Store, tmp_path: Path) -> No
         last = other.mailboxes.last_identity()
         assert all(mine >= theirs for mine, theirs in zip(one.mailboxes.last_identity(), last, strict=True))
         assert check(one) == check(other) == []
+        last_one = standby(one, tmp_path / "four", "four.example.org")      # is promoted before `one` begins anew
+        last_one.follow()
+    with closing(serving(last_one)) as fourth:
+        assert deliver(fourth, b"Subject: fourth\r\n\r\n", str(ALICE))[0].uid > shown.uid + 500_000
     with closing(open_store(places[0].root, SMALL)) as one:
         after, = deliver(one, b"Subject: after\r\n\r\n", str(ALICE))
         assert after.uid > shown.uid + 500_000

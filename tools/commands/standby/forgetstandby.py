@@ -25,7 +25,7 @@ def forget(invocation: Invocation) -> int:
     if host in (known.successor, known.contender):
         invocation.confirm(f"{host} has been promoted, and may have mail that this machine does not have. Serve here "
                            f"all the same, and never there again?")
-    if succession.forget(root, host):
         promotion.go_ahead(root, known.ahead + 1)       # no UID that was shown there comes to mean something else here
+    succession.forget(root, host)
     print(f"{host} is not asked any more; take it out of exchange.standbys, so that it cannot copy the store")
     return 0
