@@ -35,7 +35,7 @@ from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.sieve.receivedmail import ReceivedMail
-from store.sieve.scriptoutcome import KEPT, UNCHANGED, Filed, Outcome
+from store.sieve.scriptoutcome import KEPT, UNCHANGED, Edition, Filed, Outcome
 from store.sieve.scriptrun import FOR_DELIVERY, Run, Tree, run
 from store.store import Store
 from store.tables.state import Mailbox
@@ -48,7 +48,8 @@ SLICE = 0.02                # seconds of a turn
 AT_A_TIME = 20              # events that are read together
 MOST = 2000                 # events of a mailbox that wait; what comes on top of them is forgotten
 PACE = WAITING              # of a run
-LARGEST = 32 << 20          # octets of a message that is stored again
+LARGEST = 32 << 20          # octets of a message that is stored again,
+STORED = 128 << 20          # and of all copies that are made so for one message
 _LASTING = frozenset((Problem.NO_MAILBOX, Problem.NO_PERMISSION, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED,
                       Problem.LIMIT, Problem.TOO_BIG))
 
@@ -169,7 +170,15 @@ class _Turn:
     def _wanted(self, event: ScriptEvent, message: "Message", file: MessageFile) -> "Wanted":
         assert self.tree is not None
         begun = EventRun.begin(self.store, event, message, file)
-        wanted = begun.ended(self.tree, file)
+        try:
+            wanted = begun.ended(self.tree, file)
+        except StoreError:
+            raise
+        except Exception as error:          # else the message would stay on record, and with it all that come after it
+            log.exception("a script of %s could not be run for message %d of %s", self.entry.name.owner, message.uid,
+                          self.entry.name)
+            wanted = Wanted(self.store, message, begun.disposer, Outcome(),
+                            failure=f"an error of this server: {type(error).__name__}")
         if wanted.failure:
             wanted.fail(wanted.failure)
         for note in begun.disposer.notes:
@@ -258,7 +267,8 @@ class Wanted:
     come: Flags = field(default=Flags(), init=False)
     gone: Flags = field(default=Flags(), init=False)
     _copied: list[tuple[MailboxEntry, Flags]] = field(factory=list, init=False)         # by their records
-    _stored: list[tuple[Target, bytes]] = field(factory=list, init=False)               # as messages of their own
+    _stored: list[tuple[Target, bytes]] = field(factory=list, init=False)               # as messages of their own,
+    _octets: dict[Edition, bytes] = field(factory=dict, init=False)                     # of which one edition is held
 
     @property
     def nothing(self) -> bool:
@@ -272,7 +282,8 @@ class Wanted:
         return [*self._copied, *((target.entry, target.flags) for target, _ in self._stored)]
 
     def fail(self, why: str) -> None:
-        """The message stays as it is, and the owner of the script hears of it."""
+        """The message stays as it is, nothing leaves, and the owner of the script hears of it."""
+        self.disposer = evolve(self.disposer, notes=[], follows=[], others=[], copies=[])
         self.come = self.gone = Flags()
         self._copied.clear()
         self._stored.clear()
@@ -307,13 +318,13 @@ class Wanted:
         if here and filed.edition == UNCHANGED:
             self._copied.append((entry, flags))
             return True
-        octets = filed.edition.whole
-        if octets is None:
-            if file.size > LARGEST:
-                self.disposer.notes.append(f"a message of more than {LARGEST} octets is not stored again")
-                return False
-            octets = filed.edition.added + file.read(0, file.size)
-        self._stored.append((Target(entry, flags, group=1), octets))
+        size = file.size if filed.edition.whole is None else len(filed.edition.whole)
+        if size > LARGEST or sum([len(octets) for _, octets in self._stored]) + size > STORED:
+            self.disposer.notes.append(f"it is not stored again: messages of {LARGEST} octets are, and {STORED} in all")
+            return False
+        if filed.edition not in self._octets:
+            self._octets[filed.edition] = filed.edition.whole or filed.edition.added + file.read(0, file.size)
+        self._stored.append((Target(entry, flags, group=1), self._octets[filed.edition]))
         return True
 
     def carry_out(self, recorded: Partition, event: ScriptEvent, uids: list[int]) -> int:
@@ -323,7 +334,6 @@ class Wanted:
         except StoreError as problem:
             if problem.problem not in _LASTING:
                 raise
-            self.disposer = evolve(self.disposer, notes=[], follows=[], others=[], copies=[])
             self.fail(problem.public)
             self._do(recorded, event, uids)
         for octets, target in self.disposer.copies:

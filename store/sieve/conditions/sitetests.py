@@ -2,7 +2,7 @@
 7352, 8579, 9042; and of strings, RFC 5229 §5."""
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from store.sieve.commandforms import MATCH, MATCH_OR_LIST, Form, Kind, Tag, matching
 from store.sieve.scriptoutcome import Seen
@@ -10,7 +10,7 @@ from store.sieve.scriptrun import Node, Run
 
 LONGEST = 90 * 86400                    # seconds that a key of `duplicate` is remembered at most
 USUAL = 7 * 86400
-_ADDRESS = re.compile(r"[^\x00-\x20<>()\[\]\\,;:\"@]+@[^\x00-\x20<>()\[\]\\,;:\"@]+")
+_ADDRESS = re.compile(r"[^\x00-\x20\x7f<>()\[\]\\,;:\"@]+@[^\x00-\x20\x7f<>()\[\]\\,;:\"@]+")
 
 
 def string(run: Run, node: Node) -> bool:
@@ -116,7 +116,8 @@ def is_mail_uri(method: str) -> bool:
         parts = urlsplit(method)
     except ValueError:
         return False
-    return parts.scheme == "mailto" and all(_ADDRESS.fullmatch(one) for one in parts.path.split(","))
+    return parts.scheme == "mailto" and not parts.netloc and all(
+        _ADDRESS.fullmatch(unquote(one)) for one in parts.path.split(","))
 
 
 def valid_notify(run: Run, node: Node) -> bool:

@@ -23,6 +23,8 @@ from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import update_flags
 from store.quota import roots
 from store.sieve.scriptlimits import DEFAULT
+from store.sieve.scriptoutcome import Outcome
+from store.sieve.scriptrun import Run, Tree
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.heardevents import hear
@@ -273,6 +275,45 @@ def test_a_large_change_is_done_in_turns_and_a_script_that_takes_too_much_is_cut
         rows -= 1
     assert rows <= 0 and events.mailboxes() == [] and len(notes(store)) == 1
     assert not any(int(row["flags"]) & Flag.DELETED for row in store.open_mailbox(entry).rows)
+
+
+def test_an_error_of_ours_keeps_no_other_message_from_its_script(store: Store, monkeypatch: pytest.MonkeyPatch,
+                                                                 caplog: pytest.LogCaptureFixture) -> None:
+    """The message stays as it is, is not tried again and again, and the log has the error."""
+    script(store, 'addflag "\\\\Seen";')
+    come(store, 1, 2, 3)
+    run = eventscripts.run
+
+    def failing(trees: list[Tree], state: Run) -> Outcome:
+        if b"Subject: 2" in state.message.header:
+            raise ValueError("no such thing")
+        return run(trees, state)
+
+    monkeypatch.setattr(eventscripts, "run", failing)
+    assert run_all(store) == 3
+    assert [flags for _, flags, _ in box(store)] == [int(Flag.SEEN), 0, int(Flag.SEEN)]
+    assert "no such thing" in caplog.text and len(notes(store)) == 1
+    assert b"an error of this server: ValueError" in notes(store)[0]
+    assert run_all(store) == 0
+
+
+def test_copies_that_are_messages_of_their_own_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many mailboxes a script names: what is held of a large message is no multiple of it, and what is not
+    copied stays."""
+    monkeypatch.setattr(eventscripts, "STORED", 2 * len(MAIL % (1, 1, 1)) + 100)
+    held = list[list[bytes]]()
+    do = eventscripts.Wanted._do
+    monkeypatch.setattr(eventscripts.Wanted, "_do", lambda self, *more: (
+        held.append([octets for _, octets in self._stored]), do(self, *more))[1])
+    names = [f"Copy{number}" for number in range(6)]
+    for name in names:
+        namespace.create_mailbox(store, MailboxName("alice", name))
+    script(store, 'addheader "X-Seen" "yes"; ' + "".join(f'fileinto "{name}"; ' for name in names))
+    come(store, 1)
+    assert run_all(store) == 1
+    assert len(held[0]) == 2 and held[0][0] is held[0][1]
+    assert [len(box(store, MailboxName("alice", name))) for name in names] == [1, 1, 0, 0, 0, 0]
+    assert box(store) == [mail(1)]
 
 
 def test_too_many_events_are_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

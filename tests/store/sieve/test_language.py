@@ -98,6 +98,8 @@ def test_the_examples_of_rfc_5228(message, expected):
     ('mailboxexists ["INBOX", "none"]', False), ('metadataexists "INBOX" "/shared/comment"', False),
     ('specialuse_exists "\\\\Trash"', False), ('valid_notify_method "mailto:a@example.org"', True),
     ('valid_notify_method ["mailto:a@example.org", "xmpp:a"]', False),
+    ('valid_notify_method "mailto:a%0d%0ab@example.org"', False), ('valid_notify_method "mailto://x/a@b"', False),
+    ('valid_notify_method "mailto:a%2Bb@example.org"', True),
     ('notify_method_capability "mailto:a@example.org" "online" "maybe"', True),
     # RFC 5235 §2: nobody has looked
     ('spamtest :value "eq" :comparator "i;ascii-numeric" "0"', True), ('virustest "0"', True),
