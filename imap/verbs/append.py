@@ -157,6 +157,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
         if arriving.failure is not None:
             raise arriving.failure
         parse_next_message(wanted.frame[-1], wanted.frame[-3])
+        arriving.messages[-1].scan()            # each in its turn, and not all of them when the last one has come
     if not wanted.size:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:

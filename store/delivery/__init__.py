@@ -3,12 +3,13 @@
 Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction. LMTP, APPEND and
 `onecopy deliver` come this way.
 
-1. `Staged.finish`: the digest is final, and so is the cache record.
+1. `Staged.digested`: the digest is final.
 2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written and synced, side by side
    with those of other messages; up to eight such batches are under way. A journal merges syncs that come together, so
    side by side is several times faster than one after the other. A message whose digest has references
    (`is_known`) skips this, unless that would tell a client what others have (`concealment`); up to 128 KiB nothing is
    even written. Whether it still has any is looked at again within the transaction (`NotOnDisk`).
+   While the disk is at work `Staged.finish` makes the cache record.
 3. `commit`: ONE transaction writes N index records, N mailbox states, N quota uses, one reference count, one cache
    record. It is committed without a sync. A target that is over quota or was deleted meanwhile is refused alone.
 4. The database's log is flushed, once for all transactions that wait at that moment.

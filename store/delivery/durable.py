@@ -10,7 +10,6 @@ for.
 import logging
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -99,10 +98,8 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     An outcome for each target, in their order; a StoreError for one that was refused. A partition on which all fails
     does not harm the others. The staged message is used up, also when this raises.
     """
-    if staged.costly:
-        await run(store, "files", staged.finish)
-    else:
-        staged.finish()
+    if not staged.digest:
+        staged.digested()
     received = received or InternalDate(int(time.time()))
     deadline = time.monotonic() + store.patience
     outcomes: dict[int, Outcome] = {}
@@ -122,14 +119,15 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
             except Unflushed:
                 after_commit(unanswered, store, staged, targets)
                 raise
-            tried, left = left, {}
+            tried, left, broken = left, {}, set()
             for at, target in tried.items():
-                if isinstance(outcomes[at], StoreError) and (
-                        now := _as_it_is_now(store, target, outcomes[at])) is not None:
-                    left[at] = now
-            broken = {target.group for at, target in tried.items() if target.group and at not in left and isinstance(
-                outcomes[at], StoreError)}
-            left = {at: target for at, target in left.items() if target.group not in broken}
+                if isinstance(outcomes[at], StoreError):
+                    if (now := _as_it_is_now(store, target, outcomes[at])) is not None:
+                        left[at] = now
+                    elif target.group:
+                        broken.add(target.group)
+            if broken:
+                left = {at: target for at, target in left.items() if target.group not in broken}
             if not left or time.monotonic() > deadline:
                 found = []
                 for at, target in enumerate(targets):
@@ -178,19 +176,26 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
     try:
         partition = store.partition(name)
         if partition.files is not staged.files:
+            await run(store, "files", staged.finish)
             copy = await copied(store, staged, partition)
         copy.concealed = takes_long_way(store, copy, targets)
-        outcomes = None
-        if not copy.concealed and is_known(partition, copy):
-            with suppress(NotOnDisk):       # a purge was quicker
+        known = not copy.concealed and is_known(partition, copy)
+        written = None
+        if not known and not copy.on_disk:              # else this is another try
+            written = durability.staged(copy, partition) if store.settings.sync != NOTHING else _written(store, copy)
+        try:
+            if not copy.finish(at_once=True):           # while the disk is at work
+                await run(store, "files", copy.finish)
+        finally:
+            if written is not None:
+                await written
+        if known:
+            try:
                 outcomes = await _commit(store, partition, copy, targets, received)
-        if outcomes is None:
-            if not copy.on_disk:            # else this is another try
-                if store.settings.sync == NOTHING:
-                    await spill(store, copy)
-                    copy.on_disk = True
-                else:
-                    await durability.staged(copy, partition)
+            except NotOnDisk:               # a purge was quicker
+                known = False
+                await durability.staged(copy, partition)
+        if not known:
             copy.close()
             outcomes = await _commit(store, partition, copy, targets, received)
         refused = False
@@ -204,6 +209,8 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
         await put_on_disk(store, durability, partition, (copy,))
         return outcomes
     except StoreError as refusal:
+        if not staged.finish(at_once=True):             # who notes that it was refused names it
+            await run(store, "files", staged.finish)
         return [refusal] * len(targets)
     except Unflushed:
         raise
@@ -214,6 +221,11 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
     finally:
         if copy is not staged and not copy.committed:
             after_commit(durability.discard, copy)
+
+
+async def _written(store: Store, staged: Staged) -> None:
+    await spill(store, staged)
+    staged.on_disk = True
 
 
 def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | None:

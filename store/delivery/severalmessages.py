@@ -105,10 +105,8 @@ async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
-    if len(messages) > FEW or any(staged.costly for staged in messages):
+    if len(messages) > FEW or not all(staged.finish(at_once=True) for staged in messages):
         await run(store, "files", _finish, messages)
-    else:
-        _finish(messages)
     missing = [one for one in messages if not spared(one) and not one.on_disk]
     for at in range(0, len(missing), FEW):      # each has its file open
         await _secure_some(store, partition, missing[at:at + FEW])

@@ -31,6 +31,7 @@ _NO_EXTENSION, _NONE = b"NIL NIL NIL NIL", (None, None, None, ())
 _NO_HEAD = bytes(_HEAD_SIZE)
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
+_PART_PLACE = struct.Struct("<QQQHB")       # of it what is not in `_names`
 _LEAF, _MULTIPART, _MESSAGE = range(3)
 SHORT, REMEMBERED = 200, 1000       # octets of what many messages have alike, and how many of these are remembered
 REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
@@ -276,10 +277,16 @@ def envelope(message: "Part") -> bytes:
 
 
 def _addresses(value: bytes) -> bytes:
-    found = headers.addresses(value)
-    return b"(%b)" % b"".join([_address(item) for item in found]) if found else b"NIL"
+    found, end = headers.usual_addresses(value)
+    if end != len(value) or _ODD.search(value) is not None:
+        odd = headers.addresses(value)
+        return b"(%b)" % b"".join([_address(item) for item in odd]) if odd else b"NIL"
+    return b"(%b)" % b"".join([
+        b'("%b" NIL "%b" "%b")' % (name, mailbox, host) if name else b'(NIL NIL "%b" "%b")' % (mailbox, host)
+        for name, mailbox, host in found]) if found else b"NIL"
 
 
+_ODD = re.compile(rb"[\x00\r\n\\\x80-\xff]")
 _short_addresses = lru_cache(maxsize=REMEMBERED)(_addresses)
 
 
@@ -296,8 +303,8 @@ def structure(part: "Part") -> tuple[bytes, bytes]:
                                     _extension(part)),
                 b"(%b %b)" % (b"".join([short for _, short in inside]), subtype))
     known = (part.type, part.subtype, part.params, part.id, part.description, part.encoding)
-    is_short = part.id is part.description is None and len(
-        b"".join(chain(*part.params, (part.subtype, part.encoding)))) <= SHORT
+    is_short = part.body_start - part.header_start <= SHORT or (part.id is part.description is None and len(
+        b"".join(chain(*part.params, (part.subtype, part.encoding)))) <= SHORT)
     fields = b"%b %d" % (_short_leaf(*known) if is_short else _leaf(*known), part.end - part.body_start)
     extension = _NO_EXTENSION if (part.md5, part.disposition, part.location, part.language) == _NONE else (
         b"%b %b" % (nstring(part.md5), _extension(part)))
@@ -346,14 +353,26 @@ def _extension(part: "Part") -> bytes:
 def _encode_part(part: "Part", parent: int, table: list[bytes]) -> None:
     """Add the part and all in it, each after its parent."""
     number = len(table)
-    kind = _LEAF if not part.children else _MULTIPART if part.is_multipart else _MESSAGE
-    charset = (headers.parameter(part.params, b"CHARSET") or b"") if part.params and part.type == b"TEXT" else b""
     kind_of = b"MESSAGE" if part.closed else part.type          # for SEARCH, to which its octets are text
-    strings = kind_of[:255], part.subtype[:255], part.encoding[:255], charset[:255]
-    table.append(_PART.pack(part.header_start, part.body_start, part.end, parent, kind, *map(len, strings))
-                 + b"".join(strings))
+    place = part.header_start, part.body_start, part.end, parent
+    names_of = _short_names if part.body_start - part.header_start <= SHORT else _names
+    names = names_of(kind_of, part.subtype, part.encoding, part.params if part.type == b"TEXT" else ())
+    if not part.children:
+        table.append(_PART_PLACE.pack(*place, _LEAF) + names)
+        return
+    table.append(_PART_PLACE.pack(*place, _MULTIPART if part.is_multipart else _MESSAGE) + names)
     for child in part.children:
         _encode_part(child, number, table)
+
+
+def _names(kind: bytes, subtype: bytes, encoding: bytes, params: "Parameters") -> bytes:
+    """Of a part in the table the octets of four strings, and these: type, subtype, encoding, and charset if any."""
+    charset = (headers.parameter(params, b"CHARSET") or b"") if params else b""
+    strings = kind[:255], subtype[:255], encoding[:255], charset[:255]
+    return bytes(map(len, strings)) + b"".join(strings)
+
+
+_short_names = lru_cache(maxsize=REMEMBERED)(_names)
 
 
 def texts(table: bytes) -> list[Leaf]:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from datetime import date
 from functools import cache
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
-
-from attrs import frozen
 
 LOOKED_AT = 16 << 10         # octets of a header in which fields are found by one call
 PARAMETERS = 64             # of one field that are kept
@@ -53,7 +52,7 @@ def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = (
     """
     found: dict[bytes, bytes] = {}
     more: dict[bytes, list[bytes]] = {}
-    unfolded = header.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+    unfolded = (b"\n" + header).replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
     fields = _fields(names)
     for name, value in fields.findall(unfolded) if len(unfolded) <= LOOKED_AT else _found(fields, unfolded):
         name = name.lower()
@@ -81,17 +80,28 @@ _ANY_FIELD = re.compile(rb"^([!-9;-~]++)[ \t]*+:([^\n]*+(?:\n[ \t][^\n]*+)*)", r
 def _found(fields: re.Pattern[bytes], header: bytes) -> Iterator[tuple[bytes, bytes]]:
     """All that it finds. Of a long header a piece at a time: meanwhile no other thread can do anything."""
     at = 0
-    while at < len(header):
-        end = header.find(b"\n", at + LOOKED_AT) + 1 or len(header)
-        yield from fields.findall(header, at, end)
+    while at >= 0:                      # each piece but the first begins with an LF
+        end = header.find(b"\n", at + LOOKED_AT)
+        yield from fields.findall(header, at, len(header) if end < 0 else end)
         at = end
 
 
 @cache
 def _fields(names: frozenset[bytes]) -> re.Pattern[bytes]:
-    """Finds the names and values of these fields in an unfolded header."""
-    return re.compile(rb"^(%s)[ \t\r\v\f]*+:([^\n]*+)" % b"|".join(map(re.escape, sorted(names))),
-                      re.IGNORECASE | re.MULTILINE)
+    """Finds the names and values of these fields in an unfolded header with an LF before each line."""
+    return re.compile(rb"\n(%b)[ \t\r\v\f]*+:([^\n]*+)" % any_of(sorted(names)))
+
+
+def any_of(names: Collection[bytes]) -> bytes:
+    """A regular expression for these names in any case. So it finds them in half the time that IGNORECASE takes."""
+    firsts: dict[bytes, list[bytes]] = {}
+    for name in filter(None, names):
+        firsts.setdefault(name[:1], []).append(name[1:])
+    if not firsts:
+        return b""
+    branches = [(b"[%b%b]" % (first.upper(), first) if first.isalpha() else re.escape(first)) + any_of(rest)
+                for first, rest in firsts.items()]
+    return b"(?:%b)" % b"|".join([*branches, b""] if b"" in names else branches)
 
 
 def every(header: bytes, name: bytes) -> list[bytes]:
@@ -275,8 +285,7 @@ def _east(zone: bytes) -> int:
 
 # Addresses
 
-@frozen
-class Address:
+class Address(NamedTuple):
     """One address structure of an ENVELOPE (RFC 3501 §7.4.2), whose group syntax has `host` None."""
 
     name: bytes | None
@@ -299,16 +308,23 @@ GROUP_END = Address(None, None, None, None)
 
 def addresses(value: bytes) -> list[Address]:
     """The addresses of an address list with its groups (RFC 5322 §3.4, obsolete forms of §4.4 too)."""
-    found: list[Address] = []
-    at = 0
-    while at < len(value) and len(found) < ADDRESSES:
-        match = _USUAL.match(value, at)
-        if match is None:
-            return _closed((found + _Reader().read(value[at:]))[:ADDRESSES])
+    usual, at = usual_addresses(value)
+    found = [Address(name or None, None, mailbox, host) for name, mailbox, host in usual]
+    if at == len(value) or len(found) == ADDRESSES:
+        return found
+    return _closed((found + _Reader().read(value[at:]))[:ADDRESSES])
+
+
+def usual_addresses(value: bytes) -> tuple[list[tuple[bytes, bytes, bytes]], int]:
+    """The addresses at its beginning that are of the usual kind, and where the first other one begins. Of each its
+    name, mailbox and host, in none of which there is a quotation mark."""
+    found: list[tuple[bytes, bytes, bytes]] = []
+    at, end = 0, len(value)
+    while at < end and len(found) < ADDRESSES and (match := _USUAL.match(value, at)) is not None:
         quoted, phrase, mailbox, host, bare, bare_host = match.groups()
-        found.append(Address(quoted or phrase or None, None, mailbox or bare, host or bare_host))
+        found.append((quoted or phrase or b"", mailbox or bare, host or bare_host))
         at = match.end()
-    return found
+    return found, at
 
 
 def _closed(found: list[Address]) -> list[Address]:

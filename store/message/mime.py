@@ -8,8 +8,10 @@ loop over lines.
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from store.message import headers
 from store.message.fields import listed
@@ -20,27 +22,80 @@ MESSAGE_HEADER = 256 << 10      # octets of the message's own header that are pa
 PART_HEADER = 32 << 10          # octets of each other header that are parsed
 ALL_HEADERS = 512 << 10         # octets of all headers of a message that are parsed
 BOUNDARY = 256                  # octets of a boundary; RFC 2046 §5.1.1 allows 70
+SHORT, REMEMBERED = 200, 500    # octets of the header of a part, and how many of these are remembered: most are alike
 WINDOW = 8 << 10                # octets that are looked at together: less than what comes at a time, so that none waits
+FIRST = 2                       # windows that wait before the first look: all of most messages, until `end`
 
 _MIME_FIELDS = frozenset((
     b"content-type", b"content-transfer-encoding", b"content-id", b"content-description", b"content-md5",
     b"content-disposition", b"content-language", b"content-location"))
 ADDRESS_FIELDS = frozenset((b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"))
 _MESSAGE_FIELDS = _MIME_FIELDS | ADDRESS_FIELDS | {b"date", b"subject", b"in-reply-to", b"message-id", b"references"}
+
 _MESSAGES = (b"RFC822", b"GLOBAL")          # RFC 2046 §5.2.1; RFC 6532 §3.7, RFC 9051 §7.5.2
+_TAKEN_APART = (b"MULTIPART", b"MESSAGE")
 _NOWHERE = sys.maxsize
+_PLAIN = (b"TEXT", b"PLAIN")
 
 Parameters = tuple[tuple[bytes, bytes], ...]
+# id, description, encoding, md5, disposition, languages, location: as `Part` has them, in its order
+About = tuple[bytes | None, bytes | None, bytes, bytes | None, tuple[bytes, Parameters] | None, tuple[bytes, ...],
+              bytes | None]
 
 
-@frozen
+class PartHeader(NamedTuple):
+    """One header as it was read. `fields`: the unfolded values of those that matter, by their names in lower case.
+    `type`: type and subtype in upper case, TEXT/PLAIN where Content-Type makes no sense, and None without that field.
+    """
+
+    fields: dict[bytes, bytes]
+    type: tuple[bytes, bytes] | None
+    params: Parameters
+    about: About
+
+
+_NO_HEADER = PartHeader({}, None, (), (None, None, b"7BIT", None, None, (), None))
+
+
+def _header_of_part(header: bytes) -> PartHeader:
+    """That of a part which is no message, as it stands."""
+    return _short(header) if len(header) <= SHORT else _of_part(header)
+
+
+def _of_part(header: bytes) -> PartHeader:
+    fields = headers.select(header, _MIME_FIELDS)
+    return _header_of(fields) if fields else _NO_HEADER
+
+
+_short = lru_cache(maxsize=REMEMBERED)(_of_part)
+
+
+def _header_of(fields: dict[bytes, bytes]) -> PartHeader:
+    """That which has these fields: of a message _MESSAGE_FIELDS, those in ADDRESS_FIELDS joined."""
+    get = fields.get
+    declared, encoding, language = get(b"content-type"), get(b"content-transfer-encoding"), get(b"content-language")
+    kind, params = None, Parameters()
+    if declared is not None:
+        kind = headers.content_type(declared) or (b"TEXT", b"PLAIN")
+        params = headers.parameters(declared)
+    disposition = get(b"content-disposition", b"")
+    presentation = headers.token(disposition) if disposition else b""
+    return PartHeader(fields, kind, params, (
+        get(b"content-id"), get(b"content-description"),
+        (headers.token(encoding) if encoding else b"") or b"7BIT",
+        get(b"content-md5"), (presentation, headers.parameters(disposition)) if presentation else None,
+        headers.languages(language) if language else (), get(b"content-location")))
+
+
+@define
 class Part:
     """One part of a message; the message itself is the root (RFC 2045 §2.4 to §2.6).
 
     The header is [header_start, body_start) and the body [body_start, end). Types, encoding and names of parameters
     are in upper case. A multipart has its parts as children; MESSAGE/RFC822 has one, the message inside. `envelope`
     holds the unfolded fields of a message's header that ENVELOPE shows, and is None for a part that is no message.
-    `closed`: its body is a message or multipart that has not been taken apart, being encoded or too deep inside.
+    `closed`: its body is a message or multipart that has not been taken apart, being encoded or too deep inside. Nobody
+    changes one; a class that is `frozen` takes a call to set each of the 18 attributes.
     """
 
     header_start: int
@@ -84,9 +139,8 @@ class _Open:
     end: int = -1
     first_line: int = 0                 # LFs of the message before the body
     lines: int = 0
-    type: tuple[bytes, bytes] = (b"TEXT", b"PLAIN")
-    params: Parameters = ()
-    fields: dict[bytes, bytes] = field(factory=dict)
+    type: tuple[bytes, bytes] = _PLAIN
+    header: PartHeader = _NO_HEADER
     listed: bytes = b""
     closed: bool = False                # see `Part`
     children: list["_Open"] = field(factory=list)
@@ -96,27 +150,18 @@ class _Open:
     def part(self) -> Part:
         """The part as it turned out."""
         kind, subtype = self.type
-        params = self.params
-        if not self.children:
-            # RFC 3501 §9 knows no multipart without parts. What has no boundary can only be read as text.
-            if kind == b"MULTIPART":
-                kind, subtype, params = b"TEXT", b"PLAIN", ()
-            elif kind == b"MESSAGE" and subtype in _MESSAGES:
-                kind, subtype, self.closed = b"APPLICATION", b"OCTET-STREAM", True
-        get = self.fields.get
-        disposition = get(b"content-disposition", b"")
-        presentation = headers.token(disposition) if disposition else b""
-        encoding = get(b"content-transfer-encoding")
-        language = get(b"content-language")
-        children = tuple([child.part() for child in self.children]) if self.children else ()
+        header, children = self.header, tuple[Part, ...]()
+        params = header.params
+        if self.children:
+            children = tuple([child.part() for child in self.children])
+        # RFC 3501 §9 knows no multipart without parts. What has no boundary can only be read as text.
+        elif kind == b"MULTIPART":
+            kind, subtype, params = b"TEXT", b"PLAIN", ()
+        elif kind == b"MESSAGE" and subtype in _MESSAGES:
+            kind, subtype, self.closed = b"APPLICATION", b"OCTET-STREAM", True
         return Part(
-            self.header_start, self.body_start, self.end, self.lines, kind, subtype, params,
-            get(b"content-id"), get(b"content-description"),
-            (headers.token(encoding) if encoding else b"") or b"7BIT",
-            get(b"content-md5"), (presentation, headers.parameters(disposition)) if presentation else None,
-            headers.languages(language) if language else (), get(b"content-location"),
-            children, self.fields if self.is_message else None,
-            self.listed, self.closed)
+            self.header_start, self.body_start, self.end, self.lines, kind, subtype, params, *header.about, children,
+            header.fields if self.is_message else None, self.listed, self.closed)
 
 
 class Scanner:
@@ -134,7 +179,9 @@ class Scanner:
         self._at = 0                            # index in the window from which an LF matters
         self._waiting: list[bytes] = []         # chunks not looked at yet
         self._waiting_size = 0
-        self._root = _Open(0, True, (b"TEXT", b"PLAIN"))
+        self._patience = FIRST * window         # so many octets of them wait
+        self.ended = False                     # `end` has been called
+        self._root = _Open(0, True, _PLAIN)
         self._chain = [self._root]              # the open parts, each in the one before it
         self._multiparts: list[_Open] = []      # those of them whose delimiters are looked for
         self._longest = 0                       # of their delimiters
@@ -156,13 +203,20 @@ class Scanner:
             return
         self._waiting.append(data)
         self._waiting_size += len(data)
-        if self._waiting_size >= self._octets:
+        if self._waiting_size >= self._patience:
+            self._patience = self._octets
             self._run_waiting(final=False)
+
+    def end(self) -> None:
+        """The message is complete: look at the rest of it. Once."""
+        self.ended = True
+        if not self._is_leaf:
+            self._run_waiting(final=True)
 
     def finish(self) -> Part:
         """The tree; the message is complete."""
-        if not self._is_leaf:
-            self._run_waiting(final=True)
+        if not self.ended:
+            self.end()
         if self._is_leaf:
             root = self._root
             root.end, root.lines = self._base, self._lines - root.first_line
@@ -267,7 +321,7 @@ class Scanner:
             at = self._at - 1
         owner = self._chain[-1]
         digest = owner.type == (b"MULTIPART", b"DIGEST")
-        self._begin(_Open(self._base + at + 1, False, (b"MESSAGE", b"RFC822") if digest else (b"TEXT", b"PLAIN")), at)
+        self._begin(_Open(self._base + at + 1, False, (b"MESSAGE", b"RFC822") if digest else _PLAIN), at)
         return True
 
     def _begin(self, part: _Open, at: int) -> None:
@@ -336,25 +390,20 @@ class Scanner:
             self._counted = at
         part.body_start = self._base + at
         part.first_line = self._lines
-        part.fields = headers.select(header, _MESSAGE_FIELDS if part.is_message else _MIME_FIELDS, ADDRESS_FIELDS)
+        part.header = _header_of_part(header) if not part.is_message else _header_of(
+            headers.select(header, _MESSAGE_FIELDS, ADDRESS_FIELDS))
+        part.type = kind = part.header.type or part.default
         self._at = at - 1
         self._step = self._body
-        if b"content-type" in part.fields or part.default[0] != b"TEXT":
+        if kind[0] in _TAKEN_APART:
             self._enter(part, at)
-        else:
-            part.type = part.default
         self._is_leaf = part is self._root and not self._multiparts and len(self._chain) == 1
 
     def _enter(self, part: _Open, at: int) -> None:
-        """Decide from its header what the body is."""
-        declared = part.fields.get(b"content-type")
-        part.type = part.default
-        if declared is not None:
-            part.type = headers.content_type(declared) or (b"TEXT", b"PLAIN")
-            part.params = headers.parameters(declared)
+        """Take apart the body of a message or multipart, if that can be done."""
         kind, subtype = part.type
         if kind == b"MULTIPART":
-            boundary = (headers.parameter(part.params, b"BOUNDARY") or b"").rstrip()
+            boundary = (headers.parameter(part.header.params, b"BOUNDARY") or b"").rstrip()
             if not boundary or len(boundary) > BOUNDARY:
                 return
             if self._is_full():
@@ -364,7 +413,7 @@ class Scanner:
             self._multiparts.append(part)
             self._longest = max(self._longest, len(part.delimiter))
         elif kind == b"MESSAGE" and subtype in _MESSAGES and not _is_encoded(part) and not self._is_full():
-            self._begin(_Open(self._base + at, True, (b"TEXT", b"PLAIN")), at - 1)
+            self._begin(_Open(self._base + at, True, _PLAIN), at - 1)
 
     def _is_full(self) -> bool:
         return len(self._chain) >= DEPTH or self.parts >= PARTS
@@ -381,8 +430,7 @@ class Scanner:
 
 def _is_encoded(part: _Open) -> bool:
     """Whether the message inside cannot be read as it stands: RFC 6532 §3.7 allows that where RFC 2046 does not."""
-    encoding = part.fields.get(b"content-transfer-encoding") if part.type[1] == b"GLOBAL" else None
-    return encoding is not None and headers.token(encoding) in (b"BASE64", b"QUOTED-PRINTABLE")
+    return part.type[1] == b"GLOBAL" and part.header.about[2] in (b"BASE64", b"QUOTED-PRINTABLE")
 
 
 def parse(read: Callable[[int, int], bytes], size: int, window: int = WINDOW) -> Part:

@@ -20,7 +20,8 @@ _OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has 
 
 
 class Staged:
-    """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
+    """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`. To sync its file
+    it is enough that it is `digested`.
 
     `trace` is the trace header that stands before the content and is not part of the digest, `header` its octets;
     `named`: its file has been made ready, and its name is on disk. `cached` is its cache record, if that came with it,
@@ -102,24 +103,34 @@ class Staged:
             self._digest.update(data)
         self._undigested.clear()
 
-    @property
-    def costly(self) -> bool:
-        """Whether `finish` has so much of headers, or so many parts, to work on that it belongs into a thread."""
-        scanner = self._scanner
-        return scanner is not None and (scanner.parts > MANY_PARTS or scanner.room < ALL_HEADERS - SPILL // 2)
+    def digested(self) -> None:
+        """The content is complete: its digest is final."""
+        for data in self._undigested:
+            self._digest.update(data)
+        self._undigested.clear()
+        self.digest = self._digest.digest()
 
-    def finish(self) -> None:
-        """The content is complete: digest and structure are final."""
+    def scan(self) -> None:
+        """The content is complete: find its parts."""
+        if self._scanner is not None and not self._scanner.ended:
+            self._scanner.end()
+
+    def finish(self, *, at_once: bool = False) -> bool:
+        """The content is complete: digest and structure are final. Whether it is done: `at_once` it is not where there
+        are so many parts, or so large headers, that the rest belongs into a thread."""
         if not self.digest:
-            for data in self._undigested:
-                self._digest.update(data)
-            self._undigested.clear()
-            self.digest = self._digest.digest()
-            if self._scanner is None:
-                return
-            message = self._scanner.finish()
+            self.digested()
+        scanner = self._scanner
+        if scanner is not None:
+            if not scanner.ended:
+                scanner.end()
+            if at_once and (scanner.parts > MANY_PARTS or scanner.room < ALL_HEADERS - SPILL // 2):
+                return False
+            message = scanner.finish()
+            self._scanner = None
             self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
             self.cached = render(message, self.digest, self.trace)
+        return True
 
     def sync(self) -> None:
         """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises

@@ -44,6 +44,45 @@ def lose_file(store):
     return lost, kept
 
 
+class DiskAtWork(durable.Durability):
+    """Says what of a message is known when its file begins to be synced, and when that has ended."""
+
+    def __init__(self):
+        self.known = []
+
+    def staged(self, staged, partition):
+        """The sync begins now, and is over when somebody waits for it."""
+        staged.spill()
+        self.known.append((bool(staged.digest), hasattr(staged, "cached")))
+
+        async def rest():
+            self.known.append((bool(staged.digest), hasattr(staged, "cached")))
+            await super(DiskAtWork, self).staged(staged, partition)
+
+        return rest()
+
+
+def test_the_structure_is_made_while_the_file_goes_to_disk(store):
+    disk = DiskAtWork()
+    store.owned.put(durable.Durability, disk)
+    staged = store.partition_of(inbox(store)).stage()
+    staged.write(BODY)
+    outcome, = offload.now(durable.deliver(store, staged, (Target(inbox(store)),)))
+    assert isinstance(outcome, Delivered) and disk.known == [(True, False), (True, True)]
+    assert read(store) == BODY and staged.message_id == b""
+
+
+def test_a_file_that_fails_is_waited_for_before_it_is_let_go_of(store, faults):
+    disk, ended = DiskAtWork(), []
+    store.owned.put(durable.Durability, disk)
+    staged = store.partition_of(inbox(store)).stage()
+    staged.write(BODY)
+    faults.before(type(staged), "abort", lambda *_: ended.append(len(disk.known)))
+    faults.fail(type(staged), "finish", OSError(errno.ENOMEM, "no memory"))
+    outcome, = offload.now(durable.deliver(store, staged, (Target(inbox(store)),)))
+    assert isinstance(outcome, StoreError) and ended[0] == 2
+
+
 def read(store, user="alice", at=-1):
     entry = inbox(store, user)
     with store.open_message(entry, store.open_mailbox(entry).rows[at]) as file:
