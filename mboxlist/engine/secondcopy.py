@@ -277,7 +277,7 @@ class Asked:
         self._directory = privatefiles.open_folder(folder)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(f"/proc/self/fd/{self._directory}/{self._path.name}")
-        self._also = self._socket.dup()         # for another thread: time limits are those of one object
+        self._also = self._socket.dup()         # waits for nothing: time limits are those of one object
         self._also.setblocking(False)
         self._senders: set[str] = set()
         self._newest = 0            # the newest moment that anybody waits for, as its own thread knows,
@@ -285,12 +285,10 @@ class Asked:
         self._answered = 0          # and the moment of which all have been told
 
     def wait(self, seconds: float) -> None:
-        """Return when somebody has begun to wait, or after so many seconds; what has come is taken."""
+        """Return when somebody has begun to wait, or after so many seconds."""
         self._socket.settimeout(max(seconds, 1e-4))
-        with contextlib.suppress(TimeoutError, BlockingIOError):
-            while True:
-                self._newest = max(self._newest, self._take(self._socket))
-                self._socket.setblocking(False)
+        with contextlib.suppress(TimeoutError):
+            self._newest = max(self._newest, self._take(self._socket))
 
     def newest(self) -> int:
         """The newest moment that anybody waits for; what has come is taken. For another thread: the own one reads
@@ -326,7 +324,7 @@ class Asked:
         """Wake all who wait, or have waited."""
         for sender in tuple(self._senders):
             try:
-                self._socket.sendto(b"+", socket.MSG_DONTWAIT, f"/proc/self/fd/{self._directory}/{sender}")
+                self._also.sendto(b"+", socket.MSG_DONTWAIT, f"/proc/self/fd/{self._directory}/{sender}")
             except BlockingIOError:         # it has some to read
                 pass
             except OSError:                 # it has ended

@@ -300,19 +300,24 @@ class _Making:
         return Snapshot(manifest.time, path, manifest)
 
 
-def ends_at_one_moment(envs: dict[str, Env], before: dict[str, Position] | None = None
+def ends_at_one_moment(envs: dict[str, Env], before: tuple[dict[str, Position], float] | None = None
                        ) -> tuple[dict[str, Position], float]:
-    """Where all logs end at one moment; `before`: where they have just been seen to. Raises StoreError BUSY."""
+    """Where all logs end at one moment, and a Unix time up to which they have all. `before`: as `log_ends` has just
+    seen it. Raises StoreError BUSY."""
     deadline = time.monotonic() + PATIENCE
-    ends = before or {name: env.log_end() for name, env in envs.items()}
-    while True:
-        moment = time.time()
-        again = {name: env.log_end() for name, env in envs.items()}
-        if again == ends:
-            return ends, moment
-        ends = again
+    ends, moment = before or log_ends(envs)
+    *others, _ = envs
+    while any(envs[name].log_end() != ends[name] for name in others):   # else it was so when the last was looked at
         if time.monotonic() > deadline:
             raise StoreError(Problem.BUSY, "The store is written to too often for a snapshot of one moment")
+        ends, moment = log_ends(envs)
+    return ends, moment
+
+
+def log_ends(envs: dict[str, Env]) -> tuple[dict[str, Position], float]:
+    """Where each log ends, one after the other, and the time before."""
+    moment = time.time()
+    return {name: env.log_end() for name, env in envs.items()}, moment
 
 
 # Logs and retention

@@ -270,7 +270,7 @@ class Source:
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
                 "small": self._signatures(), "unlike": unlike, "epochs": self._known_epochs}, b""
 
-    def _ends_on_disk(self, envs: dict[str, Env], before: dict[str, Position] | None = None
+    def _ends_on_disk(self, envs: dict[str, Env], before: tuple[dict[str, Position], float] | None = None
                       ) -> tuple[dict[str, Position], float]:
         ends, moment = taking.ends_at_one_moment(envs, before)
         for name, env in envs.items():
@@ -308,8 +308,8 @@ class Source:
         envs, member = environments(self.store), self.member
         if member is not None:
             self._hear(member, message.number("number"))
-        number, now, first = self._news(known, small, envs, min(WAIT, message.number("wait") / 1000))
-        ends, moment = self._ends_on_disk(envs, now)
+        number, seen, first = self._news(known, small, envs, min(WAIT, message.number("wait") / 1000))
+        ends, moment = self._ends_on_disk(envs, seen)
         seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
         seldom["first"] = first or self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
@@ -337,9 +337,9 @@ class Source:
         return ends, small
 
     def _news(self, known: dict[str, Position], small: dict[str, Any], envs: dict[str, Env], seconds: float
-              ) -> tuple[int, dict[str, Position], dict[str, int]]:
-        """Wait until there is more, or for so long: the moment before that was looked for, where logs end, and the
-        first log files that recovery needed before."""
+              ) -> tuple[int, tuple[dict[str, Position], float], dict[str, int]]:
+        """Wait until there is more, or for so long: the moment before that was looked for, where logs end and the time,
+        and the first log files that recovery needed before."""
         member, deadline = self.member, time.monotonic() + seconds
         asked = None if member is None else member.asked
         waits = asked is not None and member is not None and member.step is Step.IN_STEP and not asked.is_awaited(
@@ -355,18 +355,18 @@ class Source:
                     time.sleep(LOOK_FOR_NEWS)
             waits = True
             first, number = self._first, time.monotonic_ns()
-            now = {name: env.log_end() for name, env in envs.items()}
+            seen = now, _ = taking.log_ends(envs)
             if now != known:
                 if member is not None:
                     member.behind = sum(distance(end, now[name]) for name, end in known.items() if name in now)
-                return number, now, first
+                return number, seen, first
             if self._is_new(small):
-                return number, now, first
+                return number, seen, first
             if member is not None:
                 member.is_sent(number)
                 member.has(number)
             if left <= 0:
-                return number, now, first
+                return number, seen, first
 
     def _is_new(self, small: dict[str, Any]) -> bool:
         """Whether small files are others than those, as far as that has been looked at."""

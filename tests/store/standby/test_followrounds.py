@@ -13,6 +13,7 @@ from attrs import define
 
 from mboxlist.engine import kv
 from mboxlist.engine.damagemarks import log_files
+from mboxlist.engine.hotcopy import Position
 from mboxlist.engine.transact import transact
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
@@ -23,7 +24,6 @@ from store.standby import applying, following, logrecords, standbystate
 from store.standby.copyformat import Packing, positions, unpacked
 from store.standby.following import Follower
 from store.standby.source import quickanswers
-from store.standby.source.copysource import Source
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message, Wire
 from tests.support.stores.purging import purge
@@ -170,17 +170,16 @@ def test_a_letter_is_here_with_the_log_that_tells_of_it(store: Store, standby: S
     """A large message that leaves is a file, which is on disk before the row that names it. Both come with one round,
     also when they are made while that round looks for news."""
     standby.create()
-    look, kept = Source._signatures, list[str]()
+    look, kept = taking.log_ends, list[str]()
 
-    def looked(source: Source) -> dict[str, int]:
-        found = look(source)
+    def looked(envs: dict[str, kv.Env]) -> tuple[dict[str, Position], float]:
         if not kept:
             kept.append(outgoingfiles.keep(store.root, b"Subject: it leaves\r\n\r\n"))
             deliver(store, b"Subject: after it\r\n\r\n", str(INBOX))
-        return found
+        return look(envs)
 
     with standby.following() as follower:
-        monkeypatch.setattr(Source, "_signatures", looked)
+        monkeypatch.setattr(taking, "log_ends", looked)
         assert follower.round(0)
         assert follower.state.ends == {name: env.log_end() for name, env in taking.environments(store).items()}
         assert outgoingfiles.read(standby.root, kept[0]) == b"Subject: it leaves\r\n\r\n"
