@@ -25,8 +25,9 @@ LISTED = frozenset((
 MOST = 4 << 10              # octets of such fields in a record; of a message with more the file is read
 PLANS = 1000                # orders of fields that are known at a time
 
+_FROM_FIRST = 2             # ends of fields that are kept where one run is taken from the first on, as nearly always
 _NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
-_Plan = tuple[struct.Struct, int, bool]         # see Lister._plan; octets before the fields; whether it takes the first
+_Plan = tuple[Callable[[bytes, int], tuple[int, ...]], int, int]       # see Lister._plan
 _FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
 
 
@@ -143,38 +144,39 @@ class Lister:
         add, plans = found.append, self._plans
         for value, at, end in zip(values, begins, ends, strict=True):
             numbers = value[at:at + 1 + value[at]]
-            plan = plans.get(numbers)
-            if plan is None:
-                plan = self._plan(numbers)
-            form, skipped, first = plan
-            edges = form.unpack_from(value, at)
+            try:
+                edges_of, skipped, count = plans[numbers]
+            except KeyError:
+                edges_of, skipped, count = self._plan(numbers)
+            if count == _FROM_FIRST:
+                run, last = edges_of(value, at)
+                at += skipped
+                add(value[at:at + run] + value[at + last:end])
+                continue
+            edges = edges_of(value, at)
             at += skipped
-            if first:
+            if count & 1 == 0:
                 edges = (0, *edges)
-            if len(edges) == 1:
-                add(value[at + edges[0]:end])
-            elif len(edges) == 3:
-                add(value[at + edges[0]:at + edges[1]] + value[at + edges[2]:end])
-            else:
-                taken = value[at + edges[-1]:end]
-                for run in range(len(edges) - 3, -1, -2):           # of few: a comprehension would be a call
-                    taken = value[at + edges[run]:at + edges[run + 1]] + taken
-                add(taken)
+            taken = value[at + edges[-1]:end]
+            for run in range(len(edges) - 3, -1, -2):           # of few: a comprehension would be a call
+                taken = value[at + edges[run]:at + edges[run + 1]] + taken
+            add(taken)
         return found
 
     def _plan(self, numbers: bytes) -> _Plan:
         """How the ends between which to take are stored: those of runs of fields that are wanted, and that of the last
-        field, behind which there is the empty line."""
+        field, behind which there is the empty line. What unpacks them; octets before the fields; how many ends these
+        are: an even number where the first field is taken, which begins at 0."""
         if len(self._plans) >= PLANS:
             self._plans.clear()
         wanted = [number in self._wanted for number in numbers[1:]]
         kept = [False, *wanted, True]
         edges = [at for at in range(len(wanted) + 1) if kept[at] != kept[at + 1]]       # ends of so many fields
-        first = edges[0] == 0
-        stored = edges[1:] if first else edges
+        stored = edges[1:] if edges[0] == 0 else edges
         form, at = f"<{len(numbers)}x", 1
         for edge in stored:
             form += f"{2 * (edge - at)}xH"
             at = edge + 1
-        plan = self._plans[numbers] = struct.Struct(form), len(numbers) + 2 * len(wanted), first
+        plan = struct.Struct(form).unpack_from, len(numbers) + 2 * len(wanted), len(stored)
+        self._plans[numbers] = plan
         return plan
