@@ -60,10 +60,10 @@ COUNTS = {
     "NOOP": 24,
     "UID STORE": 123,
     "UID STORE of a keyword": 230,
-    "UID FETCH BODY.PEEK[]": 47,
+    "UID FETCH BODY.PEEK[]": 41,
     "UID FETCH (FLAGS ENVELOPE)": 56,
     "FETCH 1:250 (ENVELOPE BODYSTRUCTURE)": 67,
-    "FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]": 138,
+    "FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]": 137,
     "UID SEARCH UNSEEN": 52,
     "SELECT": 86,
     "STATUS": 113,
@@ -91,7 +91,7 @@ BESIDE = ("mboxlist/engine/", "store/message/", "store/net/stream.py", "lmtp/rep
 OCTETS_TO_INDEX = 20
 WITHIN_LARGER = {
     "UID STORE": 127,
-    "UID FETCH BODY.PEEK[]": 47,
+    "UID FETCH BODY.PEEK[]": 41,
     "SELECT": 88,
     "APPEND": 270,
 }

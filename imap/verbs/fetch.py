@@ -52,6 +52,7 @@ BEGINNING = 16 << 10        # octets in which nearly every header ends
 FEW = 8                     # sections of a message that are made without a look at the time
 LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
+_UID = (Item.UID,)
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
 _PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
 
@@ -65,14 +66,14 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     view = session.selected()
     if command.vanished and b"QRESYNC" not in session.enabled:
         raise Refused("ENABLE QRESYNC must come first", status=BAD)
-    if Item.MODSEQ in command.items:
+    work = _Fetching(session, view, command.items)
+    if work.plan.tells_modseqs:
         session.enable_condstore()
     positions = view.positions(command.messages, by_uid=command.by_uid)
     if command.changed_since is not None:
         positions = changed_since(view, positions, command.changed_since)
         if command.vanished:
             await vanished(session, view, command.messages, command.changed_since)
-    work = _Fetching(session, view, command.items)
     if len(positions) != 1 or work.sets_seen or not await work.send_one(int(positions[0])):
         batch = work.plan.batch
         for at in range(0, len(positions), batch):
@@ -95,6 +96,7 @@ class _Plan:
     items: tuple[Item, ...]
     sections: tuple[Section | Binary, ...]
     sets_seen: bool
+    tells_modseqs: bool
     reads: bool                 # more than headers, from the beginning of the message
     needs_cache: bool
     quick: Quick | None
@@ -114,8 +116,8 @@ class _Plan:
         quick = Quick.of(sections) if sections else None
         listed = quick is not None and bool(quick.of_record)
         needs_cache = listed or any(one in _CACHED_ITEMS for one in items) or any(one.path for one in sections)
-        return cls(items, sections, any(one.sets_seen for one in sections), any(map(_is_read, sections)), needs_cache,
-                   quick)
+        return cls(items, sections, any(one.sets_seen for one in sections), Item.MODSEQ in items,
+                   any(map(_is_read, sections)), needs_cache, quick)
 
 
 class _Fetching:
@@ -145,7 +147,8 @@ class _Fetching:
             cached = self._known(rows) if session.snapshots.snapshot is None else await self._records(rows)
             if cached is None or not all(cached):
                 return False
-        head = b"* %d FETCH (" % (at + 1) + b" ".join([self._item(one, rows, cached) for one in plan.items])
+        head = b"* %d FETCH (" % (at + 1) + (b"UID %d" % rows["uid"][0] if plan.items == _UID else b" ".join(
+            [self._item(one, rows, cached) for one in plan.items]))
         if plan.sections:
             await self._send_answers([head], rows, cached)
         else:
@@ -226,8 +229,7 @@ class _Fetching:
         if plan.needs_cache:
             if self.session.snapshots.snapshot is not None:
                 return None
-            known = self.session.store.cached_batch(self.view.mailbox.entry, rows)
-            if known is None:
+            if (known := self.session.store.cached_batch(self.view.mailbox.entry, rows)) is None:
                 return None
             batch = known
         forms, columns = self._columns(rows, batch, plan.items)
@@ -344,10 +346,11 @@ class _Fetching:
         if self.plan.reads:
             self.session.stream.acts["read"] += len(rows)
         write, quick = self.session.stream.write, self.plan.quick
-        answers: Iterable[bytes | None] = repeat(None, len(heads))
-        if quick is not None and quick.of_record and cached is not None:
+        if quick is None:
+            answers: Iterable[bytes | None] = repeat(None, len(heads))
+        elif quick.of_record and cached is not None:
             answers = quick.from_records(cached)
-        elif quick is not None:
+        else:
             partition = self.session.place(self.view.mailbox.entry.partition)
             find = quick.answers if len(rows) > 1 else quick.answer
             answers = find(partition.files, rows, partition.private_headers,

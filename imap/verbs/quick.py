@@ -112,7 +112,11 @@ class Quick:
         if head:
             message = head + message
         body = header_end(message) if self.to_end_of_header else 0
-        return None if body is None else b" ".join([render(message, body) for render in self.renders]),
+        if body is None:
+            return None,
+        if len(self.renders) == 1:
+            return self.renders[0](message, body),
+        return b" ".join([render(message, body) for render in self.renders]),
 
     def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[bytes | None]:
         """The sections of each message by its cache record; None where that is lost or does not have the fields."""
@@ -157,15 +161,16 @@ def _render(one: Section) -> _Render:
         case Part.TEXT:
             cut = lambda message, end: message[end:]                # noqa: E731
         case _:
-            cut = lambda message, end: message                      # noqa: E731
+            return _said(one, None)
     return _said(one, cut)
 
 
-def _said(one: Section, cut: _Cut) -> _Render:
+def _said(one: Section, cut: _Cut | None) -> _Render:
+    """What a response says of a section; `cut` takes it from the message, None: it is all of that."""
     form, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n%b", one.label + string_head(0), one.partial
 
     def said(message: bytes, end: int) -> bytes:
-        octets = cut(message, end)
+        octets = message if cut is None else cut(message, end)
         if partial is not None:
             octets = octets[slice(*portion((0, len(octets)), partial))]
         return form % (len(octets), without_nul(octets)) if octets else empty

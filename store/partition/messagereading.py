@@ -12,7 +12,6 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -245,9 +244,13 @@ def agrees(octets: bytes, digest: bytes) -> bool:
     """Whether these octets of a whole message file have the content with that digest, and in front of it what was
     there."""
     own = _OWN.match(octets)
-    for start in chain((0 if own is None else own.end(),), starts(octets)):     # the first is nearly always the one
-        content = octets[start:] if start else octets
-        if hashlib.blake2b(content, digest_size=MID_OCTETS).digest() == digest:
+    if own is None:                                     # nearly always one of these two is where it begins
+        if hashlib.blake2b(octets, digest_size=MID_OCTETS).digest() == digest:
+            return True
+    elif hashlib.blake2b(octets[own.end():], digest_size=MID_OCTETS).digest() == digest:
+        return is_intact(octets[:own.end()])
+    for start in starts(octets):
+        if hashlib.blake2b(octets[start:], digest_size=MID_OCTETS).digest() == digest:
             return not start or is_intact(octets[:start])
     return False
 
