@@ -172,9 +172,11 @@ class Filters:
             if not staged.written and len(recipients) <= FEW:
                 with suppress(TooMuch):
                     return self._decide(staged, sender, recipients, known, AT_ONCE)
-            return await offload.run(self.store, "files", self._decide, staged, sender, recipients, known, IN_A_THREAD)
+            return await offload.run(self.store, "files", self._decide, staged, sender, recipients, known, IN_A_THREAD,
+                                     user=recipients[0].target.entry.name.owner)
         except DirectoryNeeded:
-            return await offload.run(self.store, "remote", self._decide, staged, sender, recipients, known, WAITING)
+            return await offload.run(self.store, "remote", self._decide, staged, sender, recipients, known, WAITING,
+                                     user=recipients[0].target.entry.name.owner)
 
     def _decide(self, staged: Staged, sender: str, recipients: Sequence[Recipient], known: Known, pace: Pace
                 ) -> dict[MailboxId, Disposition]:

@@ -25,12 +25,15 @@ RELATIONS: dict[str, Callable[[int], bool]] = {             # of what comes befo
     "le": lambda order: order <= 0, "eq": lambda order: order == 0, "ne": lambda order: order != 0}
 TYPES = ("is", "contains", "matches", "count", "value", "regex", "list")
 PATTERN = 4096                          # characters of a key with wildcards or a regular expression
-REGEX_MEMORY = 1 << 20                  # octets that RE2 may take for one expression
+REGEX_MEMORY = 1 << 20                  # octets that RE2 may take for one expression,
+GROUPS = 32                             # and groups in it: RE2 copies the places of all of them at each step
 INFINITY = -1                           # what is no number, for i;ascii-numeric
 
 COMPARISON = 16                         # characters that a comparison counts for, beside those that it looks at
 LISTED = 8                              # and a character in which addresses are looked for
 COMPILATION = 64                        # and a character of an expression that may have to be compiled
+INSTRUCTIONS = 16                       # of an expression for which a character counts once more, some 150 nanoseconds
+MARKED = 2                              # and characters of a piece with question marks
 
 _DIGITS = re.compile(r"[0-9]++", re.ASCII)
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
@@ -151,9 +154,12 @@ def regular(key: str, ignore_case: bool) -> "re2._Regexp[str]":
     if len(key) > PATTERN:
         raise ValueError(f"a regular expression has more than {PATTERN} characters")
     try:
-        return re2.compile(key, options)
+        found = re2.compile(key, options)
     except re2.error as error:
         raise ValueError(f"no regular expression: {str(error)[:200]}") from None
+    if found.groups > GROUPS:
+        raise ValueError(f"a regular expression has more than {GROUPS} groups")
+    return found
 
 
 class Values:
@@ -264,7 +270,7 @@ class Matching:
         if "?" in key:
             run.count(node, COMPILATION * len(key))
             widest = max(len(text) + len(marks) if marks else 0 for text, _, marks in _segments(key))
-            run.count(node, len(value) * (widest // 8))
+            run.count(node, len(value) * (widest // MARKED))
         found = wildcards(short, key)
         if found is None:
             return False
@@ -277,7 +283,7 @@ class Matching:
         try:
             run.count(node, COMPILATION * len(key))
             expression = regular(key, self.comparator != OCTET)
-            run.count(node, len(value) * (expression.programsize // 64))
+            run.count(node, len(value) * (expression.programsize // INSTRUCTIONS))
             found = expression.search(value)
         except ValueError as error:
             raise RunProblem(str(error), node.place) from None

@@ -333,6 +333,7 @@ BAD = [
     'if header "a:b" "c" { }', 'if header :comparator "none" "a" "b" { }', 'if address "subject" "x" { }',
     "if not { }", "if not true, false { }", "if allof { }", "if anyof () { }", "if true { stop; ", "/* open",
     'keep "open', "99999999999999999999 ;", 'require ["relational"]; if header :value "zz" "a" "b" { }',
+    'require "regex"; if header :regex "a" "' + "(b?)" * 33 + '" { }',
     'require "regex"; if header :regex "a" "(" { }', 'require "index"; if header :last "a" "b" { }',
     'require "date"; if date "date" "fortnight" "1" { }', 'require "date"; if currentdate :zone "CET" "hour" "1" { }',
     'require "variables"; set "1x" "y";', 'require "variables"; set "x" "${other.y}";',
@@ -405,9 +406,11 @@ MANY_FIELDS = b"X:\r\n" * 4000 + b"\r\n"
     ('if date "date" "year" "1" {}' * 1500, b"Date: Tue, 1 Apr 1997 09:06:31 -0800\r\n" * 3000 + b"\r\n"),
     ('if header :matches "subject" "*' + "?a" * 2000 + '?b*" {}' + ' if header :matches "subject" "*' + "?a" * 2000
      + '?c*" {}', b"Subject: " + b"a" * 100_000 + b"\r\n\r\n"),
+    ('if header :matches "subject" "*' + "?a" * 2000 + '?b*" {}', b"Subject: " + b"a" * 20_000 + b"\r\n\r\n"),
+    ('if header :regex "subject" "(a?b?){250}c" {}', b"Subject: " + b"a" * 200_000 + b"\r\n\r\n"),
     ('if body :raw :contains "x" {}' * 1500, b"Subject: x\r\n\r\n" + b"y" * 200_000),
     ('set "a" "' + "x" * 4000 + '"; set "b" "' + "${a}" * 16 + '"; if string ["' + '${b}","' * 6000 + '"] "a" {}', A),
-], ids=["keys", "names", "addresses", "dates", "marks", "body", "strings"])
+], ids=["keys", "names", "addresses", "dates", "marks", "a piece with many marks", "an expression", "body", "strings"])
 def test_what_costs_much_is_ended_by_the_limits(script, message):
     costly(script, message)
 
