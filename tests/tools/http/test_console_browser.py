@@ -10,78 +10,57 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from tests.support.clients import axe
 from tests.support.clients.chromium import Browser, Chromium
 from tests.support.clients.consoleclient import Answer, Element, Person
+from tests.support.clients.consolepages import (
+    BOXES,
+    EVERYBODY,
+    LATER,
+    LEADING,
+    LIMIT,
+    MESSAGE,
+    OUTSIDE,
+    ROLES,
+    SHOWN,
+    USER,
+    WHO,
+    address,
+    entered,
+    log_in,
+    look,
+    send,
+)
 from tests.support.clients.imap import Imap
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
+from tests.support.servers.refusinghook import RefusingHook
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import pasthours
 from tools.http.console.pages import ownpages
 from tools.http.console.pages.allpages import SECTIONS
 
-LIMIT = 120.0
 PICTURES = os.environ.get("CONSOLE_PICTURES", "")
-USER = "<script>alert(1)<_script>"              # a legal user id
-BOXES = ("<script>alert(2)<~script>", '"><img src=x onerror=alert(3)>', "javascript:alert(4)", "' OR '1'='1",
-         "\u05d0\u05d1 &lt;b&gt; &amp;", "x" * 200)
-MESSAGE = ("From: a@example.org\r\nMessage-ID: <\u202e\"><script>alert(5)</script>@example.org>\r\n"
-           "Subject: <img src=x onerror=alert(6)>\r\n\r\nx\r\n").encode()
-WHO = {"admin": "a", "auditor": "r", "help": "h", "alice": "u"}
-EVERYBODY = "arhu"
-
-# Whose each page and each form is: a administrator, r auditor, h helpdesk, u user; a form has POST before its path.
-ROLES = {
-    "": "ar", "users": "arh", "users/one": "arh",
-    **dict.fromkeys(("POST users/status", "POST users/password", "POST users/end", "POST users/quota"), "ah"),
-    **dict.fromkeys((f"POST users/{name}" for name in ("rename", "move", "remove", "undelete", "add")), "a"),
-    "mailboxes": "arh", "mailboxes/one": "arh",
-    **dict.fromkeys((f"POST mailboxes/{name}" for name in (
-        "create", "rename", "delete", "undelete", "messages")), "ah"),
-    "POST mailboxes/share": "a",
-    "why": "arh", "why/message": "ar", "why/quota": "arh", "why/login": "arh",
-    "partitions": "ar", "partitions/sharing": "ar", "POST partitions/add": "a", "POST partitions/drain": "a",
-    "quotas": "ar", "quotas/report": "a", "POST quotas/report": "a", "POST quotas/set": "a", "POST quotas/remove": "a",
-    "connections": "ar", "POST connections/end": "a", "logins": "ar", "POST logins/clear": "a", "log": "a",
-    "recovery": "ar", "recovery/diff": "ar", "recovery/mail": "a", "POST recovery/mail/copy": "a",
-    **dict.fromkeys((f"POST recovery/{name}" for name in ("create", "verify", "remove", "backup", "archive")), "a"),
-    "housekeeping": "ar", **dict.fromkeys((f"POST housekeeping/{name}" for name in ("check", "purge", "expire")), "a"),
-    "audit": "ar", "audit/verify": "ar",
-    "outbox": "ar", "outbox/one": "a", "POST outbox/retry": "a", "POST outbox/discard": "a",
-    "config": "ar", "config/check": "ar", "POST config/reload": "a"}
-
-# What is opened in the browser, and by the auditor.
-SHOWN = {
-    "mailboxes": {"user": USER}, "mailboxes/one": {"user": USER, "mailbox": BOXES[1], "who": USER},
-    "why": {}, "why/message": {"recipient": USER}, "why/quota": {"user": USER}, "why/login": {"user": USER},
-    "partitions": {}, "partitions/sharing": {"by": "mailbox"}, "quotas": {"root": USER}, "connections": {},
-    "logins": {}, "log": {"match": "alert"}, "recovery": {}, "housekeeping": {}, "audit": {}, "audit/verify": {},
-    "outbox": {}, "config": {"list": "all"}, "config/check": {}}
-OUTSIDE = """[...document.querySelectorAll("body *")].filter(each => !each.closest(".wide, .skip") &&
-    each.getBoundingClientRect().right > innerWidth + 0.5).map(each => each.outerHTML.slice(0, 80))"""
-
-# Where links and forms for looking lead from a page; somebody's name is typed where something must be.
-LEADING = """[...document.forms].forEach(form => [...form.elements].forEach(each => {
-    if (!each.checkValidity()) each.value = "alice"; })),
-    [...document.querySelectorAll('a[href^="/console/"]')].map(each => each.href).concat([...document.forms].filter(
-        each => each.method == "get").map(each => each.action.split("?")[0] + "?" + new URLSearchParams(
-            new FormData(each))))"""
-# There are none of these before there is a report, a receiver, two snapshots, half a login, a key.
-LATER = {"quotas/report", "outbox/one", "recovery/diff", "own/snapshots", "second", "second/newkey", "access/newkey"}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, int]]:
+def hook() -> Iterator[RefusingHook]:
+    """Hears of each mailbox that is made."""
+    with RefusingHook() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, hook: RefusingHook) -> Iterator[tuple[Server, int]]:
     """A server with people of each role, and a user and mail with names that are to do harm."""
     port = free_port()
     options = {"http.port": str(port), "http.administrators": "admin", "http.helpdesk": "help=localhost",
                "http.auditors": "auditor", "login.slow_first": "0.1", "store.default_domain": "localhost",
-               "imap.time_travel": "alice"}
+               "imap.time_travel": "alice", "outbox.hook.to": hook.url, "outbox.hook.types": "MailboxCreate",
+               "outbox.hook.attempts": "1", "outbox.hook.gather": "50ms"}
     with Server(tmp_path_factory.mktemp("pages"), (*WHO, "bob", USER), options) as server:
         server.command("mailbox", "create", "--", USER, *BOXES)
         server.command("mailbox", "acl", "--", USER, BOXES[1], "bob", "lrs", "alice", "lr")
@@ -96,7 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, i
 @pytest.fixture(scope="module")
 def admin(served: tuple[Server, int]) -> Person:
     """At a plain client."""
-    return entered(served, "admin")
+    return entered(served[1], "admin")
 
 
 @pytest.fixture(scope="module")
@@ -108,40 +87,12 @@ def shown(served: tuple[Server, int], chromium_process: Chromium) -> Iterator[Br
         yield page
 
 
-def log_in(page: Browser, port: int, user: str) -> None:
-    page.open(f"http://127.0.0.1:{port}/console/login", 1280)
-    page.fill("#user", user)
-    page.fill("#password", PASSWORD)
-    page.click("button.first", loads=True)
-
-
-def entered(served: tuple[Server, int], user: str) -> Person:
-    person = Person(served[1])
-    assert person.log_in(user).status == 200
-    return person
-
-
-def address(path: str, values: "dict[str, str] | None" = None) -> str:
-    return f"/console/{path}" + "?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in (
-        values or {}).items())
-
-
 # In a browser
 
 @pytest.mark.parametrize("path", SHOWN)
 def test_each_page_in_a_browser(served: tuple[Server, int], shown: Browser, path: str) -> None:
-    """Nothing that a name says is executed, nothing is asked of anybody else, everybody can use it, also at 360 px."""
-    here = f"http://127.0.0.1:{served[1]}"
-    shown.requests.clear()
-    shown.open(here + address(path, SHOWN[path]), 360, mobile=True, dark=True)
-    assert shown.status() == 200, shown.text()
-    assert shown.value("document.documentElement.scrollWidth") <= 360 and shown.value(OUTSIDE) == []
-    assert axe.violations(shown) == [] and shown.text(".who p").split()[-1] == "admin"
-    shown.window(1280)
-    assert shown.value("document.documentElement.scrollWidth") <= 1280 and shown.value(OUTSIDE) == []
-    assert shown.dialogs == shown.errors == []
-    assert all(request.startswith(f"{here}/console/") for request in shown.requests)
-    assert shown.value("document.querySelectorAll('main script, main img, main svg:not(.chart)').length") == 0
+    look(shown, served[1], path, SHOWN[path])
+    assert shown.text(".who p").split()[-1] == "admin"
 
 
 @pytest.mark.parametrize("user", WHO)
@@ -168,6 +119,54 @@ def test_a_walk_of_each_role(served: tuple[Server, int], chromium_process: Chrom
         assert page.text("h1") == "Log in to onecopy"
 
 
+def test_what_a_receiver_has_refused(served: tuple[Server, int], hook: RefusingHook, admin: Person, shown: Browser
+                                     ) -> None:
+    """One is sent again, one is forgotten after a question, and then all are sent again."""
+    here = {"receiver": "hook", "dead": "yes"}
+
+    def refused() -> list[Element]:
+        """A form for each, which the last one, for all of them, follows."""
+        return admin.get(address("outbox/one", here)).page.all("form", action="/console/outbox/retry")[:-1]
+
+    wait.until(lambda: len(refused()) >= len(BOXES), "all are refused", pid=served[0].pid, limit=LIMIT)
+    look(shown, served[1], "outbox/one", {"receiver": "hook"})
+    assert "Nothing waits for it." in shown.text()
+    look(shown, served[1], "outbox/one", here)
+    assert "400" in shown.text("table")
+    assert "onerror" in shown.text("table")
+    hook.refuses, there = False, len(refused())
+    assert "It has been done." in send(admin, refused()[0]).text
+    wait.until(lambda: len(hook.has) == 1, "the first is sent again", pid=served[0].pid, limit=LIMIT)
+    shown.open(f"http://127.0.0.1:{served[1]}" + address("outbox/one", here), 1280)
+    shown.click("td button.danger", loads=True)
+    assert shown.dialogs == ["Forget this event? The receiver never gets it."] and len(refused()) == there - 2
+    shown.dialogs.clear()
+    assert shown.text(".notice") == "It has been removed."
+    again = admin.get(address("outbox/one", here)).page.all("form", action="/console/outbox/retry")[-1]
+    assert "It has refused nothing." in send(admin, again).text
+    wait.until(lambda: len(hook.has) == there - 1, "the others are sent again", pid=served[0].pid, limit=LIMIT)
+    assert {each["event"] for each in hook.has} == {"MailboxCreate"}
+
+
+def test_snapshots_are_compared(served: tuple[Server, int], admin: Person, shown: Browser) -> None:
+    """From the page that lists them."""
+    made = json.loads(served[0].command("snapshot", "create", "--json"))["snapshot"]
+    link, = {each.attributes["href"] for each in admin.get("/console/recovery").page.all("a")
+             if "recovery/diff" in each.attributes["href"]}
+    assert made in link
+    look(shown, served[1], "recovery/diff", {"before": made})
+    assert "Nothing has changed." in shown.text()
+    name = '"><img src=x onerror=alert(8)>'
+    served[0].command("mailbox", "create", "--", USER, name)
+    served[0].command("deliver", USER, "--mailbox", name, octets=MESSAGE)
+    look(shown, served[1], "recovery/diff", {"before": made})
+    assert name in shown.text("table") and USER in shown.text("table")
+    row, = (row for row in admin.get(address("recovery/diff", {"before": made})).page.all("tr") if name in row.text)
+    assert row.text.split()[-3:] == ["1", "0", "0"]
+    assert admin.get(address("recovery/diff", {"before": "20200101T000000Z"})).status == 409
+    served[0].command("snapshot", "remove", made, "--force", "--yes")
+
+
 def test_a_quota_report_is_made_from_the_page(served: tuple[Server, int], admin: Person) -> None:
     page = admin.submit(admin.get("/console/quotas").form("/console/quotas/report"), by="users")
     until = time.monotonic() + 300
@@ -191,7 +190,7 @@ def test_mail_in_snapshots_is_looked_at_and_brought_back(served: tuple[Server, i
         assert shown.value("document.querySelectorAll('main script, main img').length") == 0
     assert "<img src=x onerror=alert(6)>" in shown.text()
     server.command("messages", "expunge", "-u", "alice", "--yes", "all")
-    alice, bob = entered(served, "alice"), entered(served, "bob")
+    alice, bob = entered(served[1], "alice"), entered(served[1], "bob")
     assert alice.get("/console/own/mailboxes").page.all("a", href="/console/own/snapshots")
     page = alice.get(address("own/snapshots", {"snapshot": made, "name": "INBOX", "gone": "1"}))
     assert page.status == 200, page.text
@@ -263,7 +262,7 @@ if PICTURES:
 
 def test_who_is_away_has_senders_answered(served: tuple[Server, int]) -> None:
     """What is typed reaches the answer as it is, and another script is left alone."""
-    server, person = served[0], entered(served, "alice")
+    server, person = served[0], entered(served[1], "alice")
     text = 'Back on Monday: "soon" \\ \u00fcber\r\nif true { discard; }'
     form = person.get(address("own/away")).form("/console/own/away/leave")
     done = person.submit(form, subject='Away; "x"', text=text, last="2099-12-24")
@@ -306,7 +305,7 @@ def _is_own(name: str) -> bool:
 @pytest.mark.parametrize("user", WHO)
 def test_wrong_rights(served: tuple[Server, int], user: str) -> None:
     """Whoever may not have a page or send a form is told so, whatever the navigation shows."""
-    person, role = entered(served, user), WHO[user]
+    person, role = entered(served[1], user), WHO[user]
     page = person.get("/console/own")
     token = page.form("/console/logout").all("input", name="csrf")[0].attributes["value"]
     for view in (view for section in SECTIONS for view in section.views if view.path):
@@ -322,7 +321,7 @@ def test_wrong_rights(served: tuple[Server, int], user: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SHOWN if "r" in ROLES[path]])
 def test_an_auditor_sees_and_changes_nothing(served: tuple[Server, int], path: str) -> None:
-    answer = entered(served, "auditor").get(address(path, SHOWN[path]))
+    answer = entered(served[1], "auditor").get(address(path, SHOWN[path]))
     assert answer.status == 200, answer.text
     forms = [each.attributes["action"] for each in answer.page.all("form") if each.attributes["method"] == "post"]
     assert forms == ["/console/logout"]
@@ -330,7 +329,7 @@ def test_an_auditor_sees_and_changes_nothing(served: tuple[Server, int], path: s
 
 def test_a_helpdesk_has_its_own_domain_alone(served: tuple[Server, int]) -> None:
     served[0].add_users(["carol@elsewhere.example"])
-    person = entered(served, "help")
+    person = entered(served[1], "help")
     assert person.get(address("mailboxes", {"user": "alice"})).status == 200
     for path in ("mailboxes", "why/quota", "why/login"):
         answer = person.get(address(path, {"user": "carol@elsewhere.example"}))
@@ -340,18 +339,6 @@ def test_a_helpdesk_has_its_own_domain_alone(served: tuple[Server, int]) -> None
 
 
 # Actions
-
-def send(person: Person, form: Element, **values: str) -> Answer:
-    """Fill in a form and send it; where the progress of what takes longer leads in the end."""
-    answer = person.submit(form, **values)
-    places = [each.attributes["data-progress"] for each in answer.page.all("p") if "data-progress" in each.attributes]
-    if not places:
-        return answer
-    back, = (link.attributes["href"] for link in answer.page.all("a") if link.text == "Go back without waiting")
-    wait.until(lambda: not json.loads(person.ask("GET", places[0]).body)["running"], "it ends", pid=os.getpid(),
-               limit=LIMIT)
-    return person.get(f"{places[0].replace('&form=json', '')}&back={quote(back, safe='')}")
-
 
 def _mailbox(name: str, user: str = "alice") -> str:
     return address("mailboxes/one", {"user": user, "mailbox": name})
@@ -482,7 +469,7 @@ STALE: dict[str, Callable[[Person, Answer], Answer]] = {
 @pytest.mark.parametrize("what", STALE)
 def test_two_administrators_at_once(served: tuple[Server, int], admin: Person, what: str) -> None:
     """The second one decided by what is not so any more: nothing is done, and the page says what is there now."""
-    server, other = served[0], entered(served, "admin")
+    server, other = served[0], entered(served[1], "admin")
     with ExitStack() as stack:
         server.command("mailbox", "create", "alice", what)
         stack.callback(server.command, "mailbox", "delete", "alice", what, "--yes")
