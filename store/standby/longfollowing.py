@@ -34,7 +34,9 @@ RETRY = 1.0                 # seconds between two tries to connect,
 RETRY_COPY = 60.0           # to copy the databases,
 RETRY_APPLY = 60.0          # and to have the tables take over what the logs have
 NOT_APPLIED = "the logs could not be applied to the tables, and are kept; it is tried again each minute"
-COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each
+COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each;
+COPY_WAITED = 5.0           # where answers wait for this standby, at most: perhaps nothing is changed until then
+WAITED_FOR = "joining", "in step"           # as the other side says (`source.instep.Step`)
 APPLY_OCTETS = 64 << 20     # of logs that wait, after which the tables take them over,
 APPLY_SECONDS = 900.0       # or after so long
 
@@ -65,6 +67,7 @@ class LongFollowing:
     _trouble: str = field(default="", init=False)
     _not_applied: str = field(default="", init=False)       # that the last try failed
     _next_copy: float = field(default=0.0, init=False)
+    _is_waited_for: bool = field(default=False, init=False)
     _wanted: float = field(default=0.0, init=False)         # since when the databases are to be copied; 0: they are not
 
     @_purging.default
@@ -108,6 +111,7 @@ class LongFollowing:
                 if not follower.round(WAIT) or abs(began - noted) > NOTE_SECONDS:
                     noted = began
                     self._note(current=began, moment=follower.state.moment, step=follower.step)
+                self._is_waited_for = follower.step in WAITED_FOR
                 self._apply(follower)
                 if self._purging.is_under_way:
                     self._purging.step()
@@ -128,7 +132,8 @@ class LongFollowing:
         log.warning("the databases are copied again: %s", why)
         self._note(trouble=f"the databases are copied again: {why}")
         self._end_child(wait=True)
-        self.stop.wait(max(0.0, self._next_copy - time.monotonic()))
+        pause = max(0.0, self._next_copy - time.monotonic())
+        self.stop.wait(min(pause, COPY_WAITED) if self._is_waited_for else pause)
         self._wanted = time.monotonic()
         self._next_copy = self._wanted + COPY_SECONDS
 

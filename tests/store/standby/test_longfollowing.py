@@ -13,10 +13,11 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFiles
 from store.standby import applying, longfollowing, purgedfiles, standbystate
+from store.standby.source.instep import InStep
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import FOLLOWING
 from store.store import Store
-from tests.support.stores.standbypair import Standby, exchange, is_equal, promoted, work
+from tests.support.stores.standbypair import HOST, Standby, exchange, is_equal, promoted, work
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -97,10 +98,11 @@ def test_following_goes_on_after_what_the_other_side_cannot_do_now(
     assert not refusals
 
 
-def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby: Standby) -> None:
-    """The other side ends one that says nothing for two minutes: the copy would never begin."""
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby: Standby, waited_for: bool) -> None:
+    """The other side ends one that says nothing for two minutes: the copy would never begin. Where answers wait for the
+    standby, with `refuse`, no mail is taken until it has its copy: then it waits some seconds only."""
     standby.create()
-    exchange(store)
     opened, waited = list[SourcePeer](), list[tuple[float, int]]()
 
     def connect() -> SourcePeer:
@@ -113,12 +115,24 @@ def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby
             return False
 
     with ExitStack() as stack:
-        stop = Stop(lambda asked: len(opened) > 1 and longfollowing.seen(standby.root)["trouble"] == "")
-        follow = longfollowing.LongFollowing(standby.root, connect, stop)       # type: ignore[arg-type]
+        if waited_for:
+            second = store.write_freeze.second
+            standby.group = InStep.of(second, [HOST], waited=[HOST], patience=30.0)
+            stack.callback(second.forget)
+            stack.callback(standby.group.close)
+
+        def step(asked: int) -> bool:
+            seen = longfollowing.seen(standby.root)
+            if len(opened) == 1 and seen.get("step") in ("in step", "follows"):
+                with store.write_freeze.second.exempt():
+                    exchange(store)
+            return len(opened) > 1 and seen["trouble"] == "" and "step" in seen
+
+        follow = longfollowing.LongFollowing(standby.root, connect, Stop(step))       # type: ignore[arg-type]
         follow._next_copy = longfollowing.time.monotonic() + 500
         follow.run()
     (seconds, connected), = waited
-    assert seconds > 400 and not connected
+    assert (seconds <= 10 if waited_for else seconds > 400) and not connected
 
 
 def test_who_looks_for_purged_files_holds_up_no_end(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
