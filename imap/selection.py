@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-QUICK = 1000                # messages that are gone through without a thread
+QUICK = 5000                # messages that are gone through without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
 
 

@@ -334,7 +334,7 @@ class Session(Selection):
         """That of a command which can be left off when the connection is lost; for `patiently`."""
         return Progress(lambda: self.stream.lost)
 
-    async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
+    async def change(self, units: float, work: Callable[[], T], *, kind: str = "changes") -> T:
         """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
         if units <= QUICK_UNITS:
             heard = self._heard_of

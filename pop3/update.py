@@ -81,7 +81,7 @@ def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
         tell_refusal(log, logging.WARNING, f"{who}: RETR", error)
 
 
-def _are_many(uids: list[int], price: int) -> bool:
+def _are_many(uids: list[int], price: float) -> bool:
     """Whether they are changed in a thread."""
     return units(sorted_uids(uids), price) > UNITS // 2
 

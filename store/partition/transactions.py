@@ -58,7 +58,7 @@ FEW = 8             # chunks that are got one by one
 UNCHANGED = 4       # records at the end of a chunk that are not worth a change of two parts
 UNITS = 5000        # of work, in a slice: a unit is about a microsecond
 CHUNK_UNITS = 16    # for each chunk that is read and written again,
-FLAG_UNITS = 1      # and for each message whose flags change,
+FLAG_UNITS = 0.5    # and for each message whose flags change,
 EXPUNGE_UNITS = 2   # that is expunged,
 COPY_UNITS = 4      # that is copied,
 MOVE_UNITS = 8      # or moved
@@ -343,6 +343,8 @@ def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
     if not len(uids):
         return np.empty(0, np.intp)
     there = np.ascontiguousarray(rows["uid"])
+    if np.array_equal(there, uids):
+        return np.arange(len(uids))
     at = np.minimum(np.searchsorted(uids, there), len(uids) - 1)
     return np.flatnonzero(uids[at] == there)
 
@@ -353,9 +355,12 @@ def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
     return array if len(array) < 2 or (array[1:] > array[:-1]).all() else np.unique(array)
 
 
-def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]:
+def slices(uids: NDArray[np.uint32], price: float) -> Iterator[NDArray[np.uint32]]:
     """These UIDs (ascending), cut into pieces of UNITS of work; `price` is that of a message. No chunk is in two; of
     none there is one piece."""
+    if units(uids, price) <= UNITS:
+        yield uids
+        return
     begins = np.flatnonzero(_new((uids - 1) // CHUNK))
     sizes = np.diff(begins, append=len(uids))
     spent = np.cumsum(sizes * price + CHUNK_UNITS)
@@ -372,7 +377,7 @@ class PartlyDone(StoreError):
         self.done = done
 
 
-def in_slices(uids: NDArray[np.uint32], price: int, work: Callable[[NDArray[np.uint32]], T]) -> list[T]:
+def in_slices(uids: NDArray[np.uint32], price: float, work: Callable[[NDArray[np.uint32]], T]) -> list[T]:
     """What `work`, a transaction, comes to for each of the `slices`. Raises StoreError when nothing is done, PartlyDone
     when some is."""
     done: list[T] = []
@@ -386,7 +391,7 @@ def in_slices(uids: NDArray[np.uint32], price: int, work: Callable[[NDArray[np.u
     return done
 
 
-def units(uids: NDArray[np.uint32], price: int) -> int:
+def units(uids: NDArray[np.uint32], price: float) -> float:
     """The work that a change of these messages (ascending) is."""
     if len(uids) == 1:
         return price + CHUNK_UNITS
