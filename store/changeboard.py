@@ -69,11 +69,7 @@ class _Part:
 
     def listens(self, numbers: Iterable[int]) -> bool:
         """Whether somebody there may listen to one of these."""
-        counters = self.counters
-        for number in numbers:
-            if counters[number % INTERESTS]:
-                return True
-        return False
+        return any([self.counters[number % INTERESTS] for number in numbers])
 
 
 class Board:
@@ -96,9 +92,11 @@ class Board:
 
     def wanted(self, numbers: Iterable[int]) -> bool:
         """Whether somebody may listen to one of these in another process."""
-        for part in self._others:
-            if part.listens(numbers):
-                return True
+        for part in self._others:               # as `listens`, which each change would call for each process
+            counters = part.counters
+            for number in numbers:
+                if counters[number % INTERESTS]:
+                    return True
         return False
 
     def wants(self, process: int, numbers: Iterable[int]) -> bool | None:

@@ -25,7 +25,7 @@ from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
-from store.errors import Problem, StoreError
+from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
+_ELSEWHERE = (Problem.NO_MAILBOX, Problem.BUSY)      # may mean that it has moved
 PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
 
 
@@ -330,7 +331,17 @@ class Store:
             raise StoreError(Problem.CORRUPT, detail=f"the figures of mailbox {entry.id} are lost")
 
     def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
-        """`Partition.transact` on the mailbox's partition."""
+        """`Partition.transact` on the mailbox's partition: on that of its entry, and where the mailbox is not there, or
+        on its way, on that where it is now."""
+        partition = self.partitions.get(entry.partition)
+        if partition is not None:
+            try:
+                return partition.transact(work)
+            except NotAtOnce:
+                raise
+            except StoreError as error:
+                if error.problem not in _ELSEWHERE:
+                    raise
         return self.at(entry, lambda _, partition: partition.transact(work))
 
     def runs_script(self, entry: MailboxEntry) -> bool:

@@ -58,7 +58,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 COUNTS = {
     "a session: LOGIN, SELECT, LOGOUT": 539,
     "NOOP": 24,
-    "UID STORE": 123,
+    "UID STORE": 119,
     "UID STORE of a keyword": 230,
     "UID FETCH BODY.PEEK[]": 41,
     "UID FETCH (FLAGS ENVELOPE)": 56,
@@ -73,7 +73,7 @@ COUNTS = {
     "LMTP to one with ten rules": 307,
     "LMTP to fifty with ten rules": 2760,
     "RETR": 64,
-    "UID STORE, a receiver hears it": 136,
+    "UID STORE, a receiver hears it": 131,
     "LMTP, a receiver hears it": 190,
 }
 MODULES = {
@@ -90,7 +90,7 @@ BESIDE = ("mboxlist/engine/", "store/message/", "store/net/stream.py", "lmtp/rep
           "store/deliverylog.py", "store/changes.py", "store/partition/views.py")
 OCTETS_TO_INDEX = 20
 WITHIN_LARGER = {
-    "UID STORE": 127,
+    "UID STORE": 120,
     "UID FETCH BODY.PEEK[]": 41,
     "SELECT": 88,
     "APPEND": 270,

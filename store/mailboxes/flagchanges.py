@@ -18,6 +18,8 @@ from store.tables.index import CHUNK, Rows, take
 from store.tables.state import MODSEQ_FLOOR, keyword_bits
 from store.values import SYSTEM_NAMES, Flag, FlagAction, Flags
 
+_NONE = np.empty(0, np.uint32)
+
 
 @frozen(eq=False)
 class Known:
@@ -65,7 +67,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
     wanted = sorted_uids(uids)
     if len(wanted) == 1 and known is None and not own and not named and not event_of and (
             action is not FlagAction.REPLACE or not words):
-        return _update_one(store, entry, int(wanted[0]), action, system, may)
+        return _update_one(store, entry, wanted, action, system, may)
 
     def work(txn: WriteTxn, wanted: NDArray[np.uint32]) -> Update:
         before = txn.state(entry.id)
@@ -143,18 +145,18 @@ def _have_script_run(txn: WriteTxn, mailbox: MailboxId, user: str, uids: NDArray
         txn.partition.script_events.add(mailbox, FLAG, user, some, txn.handle, names)
 
 
-def _update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, system: int, allowed: int) -> Update:
+def _update_one(store: Store, entry: MailboxEntry, wanted: NDArray[np.uint32], action: FlagAction, system: int,
+                allowed: int) -> Update:
     """`update_flags` of system flags (bits) of one message."""
-    def new(old: int) -> int:
-        if action is FlagAction.ADD:
-            return old | system
-        return old & ~system if action is FlagAction.REMOVE else system | old & ~allowed
-
-    modseq = store.transact(entry, lambda txn: txn.flag(entry.id, uid, new))
-    one, none = np.array([uid], np.uint32), np.empty(0, np.uint32)
+    uid, kept, come = int(wanted[0]), ~0, system
+    if action is FlagAction.REMOVE:
+        kept, come = ~system, 0
+    elif action is FlagAction.REPLACE:
+        kept = ~allowed
+    modseq = store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come))
     if modseq is None:
-        return Update(one, none, none, np.empty(0, np.uint64))
-    return Update(none, none, one, np.array([modseq], np.uint64))
+        return Update(wanted, _NONE, _NONE, np.empty(0, np.uint64))
+    return Update(_NONE, _NONE, wanted, np.array([modseq], np.uint64))
 
 
 def _joined(done: list[Update]) -> Update:

@@ -23,13 +23,13 @@ from store.events.recording import Recording
 from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
-    ROW,
     TRAILER,
     Rows,
     chunk_key,
     encode,
     extend,
     flags_at,
+    is_whole,
     octets_of,
     place_of,
     take,
@@ -154,8 +154,9 @@ class WriteTxn:
         if mailbox in self.partition.views.history:
             self.steps.append((mailbox, Step(self._arrived[-1][1], self._figures, uid, record, True)))
 
-    def flag(self, mailbox: MailboxId, uid: int, new: Callable[[int], int]) -> int | None:
-        r"""Have the system flags of one message be what `new` makes of them; its MODSEQ then, None when it is gone.
+    def flag(self, mailbox: MailboxId, uid: int, kept: int, come: int) -> int | None:
+        r"""Of the system flags of one message have those that are `kept` stay, and others `come`; its MODSEQ then, None
+        when it is gone.
 
         What every click of a user costs: as `arrive`, it works on what is stored. Raises StoreError NO_MAILBOX, BUSY,
         CORRUPT.
@@ -164,29 +165,32 @@ class WriteTxn:
         data = partition.states.get_to_change(key, handle)
         if data is None:
             raise StoreError(Problem.NO_MAILBOX)
-        must_be_here(data, partition.epoch)
         number = (uid - 1) // CHUNK
         place = chunk_key(mailbox, number)
         value = partition.index.get_to_change(place, handle)
-        at = place_of(partition.whole(mailbox, [value])[0], uid) if value is not None else None
+        if value is not None and not is_whole(value):
+            partition.whole(mailbox, [value])
+        at = place_of(value, uid) if value is not None else None
         if value is None or at is None:
+            must_be_here(data, partition.epoch)
             return None
         old, modseq = flags_at(value, at)
-        flags = new(old)
+        flags = old & kept | come
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):
+            must_be_here(data, partition.epoch)
             return modseq
         modseq, after = flagged(data, partition.epoch, bool(gone & SEEN) - bool(come & SEEN),
                                 bool(come & DELETED) - bool(gone & DELETED))
         if self.recording is not None and self.recording.flags:
             self.recording.flagged(mailbox, uid, come, gone, after)
-        value = with_flags(value, at, flags, modseq)
-        partition.index.put_part(place, at, value[at:at + ROW.itemsize], handle)
-        partition.index.put_part(place, len(value) - TRAILER, value[-TRAILER:], handle)
+        record, trailer = with_flags(value, at, flags, modseq)
+        partition.index.put_part(place, at, record, handle)
+        partition.index.put_part(place, len(value) - TRAILER, trailer, handle)
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
-        self._touch(mailbox, number)
-        self.steps.append((mailbox, Step(modseq - 1, after, uid, value[at:at + ROW.itemsize])))
+        self._chunks.setdefault(mailbox, set()).add(number)
+        self.steps.append((mailbox, Step(modseq - 1, after, uid, record)))
         return modseq
 
     def claim_recent(self, mailbox: MailboxId) -> tuple[int, int]:

@@ -111,14 +111,13 @@ def flags_of(row: np.void) -> tuple[int, int, int, int, int]:
     return _FLAGS.unpack_from(row)  # type: ignore[arg-type]  # a record is a buffer; numpy does not tell
 
 
-def with_flags(value: bytes, at: int, flags: int, modseq: int) -> bytes:
-    """A chunk's value with other system flags, and another MODSEQ, in the record that begins at that octet."""
+def with_flags(value: bytes, at: int, flags: int, modseq: int) -> tuple[bytes, bytes]:
+    """The record that begins at that octet of a chunk's value with other system flags and another MODSEQ, and the
+    chunk's trailer then."""
     uid, _, zone, keywords, _ = _FLAGS.unpack_from(value, at)
     new = bytearray(value)
     _FLAGS.pack_into(new, at, uid, flags, zone, keywords, modseq)
-    with memoryview(new) as view:
-        _TRAILER.pack_into(new, len(new) - TRAILER, zlib.crc32(view[:-TRAILER]))
-    return bytes(new)
+    return bytes(new[at:at + ROW.itemsize]), _TRAILER.pack(zlib.crc32(memoryview(new)[:-TRAILER]))
 
 
 def decode(value: bytes) -> Rows:
