@@ -5,11 +5,13 @@ earlier run that was cut off. What was expunged since then counts as there.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
 
 from mboxlist import privatefiles
 from mboxlist.engine.transact import transact
@@ -25,6 +27,7 @@ from store.problems import problems
 from store.rejoin import commonplace
 from store.standby import promotion, sourcepeer, succession
 from store.store import Store
+from store.tables.index import ROW
 from store.usermove.messageformat import BadMessage, Message
 from store.values import Flag, Flags, InternalDate
 
@@ -49,6 +52,30 @@ class _Arriving:
     left: int
 
 
+@frozen(eq=False)
+class _Expunged:
+    """Digests of all messages that can still be undeleted, in the order of their mailboxes: read once for all owners.
+    """
+
+    _mailboxes: NDArray[np.uint32]
+    _digests: NDArray[np.void]
+
+    @classmethod
+    def of(cls, store: Store) -> "_Expunged":
+        """Those of the store."""
+        items = [(item.mailbox, item.rows["digest"]) for partition in store.partitions.values()
+                 for item in partition.removed.all()]
+        mailboxes = np.repeat(np.array([mailbox for mailbox, _ in items], np.uint32), [len(some) for _, some in items])
+        order = np.argsort(mailboxes, kind="stable")
+        digests = np.concatenate([some for _, some in items]) if items else np.empty(0, ROW["digest"])
+        return cls(mailboxes[order], digests[order])
+
+    def digests(self, mailbox: MailboxId) -> Iterator[bytes]:
+        """Those of one mailbox."""
+        first, last = np.searchsorted(self._mailboxes, [mailbox, mailbox + 1])
+        return (digest.tobytes() for digest in self._digests[first:last])
+
+
 @define(eq=False)
 class TakingHome:
     """What one machine hears that comes back. Every answer raises BadMessage for what is no question, StoreError,
@@ -59,6 +86,7 @@ class TakingHome:
     _arriving: _Arriving | None = field(default=None, init=False)
     _owner: str | None = field(default=None, init=False)            # whose digests these are:
     _owned: set[bytes] = field(factory=set, init=False)
+    _expunged: _Expunged | None = field(default=None, init=False)
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the other machine uses."""
@@ -141,11 +169,13 @@ class TakingHome:
         return {"had": [at for at, digest in enumerate(_digests(message.octets)) if digest in self._owned]}, b""
 
     def _digests_of(self, owner: str) -> set[bytes]:
-        entries = {each.id: each for each in self.store.mailboxes.all() if each.name.owner == owner}
-        rows = [self.store.open_mailbox(entry).rows for entry in entries.values()]
-        rows += [item.rows for partition in self.store.partitions.values() for item in partition.removed.all()
-                 if item.mailbox in entries]
-        return {digest.tobytes() for some in rows for digest in some["digest"]}
+        if self._expunged is None:
+            self._expunged = _Expunged.of(self.store)
+        found = set[bytes]()
+        for entry in self.store.names(owner):
+            found.update(digest.tobytes() for digest in self.store.open_mailbox(entry).rows["digest"])
+            found.update(self._expunged.digests(entry.id))
+        return found
 
     def _there(self, message: Message) -> Answer:
         """How many messages of each digest have come to the mailbox with a UID that is not less than `since`."""
