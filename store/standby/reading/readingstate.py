@@ -29,7 +29,8 @@ from store.standby.reading import readingindexes
 from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
 
-LINKED = "access", "tls"                    # folders of the store,
+ACCESS = "access"
+LINKED = ACCESS, "tls"                      # folders of the store,
 OF_PARTITION = "messages", "staging"        # and of a partition
 SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
 _OWN = STANDBY, SUCCESSION
@@ -120,7 +121,7 @@ def _copy(folder: Path, target: Path, end: Position) -> None:
 def _link(root: Path, place: Path, state: StandbyState) -> None:
     privatefiles.make_folder(place / "run")
     for name in LINKED:
-        if (root / name).is_dir():
+        if name == ACCESS or (root / name).is_dir():        # second factors that come later count, too
             (place / name).symlink_to((root / name).absolute())
     for name in partitions_of(state):
         partition = place / "partitions" / name

@@ -1,12 +1,15 @@
 """The state of a standby is read beside the process that follows: as it was at one moment, and nothing is changed."""
 
 import fcntl
+import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
+from store.accounts.apppasswords.accessfiles import AccessFiles
+from store.accounts.apppasswords.accessrecord import Access, Totp
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
@@ -146,3 +149,14 @@ def test_nobody_changes_tables_while_they_are_copied(store: Store, standby: Stan
     monkeypatch.setattr(readingstate, "_copy", noted)
     readingstate.make(standby.root, tmp_path / "reading")
     assert len(refused) == 2        # the list, and the partition
+
+
+def test_a_second_factor_that_comes_later_counts(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """Also where nobody had one when the copy was made: it asks for no less than the other machine."""
+    shutil.rmtree(store.root / "access", ignore_errors=True)
+    standby.create()
+    readingstate.make(standby.root, tmp_path / "copy")
+    assert AccessFiles(tmp_path / "copy").of("alice") == Access("alice")
+    made = AccessFiles(store.root).change("alice", lambda before: evolve(before, totp=Totp("secret", 1)))
+    standby.follow()
+    assert AccessFiles(tmp_path / "copy").of("alice") == made

@@ -6,18 +6,22 @@ import re
 import time
 from collections.abc import Iterator
 from imaplib import IMAP4
+from types import SimpleNamespace
 from typing import Any
 
 import pyotp
 import pytest
 import segno
 
+from store import offload
 from tests.support.clients import axe
 from tests.support.clients.chromium import Browser
 from tests.support.clients.consoleclient import Answer, Element, Person
 from tests.support.clients.securitykey import SecurityKey
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
+from tools.http.console.secondfactor import changed
+from tools.http.webpages import Refused
 
 USERS = ("admin", "alice", "bob", "carol", "dora", "erin", "frank")
 
@@ -304,3 +308,10 @@ def test_a_browser_with_a_security_key(browser: Browser, served: tuple[Server, i
     browser.open(f"{here}access")
     assert "blue" in browser.text("table") and "never" not in browser.text("main table")
     assert axe.violations(browser) == [] and browser.errors == []
+
+
+def test_a_copy_for_reading_makes_and_revokes_no_app_password() -> None:
+    """The machine that serves would not hear of it: what was revoked would still hold there, and here again soon."""
+    visit: Any = SimpleNamespace(user="alice", console=SimpleNamespace(store=SimpleNamespace(read_only=True)))
+    with pytest.raises(Refused, match="nothing has been changed"):
+        offload.now(changed(visit, lambda before: before))

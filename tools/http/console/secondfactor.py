@@ -34,8 +34,13 @@ async def access_of(visit: Visit) -> Access:
 
 
 async def changed(visit: Visit, work: Callable[[Access], Access]) -> Access:
-    """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused."""
+    """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused; also
+    where the store is a copy for reading: what is changed there the machine that serves would never hear of, so that an
+    app password which was revoked would still hold."""
     store = visit.console.store
+    if store.read_only:
+        raise Refused(409, "Mail is only read here at present: nothing has been changed. Try again later, or where you "
+                           "read and write mail.")
     try:
         found = await offload.run(store, "pages", change_access, store, visit.user, work)
     except StoreError as error:
