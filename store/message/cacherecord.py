@@ -36,6 +36,7 @@ _LEAF, _MULTIPART, _MESSAGE = range(3)
 SHORT, REMEMBERED = 200, 1000       # octets of what many messages have alike, and how many of these are remembered
 REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
 
+_AS_FROM = (b"sender", b"reply-to")     # RFC 3501 §7.4.2: where there is none it is From
 _TEXTS = (b"TEXT", b"MESSAGE")          # types of which a leaf is text; one that is a message is no leaf
 
 Path = tuple[int, ...]
@@ -262,15 +263,16 @@ def nstring(value: bytes | None) -> bytes:
 
 def envelope(message: "Part") -> bytes:
     """The ENVELOPE of a part that is a message (RFC 3501 §7.4.2)."""
-    fields = message.envelope or {}
+    get = (message.envelope or {}).get
     lists: list[bytes] = []
     for name in (b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"):
-        value = fields.get(name)
-        shown = b"NIL" if not value else _short_addresses(value) if len(value) <= SHORT else _addresses(value)
-        lists.append(lists[0] if shown == b"NIL" and name in (b"sender", b"reply-to") else shown)
+        shown = b"NIL"
+        if value := get(name):
+            shown = _short_addresses(value) if len(value) <= SHORT else _addresses(value)
+        lists.append(lists[0] if shown == b"NIL" and name in _AS_FROM else shown)
     texts = []
     for name in (b"date", b"subject", b"in-reply-to", b"message-id"):
-        value = fields.get(name)
+        value = get(name)
         texts.append(b"NIL" if value is None else string(value) if _NOT_PLAIN.search(value) else b'"%b"' % value)
     date, subject, *others = texts
     return b"(%b %b %b %b)" % (date, subject, b" ".join(lists), b" ".join(others))

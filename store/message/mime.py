@@ -232,9 +232,11 @@ class Scanner:
         self._waiting.clear()
         self._waiting_size, window = 0, self._octets
         # In windows: searches that begin again at every part must not each run over a chunk of any size.
-        for start in range(0, len(data) - window, window):
+        start, size = 0, len(data)
+        while size - start > FIRST * window:
             self._run(data[start:start + window], final=False)
-        self._run(data[(len(data) - 1) // window * window:] if len(data) > window else data, final)
+            start += window
+        self._run(data[start:] if start else data, final)
 
     def _run(self, data: bytes, final: bool) -> None:
         self._window += data
@@ -246,6 +248,8 @@ class Scanner:
             self._lines += self._window.count(b"\n", self._counted)
             self._base += len(self._window)
             self._window, self._at, self._counted = b"", 0, 0
+            return
+        if final:                               # `finish` needs no more
             return
         # One octet before the place is kept: a CR there belongs to the delimiter.
         keep = max(0, min(self._at, len(self._window)) - 1)
@@ -285,28 +289,36 @@ class Scanner:
         window, start = self._window, self._at
         owner, place = None, _NOWHERE
         for part in self._multiparts:
-            if part.found < start:
+            found = part.found
+            if found < start:
                 found = window.find(part.delimiter, start)
-                part.found = found if found >= 0 else _NOWHERE
-            if part.found < place or (part.found == place and owner is not None
-                                      and len(part.delimiter) >= len(owner.delimiter)):
-                owner, place = part, part.found
+                if found < 0:
+                    found = _NOWHERE
+                part.found = found
+            if found < place or (found == place and owner is not None and len(part.delimiter) >= len(owner.delimiter)):
+                owner, place = part, found
         return (owner, place) if place != _NOWHERE else (None, place)
 
     def _delimiter(self, owner: _Open, at: int) -> bool:
         """Parts inside `owner` end before the delimiter at `at`; the next one begins, or `owner` is at its end."""
         window = self._window
-        self._count(at)
+        if at > self._counted:
+            self._lines += window.count(b"\n", self._counted, at)
+            self._counted = at
         end = self._base + (at - 1 if at and window[at - 1] == 13 else at)
-        while self._chain[-1] is not owner:
-            end = self._close(self._chain.pop(), end)
-        while self._multiparts[-1] is not owner:
-            self._multiparts.pop()
+        chain, multiparts = self._chain, self._multiparts
+        while (part := chain[-1]) is not owner:
+            chain.pop()
+            part.end = end = max(end, part.body_start)      # see `_close`
+            part.lines = self._lines - part.first_line
         after = at + len(owner.delimiter)
         closes = window.startswith(b"--", after)
-        if closes:
-            self._multiparts.pop()
-        self._longest = max([len(part.delimiter) for part in self._multiparts], default=0)
+        if closes or multiparts[-1] is not owner:
+            while multiparts[-1] is not owner:
+                multiparts.pop()
+            if closes:
+                multiparts.pop()
+            self._longest = max([len(part.delimiter) for part in multiparts], default=0)
         self._at = after
         self._step = self._body if closes else self._rest_of_delimiter
         return True
