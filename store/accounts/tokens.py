@@ -9,7 +9,6 @@ import base64
 import hashlib
 import json
 import os
-import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -22,6 +21,7 @@ from typing import Any
 from attrs import define, field
 
 from mboxlist import privatefiles
+from store.accounts import clienttls
 from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
 from store.values import Secret
@@ -138,7 +138,7 @@ class Tokens:
     def _fetch(self, request: urllib.request.Request) -> bytes:
         context = None
         if request.type == "https":
-            context = ssl.create_default_context(cafile=self.settings.oauth_ca)
+            context = clienttls.context(self.settings.oauth_ca)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect(),
                                              urllib.request.HTTPSHandler(context=context))
         with opener.open(request, timeout=self.settings.oauth_time) as answer:

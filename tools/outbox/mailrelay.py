@@ -9,7 +9,6 @@ smtplib waits for the other side, so it runs in a thread of this receiver's own.
 
 import smtplib
 import socket
-import ssl
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from attrs import define
 
 from mboxlist import privatefiles
+from store.accounts import clienttls
 from store.events.outboxtable import Parcel
 from store.events.outgoingmail import message_of
 from tools.outbox.destination import Down, NotNow, Refused
@@ -72,11 +72,8 @@ def _connected(settings: Settings) -> smtplib.SMTP:
     if settings.kind == "smtp":
         smtp = smtplib.SMTP(host, port, own, timeout=settings.timeout)
     else:
-        context = ssl.create_default_context()
-        if settings.authorities is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.load_verify_locations(cadata=privatefiles.read_named(settings.authorities).decode())
-        smtp = smtplib.SMTP_SSL(host, port, own, timeout=settings.timeout, context=context)
+        authorities = None if settings.authorities is None else privatefiles.read_named(settings.authorities).decode()
+        smtp = smtplib.SMTP_SSL(host, port, own, timeout=settings.timeout, context=clienttls.context(pem=authorities))
     try:
         smtp.ehlo_or_helo_if_needed()
         if settings.kind == "smtps" and url.username and settings.secret is not None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from attrs import define, evolve, field, frozen
 
 from mboxlist import privatefiles
+from store.accounts import clienttls
 from store.accounts.ldap.ldapsettings import ServerUri, Settings
 from store.accounts.ldap.ldapwire import NO_SUCH_OBJECT, SUCCESS, Answer, Broken, Connection, Refused
 from store.errors import Problem, StoreError
@@ -133,7 +134,7 @@ class Servers:
         self._servers = [_Server(ServerUri.parse(text), settings, self._clock) for text in settings.uris]
         self._password = _first_line(settings)
         if settings.ca is not None or settings.starttls or any(server.uri.tls for server in self._servers):
-            self._context = ssl.create_default_context(cafile=None if settings.ca is None else str(settings.ca))
+            self._context = clienttls.context(settings.ca)
 
     def search(self, base: str, filter: str, attributes: Sequence[str], *, scope: str = "", most: int = 2,
                may_lack: bool = False, of_all: bool = False) -> Answer:

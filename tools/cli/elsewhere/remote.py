@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mboxlist import privatefiles
+from store.accounts import clienttls
 from store.errors import in_words
 from tools.cli import program, registry
 from tools.cli.elsewhere import batchlines
@@ -128,9 +129,9 @@ def _context(authorities: Path | None) -> ssl.SSLContext:
     """Takes the certificate of the host that was named, by an authority that is known here, or in that file. Raises
     Failure."""
     if authorities is None:
-        return ssl.create_default_context()
+        return clienttls.context()
     try:
-        return ssl.create_default_context(cadata=_octets(authorities).decode("ascii", "replace"))
+        return clienttls.context(pem=_octets(authorities).decode("ascii", "replace"))
     except ssl.SSLError:
         raise Failure(f"{authorities} has no certificate in PEM") from None
 

@@ -4,6 +4,7 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 
+from store.accounts import clienttls
 from tools.cli.controlclient import is_up
 from tools.cli.options import Config
 from tools.server.doctor.advice import Advice
@@ -49,7 +50,7 @@ def _is_ours(address: str) -> bool:
 def shown_certificate(server: str, name: str, address: str, port: int) -> Iterator[Advice]:
     """Whether a client that knows the authorities of this host believes the certificate that it is shown."""
     try:
-        with socket.create_connection((address, port), TIME) as plain, ssl.create_default_context().wrap_socket(
+        with socket.create_connection((address, port), TIME) as plain, clienttls.context().wrap_socket(
                 plain, server_hostname=name):
             pass
     except ssl.SSLCertVerificationError as error:

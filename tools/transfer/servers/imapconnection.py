@@ -20,6 +20,7 @@ from imap.wire.framer import Announced, Frame, literal_at_end
 from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED, SyntaxProblem
 from imap.wire.scanner import Scanner
 from mboxlist import privatefiles
+from store.accounts import clienttls
 from store.values import Secret
 from tools.transfer.mailofothers import program_user
 from tools.transfer.servers.pacedreading import READ_OCTETS, TIMEOUT_SECONDS, Pace, reading
@@ -270,7 +271,7 @@ class Connection:
 
 def tls_context(ca: Path | None, *, verify: bool) -> ssl.SSLContext:
     """What a certificate is checked against: the system's authorities, or those in a file. Raises OSError."""
-    context = ssl.create_default_context(cafile=ca)
+    context = clienttls.context(ca)
     if not verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 from attrs import evolve
 
+from store.accounts import clienttls
 from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapsettings import ServerUri, Settings
 from store.accounts.ldap.ldapwire import SUCCESS, Broken, Connection, Refused, _Framed
@@ -484,4 +485,7 @@ def test_what_is_one() -> None:
 
 
 def test_old_protocols_of_tls_are_not_spoken() -> None:
-    assert ssl.create_default_context().minimum_version >= ssl.TLSVersion.TLSv1_2
+    """RFC 8996, whatever this Python, or OpenSSL's configuration, would do by itself."""
+    assert clienttls.context().minimum_version >= ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        clienttls.context(pem="\n")             # it would trust the system's
