@@ -1,8 +1,10 @@
 """A machine whose standby has been promoted does not serve: it asks before it does, and while it does."""
 
 import contextlib
+import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from tests.support.stores.standbypair import HOST as TWO
 from tests.support.stores.standbypair import Standby
 from tests.support.stores.stores import deliver, make_store
 from tools.cli import options
+from tools.commands.standby import standbystatus
 from tools.exits import Failure
 from tools.server.control import fencing
 from tools.server.control.fencing import Watch
@@ -122,6 +125,29 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
         watch._thread.join(60)
     assert set(asked) == {TWO}
     assert "this machine serves no more" in caplog.text
+
+
+def test_one_that_does_not_answer_keeps_no_other_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is asked at the same time: each waits for the other here."""
+    both = threading.Barrier(2, timeout=60)
+
+    def said(place: object, host: str, identity: str) -> Other:
+        both.wait()
+        return Other(Lineage(1, ("a",))) if host == TWO else Other()
+
+    with answers(monkeypatch, 0):
+        monkeypatch.setattr(fencing, "_said_by", said)
+        assert fencing.ask(config(store.root), [TWO, "three.example.org"], "identity") == {}
+    assert succession.read(store.root).successor == TWO
+
+
+def test_status_says_that_another_was_promoted_besides(capsys: pytest.CaptureFixture[str]) -> None:
+    served = {"time": time.time(), "standbys": {}, "refuse": True}
+    assert standbystatus._served(served, "", as_json=False) == 0
+    assert standbystatus._served(served, TWO, as_json=False) == 1
+    assert f"this machine and {TWO} have both been promoted" in capsys.readouterr().out
+    assert standbystatus._served(served, TWO, as_json=True) == 1
+    assert json.loads(capsys.readouterr().out)["contender"] == TWO
 
 
 def test_a_later_number_ends_the_stream_of_an_old_one(store: Store, standby: Standby) -> None:

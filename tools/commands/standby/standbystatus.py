@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from store.errors import Problem, StoreError
-from store.standby import applying, longfollowing, standbyprocess, standbystate
+from store.standby import applying, longfollowing, standbyprocess, standbystate, succession
 from store.standby.reading import readingcopies
 from store.standby.source import instep
 from store.standby.source.instep import Step
@@ -30,7 +30,7 @@ def status(invocation: Invocation) -> int:
     root = invocation.config.root
     state = standbystate.read(root)
     if state is None and (served := instep.seen(root)):
-        return _served(served, as_json=invocation.arguments.json)
+        return _served(served, succession.read(root).contender, as_json=invocation.arguments.json)
     if state is None and is_store(root):
         raise StoreError(Problem.NO_STORE, f"{root} is no standby (onecopy standby create makes one), and its server "
                                            "has not told of any standby yet: exchange.standbys names them")
@@ -64,11 +64,14 @@ def status(invocation: Invocation) -> int:
     return int(bool(trouble) or behind is None or behind > LATE)
 
 
-def _served(found: dict[str, Any], *, as_json: bool) -> int:
-    """At the one that serves: each of its standbys. 1 when one does not follow, or is not in step and should be."""
-    now, wrong = time.time(), False
+def _served(found: dict[str, Any], contender: str, *, as_json: bool) -> int:
+    """At the one that serves: each of its standbys. 1 when one does not follow, or is not in step and should be, or
+    another machine was promoted besides."""
+    now, wrong = time.time(), bool(contender)
     if as_json:
-        print_json(found)
+        print_json({**found, "contender": contender})
+    elif contender:
+        print(succession.contested("this machine", contender))
     for host, each in sorted(found["standbys"].items()):
         wrong = wrong or each["step"] not in (Step.FOLLOWS.value, Step.IN_STEP.value)
         if not as_json:

@@ -10,8 +10,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from store.errors import Problem, StoreError
 from store.standby import succession
@@ -70,27 +71,29 @@ def _start_alone(config: Config, unknown: dict[str, str]) -> None:
 def ask(config: Config, hosts: Collection[str], identity: str, place: Place | None = None) -> dict[str, str]:
     """Ask these, who have had the store of that identity, whether they have been promoted; one that has is on record
     then. Those that do not say, and why. Raises StoreError."""
-    unknown = dict[str, str]()
     if not hosts or not identity:
         return {}
     try:
         place = place or Place.of(config, str(config.values["store.host"]))
     except Failure as error:
         return dict.fromkeys(hosts, str(error))
-    for host in hosts:
+
+    def heard(host: str) -> str:
         try:
             other = _said_by(place, host, identity)
         except StoreError as error:
-            unknown[host] = str(error)
-            continue
+            return str(error)
         if other is not None:
             succession.note_other(config.root, host, other)
-    return unknown
+        return ""
+
+    with ThreadPoolExecutor(len(hosts)) as pool:        # one that does not answer keeps no other waiting
+        return {host: why for host, why in zip(hosts, pool.map(heard, hosts), strict=True) if why}
 
 
 def _said_by(place: Place, host: str, identity: str) -> Other | None:
     """What that machine says of its promotions; None where it has another store. Raises StoreError UNAVAILABLE."""
-    with contextlib.closing(place.connect(host)) as peer:
+    with contextlib.closing(evolve(place, greeting_time=PATIENCE).connect(host)) as peer:
         peer.wire.limit(PATIENCE)
         said = peer.ask_for({"op": "copy succession"})
         try:
