@@ -57,6 +57,7 @@ NEXT_COPY = 5.0         # seconds until a copy for reading is tried again
 _WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
 
 _may_serve = Later("tools.server.control.fencing:require_first")
+_may_go_on = Later("tools.server.control.fencing:require_again")
 _still_serves = Later("tools.server.control.fencing:require")
 _require_known_standbys = Later("tools.server.control.backendlink:require_known_standbys")
 
@@ -181,7 +182,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._up = False
-        self._require_not_superseded(_may_serve)
+        self._require_not_superseded(_may_go_on if self._served else _may_serve)
         self._choose()
         clearing.clear(self._run_folder)
         if not self._sockets:

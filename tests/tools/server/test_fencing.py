@@ -127,6 +127,18 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
     assert "this machine serves no more" in caplog.text
 
 
+def test_who_has_served_goes_on_beside_one_that_was_promoted_besides(store: Store) -> None:
+    """A process that dies is no start."""
+    succession.change(store.root, lambda now: evolve(now, number=1, line=("a",)))
+    succession.note_other(store.root, TWO, Other(Lineage(1, ("b",))))
+    fencing.require_again(config(store.root))
+    with pytest.raises(Failure, match="have both been promoted"):
+        fencing.require_first(config(store.root))
+    succession.note_other(store.root, TWO, Other(Lineage(2, ("b", "c"))))
+    with pytest.raises(Failure, match=f"{TWO} has been promoted"):
+        fencing.require_again(config(store.root))
+
+
 def test_one_that_does_not_answer_keeps_no_other_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is asked at the same time: each waits for the other here."""
     both = threading.Barrier(2, timeout=60)

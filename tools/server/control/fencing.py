@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from attrs import define, evolve, field
 
@@ -31,13 +32,23 @@ PATIENCE = 5.0              # seconds in which a machine is to answer
 
 
 def require_first(config: Config) -> None:
-    """Before anything serves. Raises Failure when another machine serves this store, or may and `exchange.start_alone`
-    is not set."""
+    """Before anything serves. Raises Failure when another machine serves this store, or was promoted besides, or may
+    serve and `exchange.start_alone` is not set."""
+    _require(config, succession.require_first)
+
+
+def require_again(config: Config) -> None:
+    """Before processes serve in the place of others that have died: who has served goes on beside another one that was
+    promoted besides. Raises Failure as `require_first` does otherwise."""
+    _require(config, succession.require_not_superseded)
+
+
+def _require(config: Config, look: Callable[[Path], None]) -> None:
     try:
         known = succession.read(config.root)
         succession.require_not_superseded(config.root)
         unknown = ask(config, {*known.followers, *configured(config.settings("exchange", Exchange))}, known.identity)
-        succession.require_first(config.root)
+        look(config.root)
         if unknown := {host: why for host, why in unknown.items() if host in known.followers}:
             _start_alone(config, unknown)
     except StoreError as error:
