@@ -5,14 +5,14 @@ import re
 
 from imap.wire.grammar import SyntaxProblem
 
-_ILLEGAL = re.compile(rb"[^ -~]")
+_NOT_ITSELF = re.compile(rb"[^ -%'-~]")
 _SHIFTED = re.compile(rb"&([^-&]*+)-?")
 _TO_SHIFT = re.compile(r"&|[^ -~]+")
 
 
 def decode(octets: bytes) -> str:
     """The name as text. Raises SyntaxProblem, a NO, if it is not in the one form in which this name can be written."""
-    if b"&" not in octets and not _ILLEGAL.search(octets):
+    if not _NOT_ITSELF.search(octets):
         return octets.decode("ascii")
     try:
         name = _decode(octets)

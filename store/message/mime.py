@@ -54,6 +54,7 @@ class PartHeader(NamedTuple):
     about: About
 
 
+_NO_PARAMETERS: Parameters = ()
 _NO_HEADER = PartHeader({}, None, (), (None, None, b"7BIT", None, None, (), None))
 
 
@@ -74,7 +75,7 @@ def _header_of(fields: dict[bytes, bytes]) -> PartHeader:
     """That which has these fields: of a message _MESSAGE_FIELDS, those in ADDRESS_FIELDS joined."""
     get = fields.get
     declared, encoding, language = get(b"content-type"), get(b"content-transfer-encoding"), get(b"content-language")
-    kind, params = None, Parameters()
+    kind, params = None, _NO_PARAMETERS
     if declared is not None:
         kind = headers.content_type(declared) or (b"TEXT", b"PLAIN")
         params = headers.parameters(declared)
@@ -150,7 +151,8 @@ class _Open:
     def part(self) -> Part:
         """The part as it turned out."""
         kind, subtype = self.type
-        header, children = self.header, tuple[Part, ...]()
+        header = self.header
+        children: tuple[Part, ...] = ()
         params = header.params
         if self.children:
             children = tuple([child.part() for child in self.children])
