@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -27,7 +27,9 @@ from store.standby.standbystate import TABLES_LOCK, StandbyState
 
 log = logging.getLogger(__name__)
 
-SEEN = "run/standby"        # what it has seen last
+SEEN = "run/standby"        # what it has seen last,
+KEPT = "current", "monotonic", "boot", "moment"         # and what of it stays true while it does not follow
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 WAIT = 1.0                  # seconds that a question waits for news
 NOTE_SECONDS = 0.25         # between two notes of what is seen, while much comes
 RETRY = 1.0                 # seconds between two tries to connect,
@@ -48,6 +50,21 @@ def seen(root: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def behind(found: Mapping[str, Any]) -> float | None:
+    """Seconds since all that was at the first machine was here, of what `seen` gives; None if nobody knows. The clock
+    may have been set meanwhile: it counts only after the machine has begun anew."""
+    if "current" not in found:
+        return None
+    if found.get("boot") == _boot():
+        return max(0.0, time.monotonic() - float(found["monotonic"]))
+    return max(0.0, time.time() - float(found["current"]))
+
+
+def _boot() -> str:
+    """Another one after each start of the machine."""
+    return BOOT.read_text().strip()
 
 
 @define(eq=False)
@@ -107,10 +124,11 @@ class LongFollowing:
             log.info("the standby follows %s", follower.state.host)
             self._trouble, noted = "", 0.0
             while not self.stop.is_set():
-                began = self.clock()
+                began, steady = self.clock(), time.monotonic()
                 if not follower.round(WAIT) or abs(began - noted) > NOTE_SECONDS:
                     noted = began
-                    self._note(current=began, moment=follower.state.moment, step=follower.step)
+                    self._note(current=began, monotonic=steady, boot=_boot(), moment=follower.state.moment,
+                               step=follower.step)
                 self._is_waited_for = follower.step in WAITED_FOR
                 self._apply(follower)
                 if self._purging.is_under_way:
@@ -146,7 +164,7 @@ class LongFollowing:
     def _note(self, **what: Any) -> None:
         """Have `seen` tell: `current` is the time until which all is here, by the clock of this machine, `moment` that
         of the other one; `trouble`: why it does not follow."""
-        before = {key: value for key, value in seen(self.root).items() if key in ("current", "moment")}
+        before = {key: value for key, value in seen(self.root).items() if key in KEPT}
         known = {"pid": os.getpid(), "trouble": self._not_applied, **before, **what}
         with contextlib.suppress(OSError), privatefiles.replacing(self.root / SEEN, sync=False) as to:
             to.write(json.dumps(known).encode())

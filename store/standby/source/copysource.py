@@ -137,7 +137,8 @@ class Source:
         if self.member is not None:
             self.member.goes_away(self._session, "it copies the databases again")
         newest = next(iter(taking.listed(taking.folder(self.store.root, self.store.settings))), None)
-        if newest is None or time.time() - newest.manifest.moment > message.number("age"):
+        age = -1.0 if newest is None else time.time() - newest.manifest.moment
+        if newest is None or not 0 <= age <= message.number("age"):         # one of the future: the clock was wrong
             newest = retention.make(self.store, verify=False)           # the standby verifies what comes of it
         return {"snapshot": newest.name}, newest.manifest.to_bytes()
 

@@ -123,7 +123,7 @@ def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby
 
         def step(asked: int) -> bool:
             seen = longfollowing.seen(standby.root)
-            if len(opened) == 1 and seen.get("step") in ("in step", "follows"):
+            if len(opened) == 1 and seen.get("step") == ("in step" if waited_for else ""):
                 with store.write_freeze.second.exempt():
                     exchange(store)
             return len(opened) > 1 and seen["trouble"] == "" and "step" in seen
@@ -179,3 +179,18 @@ def test_logs_that_cannot_be_applied_are_seen(store: Store, standby: Standby, mo
     assert state is not None and applying.waiting(state)
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+def test_how_far_it_is_behind_is_no_matter_of_the_clock(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                        ) -> None:
+    """The clock is set a day forward, or back, while the first machine cannot be reached."""
+    standby.create()
+    with ExitStack() as stack:
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    Until(lambda asked: asked > 3)).run()       # type: ignore[arg-type]
+    found, now = longfollowing.seen(standby.root), longfollowing.time.time()
+    for days in (-1, 0, 1):
+        monkeypatch.setattr(longfollowing.time, "time", lambda days=days: now + days * 86_400)
+        assert 0 <= (longfollowing.behind(found) or 0) < 1000
+    assert longfollowing.behind({**found, "boot": "another"}) > 80_000         # type: ignore[operator]
+    assert longfollowing.behind({}) is None

@@ -1,5 +1,6 @@
 """When the logs do not lead on from what the standby has, it is told so, and begins with the databases again."""
 
+import time
 from contextlib import closing
 
 import pytest
@@ -23,6 +24,24 @@ def test_a_table_that_was_made_without_the_log(store: Store, standby: Standby) -
     with pytest.raises(Reseed, match=r"uidls\.db"):
         standby.follow()
     standby.create(age=0)
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
+
+
+def test_a_snapshot_of_the_future_is_not_new(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the first machine was a day ahead when the snapshot was made, and is right now. The copy must
+    have what came without the log since."""
+    ahead = time.time() + 86_400
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time", lambda: ahead)
+        standby.create()
+    work(store, 1)
+    exchange(store)
+    with pytest.raises(Reseed, match=r"uidls\.db"):
+        standby.follow()
+    standby.create(age=5)
+    standby.follow()
     with closing(promoted(standby)) as other:
         is_equal(store, other)
         assert check(other) == []

@@ -1,6 +1,7 @@
 """Answers wait for two standbys. One of them is promoted while the first machine lives, and reaches only the other one:
 never do two machines acknowledge."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -12,9 +13,10 @@ from mboxlist.engine.secondcopy import State
 from mboxlist.engine.transact import Unflushed
 from store.check.wholecheck import check
 from store.errors import StoreError
-from store.standby.source.instep import InStep, Step
+from store.standby.source.instep import InStep, Member, Step, seen
 from store.store import Store
 from tests.store.standby.test_instep import receive
+from tests.support.processes import wait
 from tests.support.stores.standbypair import HOST, INBOX, LOOK, LOOKS, Standby, promoted, work
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
@@ -23,10 +25,11 @@ THIRD = "third.example.org"
 
 
 @contextmanager
-def two(store: Store, tmp_path: Path) -> Iterator[tuple[InStep, Standby]]:
-    """Two standbys that answers wait for, with `refuse`: `THIRD` is in step, the other one has been made only."""
+def two(store: Store, tmp_path: Path, *, refuse: bool = True, patience: float = 30.0
+        ) -> Iterator[tuple[InStep, Standby]]:
+    """Two standbys that answers wait for: `THIRD` is in step, the other one has been made only."""
     second = store.write_freeze.second
-    group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=True, patience=30.0)
+    group = InStep.of(second, [HOST, THIRD], waited=[HOST, THIRD], refuse=refuse, patience=patience)
     one, other = (Standby(store, tmp_path / host, group=group, host=host) for host in (HOST, THIRD))
     for each in (one, other):
         each.create()
@@ -73,6 +76,42 @@ def test_nobody_hears_an_answer_for_what_one_of_two_lacks(store: Store, tmp_path
         assert second.state is State.REFUSING
         with pytest.raises(Unflushed):
             second.wait(ticket)
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_one_of_two_is_half_open(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: bool) -> None:
+    """It has vanished, and nobody hears that its connection has ended. With `refuse` there is no answer; else there is
+    one, once the other standby has the change, which goes on to follow. `standby status` tells which one it is."""
+    held, has = threading.Event(), Member.has
+
+    def vanished(member: Member, *what: int) -> None:
+        if member.host == HOST:
+            held.wait(20)
+        has(member, *what)
+
+    with two(store, tmp_path, refuse=refuse, patience=2.0) as (group, one), one.in_step(finish=False):
+        is_told(store, Step.IN_STEP, Step.IN_STEP)
+        monkeypatch.setattr(Member, "has", vanished)
+        ticket = store.write_freeze.second.ask()
+        if refuse:
+            alone(store)
+            assert store.write_freeze.second.state is State.REFUSING
+        else:
+            before = mail(store)
+            receive(store)
+            assert mail(store) > before
+        is_told(store, Step.AWAY, Step.IN_STEP)
+        assert group.members[THIRD].number >= ticket > group.members[HOST].number
+        held.set()
+
+
+def is_told(store: Store, host: Step, third: Step) -> None:
+    """`onecopy standby status` at the first machine says so of both, soon."""
+    def noted() -> bool:
+        return {name: Step(each["step"]) for name, each in seen(store.root)["standbys"].items()} == {
+            HOST: host, THIRD: third}
+
+    wait.until(noted, "it is noted", pid=os.getpid(), limit=20)
 
 
 def alone(store: Store) -> None:

@@ -37,7 +37,7 @@ def status(invocation: Invocation) -> int:
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     seen, process = longfollowing.seen(root), standbyprocess.process(root)
-    behind = max(0.0, time.time() - float(seen["current"])) if "current" in seen else None
+    behind = longfollowing.behind(seen)
     trouble = str(seen.get("trouble", ""))
     if state.phase != FOLLOWING:
         trouble = trouble or f"it is {state.phase}: not all of the store is here"

@@ -28,6 +28,7 @@ from tools.serversettings import Tls
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 LIFETIME = timedelta(days=3650)
+WRONG_CLOCKS = timedelta(days=2)        # machines whose clocks are so wrong understand each other all the same
 
 
 def make_certificate(folder: Path, hostname: str = "") -> None:
@@ -55,7 +56,7 @@ def _make_certificate(folder: Path, hostname: str, names: list[x509.GeneralName]
     certificate = (x509.CertificateBuilder()
                    .subject_name(name).issuer_name(name).public_key(key.public_key())
                    .serial_number(x509.random_serial_number())
-                   .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + LIFETIME)
+                   .not_valid_before(now - WRONG_CLOCKS).not_valid_after(now + LIFETIME)
                    .add_extension(x509.SubjectAlternativeName(names), critical=False)
                    .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None),
                                   critical=True)
