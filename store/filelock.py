@@ -19,12 +19,12 @@ _FORMER = (".plan-*", ".recover-*", "[0-9]*.scratch")
 
 @contextlib.contextmanager
 def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = False) -> Iterator[None]:
-    """No other process is in a block with that file, which is made if there is none, or with that folder.
+    """No other process is in a block with that file, which is made if there is none, or with that folder; a partition's
+    may be reached by a link, since it is on another volume.
 
     Raises StoreError with that problem and that text when one is, without waiting for it; OSError.
     """
-    how = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_CREAT
-    handle = privatefiles.open_handle(path, how)
+    handle = privatefiles.open_folder(path) if folder else privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         if not take(handle):
             raise StoreError(problem, otherwise)

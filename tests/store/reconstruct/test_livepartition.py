@@ -237,6 +237,20 @@ def test_only_one_makes_it(root):
     assert refused.value.problem is Problem.UNAVAILABLE
 
 
+def test_one_on_another_volume(root, tmp_path, caplog):
+    """It is reached by a link, as `onecopy partition add --path` makes one."""
+    (root / "partitions/primary").rename(tmp_path / "volume")
+    (root / "partitions/primary").symlink_to(tmp_path / "volume")
+    again(root, force=True)
+    with opened(root) as store:
+        assert uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
+    lose(root)
+    again(root)
+    with opened(root) as store:
+        assert uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
+    assert "is not there" not in caplog.text
+
+
 def test_it_waits_until_all_have_left(root, monkeypatch):
     """A process that has the partition open, and is not a server's, must end by itself."""
     store = open_store(root, SMALL)

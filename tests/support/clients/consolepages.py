@@ -3,13 +3,15 @@ to do harm; and how one logs in, looks and sends there."""
 
 import json
 import os
+from pathlib import Path
 from urllib.parse import quote
 
 from tests.support.clients import axe
 from tests.support.clients.chromium import Browser
 from tests.support.clients.consoleclient import Answer, Element, Person
 from tests.support.processes import wait
-from tests.support.servers.server import PASSWORD
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import pasthours
 
 LIMIT = 120.0
 USER = "<script>alert(1)<_script>"              # a legal user id
@@ -107,3 +109,20 @@ def send(person: Person, form: Element, **values: str) -> Answer:
     wait.until(lambda: not json.loads(person.ask("GET", places[0]).body)["running"], "it ends", pid=os.getpid(),
                limit=LIMIT)
     return person.get(f"{places[0].replace('&form=json', '')}&back={quote(back, safe='')}")
+
+
+def take_pictures(server: Server, port: int, shown: Browser, folder: Path) -> None:
+    """Of some pages, as docs/console/ has them."""
+    server.command("quota", "set", "alice", "--octets", "20M")
+    server.command("snapshot", "create")
+    pasthours.fill(server.root)
+    pages: dict[str, dict[str, str]] = {
+        "": {}, "mailboxes": {"user": "alice"}, "why/message": {"recipient": "alice"}, "recovery": {},
+        "quotas": {"root": "alice"}, "audit": {}, "users": {}, "users/one": {"user": "alice"}, "own": {},
+        "housekeeping": {}, "partitions/sharing": {"by": "user"}}
+    for path, values in pages.items():
+        for form, (width, mobile, dark) in {"light": (1100, False, False), "dark": (1100, False, True),
+                                            "phone": (360, True, False)}.items():
+            shown.open(f"http://127.0.0.1:{port}" + address(path, values), width, mobile=mobile, dark=dark)
+            file = folder / f"{path.replace('/', '-') or 'overview'}-{form}.png"
+            file.write_bytes(shown.screenshot(height=900))

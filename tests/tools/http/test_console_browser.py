@@ -33,14 +33,13 @@ from tests.support.clients.consolepages import (
     log_in,
     look,
     send,
+    take_pictures,
 )
 from tests.support.clients.imap import Imap
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.refusinghook import RefusingHook
 from tests.support.servers.server import PASSWORD, Server
-from tests.support.stores import pasthours
-from tools.http.console.pages import ownpages
 from tools.http.console.pages.allpages import SECTIONS
 
 PICTURES = os.environ.get("CONSOLE_PICTURES", "")
@@ -238,26 +237,9 @@ def test_a_question_before_what_is_deleted(served: tuple[Server, int], shown: Br
     assert shown.text(".notice") == "It has been removed." and "Old" in shown.text("main")
 
 
-def pictures(served: tuple[Server, int], shown: Browser) -> None:
-    """Of some pages, in the folder."""
-    server, port = served
-    server.command("quota", "set", "alice", "--octets", "20M")
-    server.command("snapshot", "create")
-    pasthours.fill(server.root)
-    pages: dict[str, dict[str, str]] = {
-        "": {}, "mailboxes": {"user": "alice"}, "why/message": {"recipient": "alice"}, "recovery": {},
-        "quotas": {"root": "alice"}, "audit": {}, "users": {}, "users/one": {"user": "alice"}, "own": {},
-        "housekeeping": {}, "partitions/sharing": {"by": "user"}}
-    for path, values in pages.items():
-        for form, (width, mobile, dark) in {"light": (1100, False, False), "dark": (1100, False, True),
-                                            "phone": (360, True, False)}.items():
-            shown.open(f"http://127.0.0.1:{port}" + address(path, values), width, mobile=mobile, dark=dark)
-            file = Path(PICTURES) / f"{path.replace('/', '-') or 'overview'}-{form}.png"
-            file.write_bytes(shown.screenshot(height=900))
-
-
 if PICTURES:
-    test_pictures = pictures
+    def test_pictures(served: tuple[Server, int], shown: Browser) -> None:
+        take_pictures(*served, shown, Path(PICTURES))
 
 
 def test_who_is_away_has_senders_answered(served: tuple[Server, int]) -> None:
@@ -281,26 +263,7 @@ def test_who_is_away_has_senders_answered(served: tuple[Server, int]) -> None:
     server.command("sieve", "activate", "alice")
 
 
-@pytest.mark.parametrize(("script", "facts"), [
-    ("keep;", {}), ("# made by the console: [1]", {}), ("# made by the console: {", {}),
-    (ownpages.vacation_script({"subject": "s", "text": "t", "last": ""}), {"subject": "s", "text": "t", "last": ""})])
-def test_only_what_the_console_has_written_is_shown(script: str, facts: dict[str, str]) -> None:
-    assert ownpages._facts_in(script) == facts
-
-
 # By each role
-
-def test_each_page_has_its_roles_named() -> None:
-    """A page that is new gets a line in ROLES, with whose it is to be."""
-    views = [f"{'POST ' if view.post else ''}{view.path}" for section in SECTIONS for view in section.views]
-    assert [each for each in views if each not in ROLES and not _is_own(each)] == []
-    assert len(views) == len(set(views)) > 40
-
-
-def _is_own(name: str) -> bool:
-    """What is one's own, everybody has."""
-    return name.removeprefix("POST ").split("/")[0] in ("own", "second", "access")
-
 
 @pytest.mark.parametrize("user", WHO)
 def test_wrong_rights(served: tuple[Server, int], user: str) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.consoleclient import Answer, Person
+from tests.support.clients.consolepages import ROLES
 from tests.support.clients.imap import Imap
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 from tools.cli.options import size
 from tools.http.console import rendering
+from tools.http.console.pages import ownpages
+from tools.http.console.pages.allpages import SECTIONS
 
 USERS = ("admin", "help", "auditor", "alice", "bob", "dora", "zoe@example.org")
 EVIL = "<script>alert(1)</script>\"'&{{7+7}}"
@@ -204,3 +207,22 @@ def test_the_own_password_needs_the_present_one(served: tuple[Server, int]) -> N
     done = person.submit(form, password="secret", new="another", again="another")
     assert "Log in with the new one." in done.text
     assert person.log_in("eve", "another").page.all("h1")[0].text == "Your account"
+
+
+@pytest.mark.parametrize(("script", "facts"), [
+    ("keep;", {}), ("# made by the console: [1]", {}), ("# made by the console: {", {}),
+    (ownpages.vacation_script({"subject": "s", "text": "t", "last": ""}), {"subject": "s", "text": "t", "last": ""})])
+def test_only_what_the_console_has_written_is_shown(script: str, facts: dict[str, str]) -> None:
+    assert ownpages._facts_in(script) == facts
+
+
+def test_each_page_has_its_roles_named() -> None:
+    """A page that is new gets a line in ROLES, with whose it is to be."""
+    views = [f"{'POST ' if view.post else ''}{view.path}" for section in SECTIONS for view in section.views]
+    assert [each for each in views if each not in ROLES and not _is_own(each)] == []
+    assert len(views) == len(set(views)) > 40
+
+
+def _is_own(name: str) -> bool:
+    """What is one's own, everybody has."""
+    return name.removeprefix("POST ").split("/")[0] in ("own", "second", "access")

@@ -41,6 +41,21 @@ def test_a_store_without_messages(tmp_path):
     assert [tuple(row[name] for name in FIGURES) for row in made["users"]] == [(0,) * 6] and differences(made) == []
 
 
+def test_a_partition_from_which_all_have_moved(tmp_path, capsys):
+    """It has message files, which wait for the purge, and no mailbox."""
+    store = make_store(tmp_path / "store", ("alice",))
+    deliver(store, b"Subject: x\r\n\r\n", "user/alice/INBOX")
+    store.close()
+    (tmp_path / "volume").mkdir()
+    for words in (("partition", "add", "second", "--path", str(tmp_path / "volume")),
+                  ("user", "move", "alice", "--to", "second"),
+                  ("quota", "report", "--engine", "local", "--json")):
+        capsys.readouterr()
+        assert program.main([*words, "--root", str(tmp_path / "store")]) == 0
+    rows = {row["partition"]: row for row in json.loads(capsys.readouterr().out)["partitions"]}
+    assert [(rows[name]["waiting"], rows[name]["messages"]) for name in ("primary", "second")] == [(14, 0), (0, 1)]
+
+
 def test_the_command_starts_no_spark(tmp_path, faults, capsys):
     """It says what is there, what is missing and what the difference is."""
     faults.forbid(sparksession, "session")

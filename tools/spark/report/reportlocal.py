@@ -193,7 +193,8 @@ def in_order(lines: Numbers, ranks: Numbers) -> tuple[Numbers, Numbers]:
         begins, _ = _others(quarters[order])
     file = np.cumsum(begins) - 1
     box = lines["box"][order]
-    within = np.argsort(file * (len(ranks) + 2) + np.where(box < 0, box, ranks[box]) + 2, kind="stable")
+    within = np.argsort(file * (len(ranks) + 2) + np.where(box < 0, box, ranks[np.maximum(box, 0)]) + 2,
+                        kind="stable")
     return lines[order[within]], file[within]
 
 
