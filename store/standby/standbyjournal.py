@@ -49,7 +49,7 @@ class Journal:
 
     def append(self, answer: Message) -> None:
         """Return when the answer is on disk. Raises OSError."""
-        octets = encode(answer.fields, answer.octets)
+        octets = answer.head + answer.octets if answer.head else encode(answer.fields, answer.octets)
         if self._file is None:
             self._file = self._begin()
         left = memoryview(_SUM.pack(zlib.crc32(octets)) + octets)

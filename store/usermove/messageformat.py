@@ -50,6 +50,7 @@ class Message:
 
     fields: Mapping[str, Any]
     octets: bytes = field(default=b"", repr=False)
+    head: bytes = field(default=b"", repr=False, eq=False)      # all before the octets, of one that was received
 
     def text(self, name: str, most: int = 1000) -> str:
         """A text. Raises BadMessage."""
@@ -109,16 +110,18 @@ def encode(fields: Mapping[str, Any], octets: bytes = b"") -> bytes:
 
 def receive(read: Callable[[int], bytes], fields: int = FIELDS_OCTETS, octets: int = DATA_OCTETS) -> Message:
     """The next message, with these limits. Raises BadMessage, Ended, and what `read` raises."""
-    said, more = _LENGTHS.unpack(_exactly(read, _LENGTHS.size))
+    lengths = _exactly(read, _LENGTHS.size)
+    said, more = _LENGTHS.unpack(lengths)
     if said > fields or more > octets:
         raise BadMessage("a message is too long")
+    text = _exactly(read, said)
     try:
-        values = json.loads(_exactly(read, said))
+        values = json.loads(text)
     except (ValueError, RecursionError):
         raise BadMessage("the fields of a message cannot be read") from None
     if not isinstance(values, dict):
         raise BadMessage("the fields of a message are no object")
-    return Message(values, _exactly(read, more))
+    return Message(values, _exactly(read, more), lengths + text)
 
 
 def _exactly(read: Callable[[int], bytes], count: int) -> bytes:

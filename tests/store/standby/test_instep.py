@@ -56,6 +56,23 @@ def test_all_that_was_done_is_there(store: Store, standby: Standby) -> None:
         assert check(other) == []
 
 
+def test_who_waits_is_woken_once(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time wakes a process that serves clients."""
+    standby.create()
+    woken, tell = list[int](), secondcopy.Asked.tell
+
+    def told(asked: secondcopy.Asked) -> None:
+        woken.append(1)
+        tell(asked)
+
+    with synchronous(store, standby), standby.in_step():
+        monkeypatch.setattr(secondcopy.Asked, "tell", told)
+        for number in range(20):
+            deliver(store, b"Subject: %d\r\n\r\n" % number, str(INBOX))
+        monkeypatch.undo()
+    assert 0 < len(woken) <= 22
+
+
 def test_nothing_is_changed_while_it_is_away(store: Store, standby: Standby) -> None:
     """And all that was there can be read; a standby can be made, and then all goes on."""
     before = everything(store)

@@ -150,10 +150,13 @@ class _Tls:
     """A connection as `store.usermove` wants it (`Wire`)."""
 
     socket: socket.socket
+    _ahead: bytes = field(default=b"", init=False)      # what has been read, and not been asked for
 
     def read(self, count: int) -> bytes:
-        """Up to that many octets."""
-        return self.socket.recv(min(count, READ_OCTETS))
+        """Up to that many octets. A record of TLS is read at once: most messages are one, in three parts."""
+        found = self._ahead or self.socket.recv(READ_OCTETS)
+        self._ahead = found[count:]
+        return found[:count]
 
     def write(self, data: bytes) -> None:
         """All of it."""
