@@ -40,8 +40,9 @@ class Lineage:
 
     @classmethod
     def of(cls, message: Message) -> "Lineage":
-        """As another machine says it. Raises BadMessage."""
-        return cls(message.number("succession"), tuple(message.texts("line", LINE)))
+        """As another machine says it; one of an earlier version names no promotion. Raises BadMessage."""
+        number = message.number("succession")
+        return cls(number, tuple(message.texts("line", LINE)) if "line" in message.fields else unnamed(number))
 
     def fields(self) -> dict[str, Any]:
         """As it is said to another machine."""
@@ -66,6 +67,11 @@ class Other:
 
     lineage: Lineage = Lineage()
     skipped: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> "Other":
+        """As it says it. Raises BadMessage."""
+        return cls(Lineage.of(message), message.number("skipped") if "skipped" in message.fields else 1)
 
 
 @frozen

@@ -97,6 +97,8 @@ def _send(smtp: smtplib.SMTP, sender: str, recipient: str, octets: bytes) -> Non
         raise _answer(*error.recipients[recipient]) from error
     except smtplib.SMTPResponseException as error:
         raise _answer(error.smtp_code, error.smtp_error) from error
+    except ValueError as error:         # an address that smtplib cannot write: of this message alone
+        raise Refused(f"it cannot be sent: {error}", final=True) from error
 
 
 def _answer(code: int, text: bytes | str) -> Exception:

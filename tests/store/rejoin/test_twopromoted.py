@@ -21,6 +21,7 @@ from store.standby import promotion, standbystate, succession
 from store.standby.sourcepeer import SourcePeer
 from store.standby.succession import Lineage, Other, Succession
 from store.store import Store
+from store.usermove.messageformat import Message
 from tests.store.rejoin.test_rejoin import ALICE, BOB, Pair, mail
 from tests.support.stores.standbypair import HOST, Standby
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -191,6 +192,13 @@ def test_one_that_gives_way_is_no_contender_any_more(store: Store) -> None:
     succession.note_other(store.root, THIRD, Other(Lineage(2, ("a", "b"))))
     with pytest.raises(StoreError, match=f"{SECOND} has been promoted"):
         succession.require_not_superseded(store.root)
+
+
+def test_a_machine_of_an_earlier_version_is_understood(store: Store) -> None:
+    """Both are brought up to date one after the other: a promotion in between must not be missed."""
+    succession.note_other(store.root, SECOND, Other.of(Message({"identity": "i", "succession": 1})))
+    with pytest.raises(StoreError, match=f"{SECOND} has been promoted"):
+        succession.require_first(store.root)
 
 
 def test_a_record_without_identities(store: Store) -> None:

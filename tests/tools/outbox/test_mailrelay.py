@@ -119,6 +119,15 @@ def test_what_can_never_be_sent(relay: Relay, parcel: Parcel) -> None:
     assert raised.value.final and not any(line.upper().startswith(b"RCPT") for line in relay.heard)
 
 
+@pytest.mark.parametrize("recipient", ["b\udcffb@example.net", "bob@\udcff.example.net"])
+def test_an_address_that_is_no_text_is_no_sign_that_the_relay_is_down(relay: Relay, recipient: str) -> None:
+    """It is of this message alone: all that waits behind it would wait for ever."""
+    relay.says = {"EHLO": "250-relay.example.net\r\n250 SMTPUTF8"}
+    with pytest.raises(Refused, match="cannot be sent") as raised:
+        deliver(relay.settings, row(recipient=recipient))
+    assert raised.value.final
+
+
 class Secured:
     """How a relay that speaks TLS and asks for a login is reached: Settings, good and bad."""
 

@@ -17,7 +17,7 @@ from attrs import define, evolve, field
 
 from store.errors import Problem, StoreError
 from store.standby import succession
-from store.standby.succession import Lineage, Other
+from store.standby.succession import Other
 from store.store import Store
 from store.usermove.messageformat import BadMessage
 from tools.cli.options import Config
@@ -108,7 +108,7 @@ def _said_by(place: Place, host: str, identity: str) -> Other | None:
         peer.wire.limit(PATIENCE)
         said = peer.ask_for({"op": "copy succession"})
         try:
-            return Other(Lineage.of(said), said.number("skipped")) if said.text("identity") == identity else None
+            return Other.of(said) if said.text("identity") == identity else None
         except BadMessage as error:
             raise peer.unclear(str(error)) from error
 
