@@ -20,6 +20,7 @@ from tests.support.clients.consoleclient import Answer, Element, Person
 from tests.support.clients.securitykey import SecurityKey
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
+from tools.http.console.pages import accesspages
 from tools.http.console.secondfactor import changed
 from tools.http.webpages import Refused
 
@@ -310,8 +311,10 @@ def test_a_browser_with_a_security_key(browser: Browser, served: tuple[Server, i
     assert axe.violations(browser) == [] and browser.errors == []
 
 
-def test_a_copy_for_reading_makes_and_revokes_no_app_password() -> None:
+def test_a_copy_for_reading_changes_no_app_password_and_no_second_factor() -> None:
     """The machine that serves would not hear of it: what was revoked would still hold there, and here again soon."""
-    visit: Any = SimpleNamespace(user="alice", console=SimpleNamespace(store=SimpleNamespace(read_only=True)))
-    with pytest.raises(Refused, match="nothing has been changed"):
-        offload.now(changed(visit, lambda before: before))
+    visit: Any = SimpleNamespace(user="alice", console=SimpleNamespace(store=SimpleNamespace(read_only=True)),
+                                 form={"secret": "A" * 32, "code": "000000"})
+    for change in (changed(visit, lambda before: before), accesspages.enrol(visit), accesspages._remove(visit)):
+        with pytest.raises(Refused, match="nothing has been changed"):
+            offload.now(change)

@@ -34,13 +34,9 @@ async def access_of(visit: Visit) -> Access:
 
 
 async def changed(visit: Visit, work: Callable[[Access], Access]) -> Access:
-    """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused; also
-    where the store is a copy for reading: what is changed there the machine that serves would never hear of, so that an
-    app password which was revoked would still hold."""
+    """What the user has, once it is what `work` makes of it, and all processes have heard of it. Raises Refused."""
     store = visit.console.store
-    if store.read_only:
-        raise Refused(409, "Mail is only read here at present: nothing has been changed. Try again later, or where you "
-                           "read and write mail.")
+    require_writable(visit)
     try:
         found = await offload.run(store, "pages", change_access, store, visit.user, work)
     except StoreError as error:
@@ -48,6 +44,14 @@ async def changed(visit: Visit, work: Callable[[Access], Access]) -> Access:
             raise Refused(400 if error.problem is Problem.BAD_NAME else 409, f"{error.public}.") from None
         raise
     return found
+
+
+def require_writable(visit: Visit) -> None:
+    """Raises Refused where the store is a copy for reading: what is changed there the machine that serves would never
+    hear of, so that an app password which was revoked would still hold."""
+    if visit.console.store.read_only:
+        raise Refused(409, "Mail is only read here at present: nothing has been changed. Try again later, or where you "
+                           "read and write mail.")
 
 
 async def note_change(visit: Visit, what: str, **facts: Any) -> None:

@@ -23,6 +23,7 @@ from tools.http.console.secondfactor import (
     origin_of,
     proved,
     require_fresh,
+    require_writable,
 )
 from tools.http.console.visit import Section, View, Visit
 from tools.http.webpages import Answer, Refused
@@ -111,6 +112,7 @@ async def enrol(visit: Visit) -> Answer:
     secret, shown = visit.form["secret"], list[str]()
     if not totp.is_secret(secret):
         raise Refused(400, "The form cannot be read.")
+    require_writable(visit)
     require_fresh(visit, await access_of(visit))
 
     def with_it(access: Access) -> Access | None:
@@ -139,6 +141,7 @@ def _may(visit: Visit, access: Access) -> bool:
 
 async def _remove(visit: Visit) -> Answer:
     """Without a second factor from now on: who has none to show may not say so."""
+    require_writable(visit)
     if not await is_right(visit, lambda access: _without(proved(access, visit.form["code"]))):
         return await _page(visit, WRONG)
     await note_change(visit, "second factor removed")
