@@ -107,7 +107,7 @@ class Env:
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
         form = " ".join(map(str, (db.DB_VERSION_STRING, cache, locks, LOCKERS, TRANSACTIONS, LOG_FILE, LOG_BUFFER,
-                                  LOG_NAMES, regions.LOCK_LISTS)))
+                                  LOG_NAMES, regions.LOCK_LISTS, regions.CACHE_MUTEXES)))
         kept = untouched and regions.is_kept(folder, form)
         if recover:
             begin(folder)

@@ -17,6 +17,9 @@ from mboxlist.engine.disk import replace_file
 
 LOCK_LISTS = 8209           # lists of locked pages, a prime: all are made at once, of 136 octets each, and would be as
                             # many as there may be locks
+CACHE_MUTEXES = 1021        # that guard the lists of pages in the cache, a prime. There would be one for each list,
+                            # 8,191 of 136 octets for 64 MiB: so each page that is read would touch another page of the
+                            # shared memory, which costs a fault when the kernel has just written that to the disk
 BOOT = Path("/proc/sys/kernel/random/boot_id")      # another one after each start of the system: random(4)
 KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
 
@@ -28,7 +31,7 @@ def configure(folder: Path) -> None:
 
     The file is whole at any time: with a line in it that is none, nobody could open the environment.
     """
-    path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\n".encode()
+    path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\nset_mp_mtxcount {CACHE_MUTEXES}\n".encode()
     with contextlib.suppress(FileNotFoundError):
         if privatefiles.read(path) == text:
             return

@@ -313,6 +313,15 @@ def test_the_table_of_locks_is_not_made_for_all_that_there_may_be(tmp_path):
     env.close()
 
 
+def test_a_page_that_is_read_has_no_mutex_of_its_own_list(tmp_path):
+    """Else each touches another page of shared memory, which is a fault when that has just been written out."""
+    (tmp_path / "env").mkdir()
+    env = Env(tmp_path / "env", cache=64 << 20, locks=200_000, recover=True, broken=lambda: None)
+    cache = env._env.memp_stat()[0]
+    assert cache["hash_mutexes"] == regions.CACHE_MUTEXES < cache["hash_buckets"]
+    env.close()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"set_lk_tab", b"\0" * 22, b"set_lk_max_locks 7\n"])
 def test_a_configuration_that_is_not_ours_counts_for_nothing(tmp_path, left):

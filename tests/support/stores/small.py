@@ -26,7 +26,7 @@ def make() -> None:
     builtin.NOBODY = passwords.hash_password(Secret(b"nobody"))         # of unknown users, who cost as much
     kv.LOG_FILE = mboxlist.engine.hotcopy.LOG_FILE = 2 << 20
     kv.LOG_BUFFER = 256 << 10
-    regions.LOCK_LISTS = 251
+    regions.LOCK_LISTS, regions.CACHE_MUTEXES = 251, 61
     opening.LIST_CACHE = 1 << 20
 
 
