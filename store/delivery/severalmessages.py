@@ -105,14 +105,26 @@ async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
-    if len(messages) > FEW or not all(staged.finish(at_once=True) for staged in messages):
-        await run(store, "files", _finish, messages)
+    at_first = len(messages) > FEW or store.settings.sync == NOTHING
+    if at_first:
+        await _finish(store, messages)
+    else:
+        for staged in messages:
+            if not staged.digest:
+                staged.digested()
     missing = [one for one in messages if not spared(one) and not one.on_disk]
     for at in range(0, len(missing), FEW):      # each has its file open
         await _secure_some(store, partition, missing[at:at + FEW])
+    if not at_first:
+        await _finish(store, messages)          # those that are spared
 
 
-def _finish(messages: Sequence[Staged]) -> None:
+async def _finish(store: Store, messages: Sequence[Staged]) -> None:
+    if len(messages) > FEW or not all(staged.finish(at_once=True) for staged in messages):
+        await run(store, "files", _finish_all, messages)
+
+
+def _finish_all(messages: Sequence[Staged]) -> None:
     for staged in messages:
         staged.finish()
 
@@ -126,7 +138,7 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
         # All have ended before one that failed is raised, since the caller takes the files away then.
         begun = [durability_of(store).staged(staged, partition) for staged in messages]
         failures = []
-        for one in begun:
+        for one in (_finish(store, messages), *begun):          # while the disk is at work
             try:
                 await one
             except Exception as error:

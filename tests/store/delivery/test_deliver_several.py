@@ -57,6 +57,34 @@ def test_they_come_in_their_order(store, count):
     assert roots.quota(store, "alice").messages == count
 
 
+class DiskAtWork(durable.Durability):
+    """Says whether the structure of each message was known when its sync began, and when that has ended."""
+
+    def __init__(self):
+        self.began, self.ended = [], []
+
+    def staged(self, staged, partition):
+        """The sync begins now, and is over when somebody waits for it."""
+        staged.spill()
+        self.began.append(hasattr(staged, "cached"))
+
+        async def rest():
+            self.ended.append(hasattr(staged, "cached"))
+            await super(DiskAtWork, self).staged(staged, partition)
+
+        return rest()
+
+
+def test_their_structures_are_made_while_their_files_go_to_disk(store):
+    disk = DiskAtWork()
+    store.owned.put(durable.Durability, disk)
+    bodies = [BODY % number for number in range(3)]
+    deliver_all(store, bodies)
+    assert (disk.began, disk.ended) == ([False] * 3, [True] * 3)
+    deliver_all(store, [bodies[1]])             # which is there: it is spared
+    assert len(disk.began) == 3 and contents(store) == [*bodies, bodies[1]]
+
+
 def test_the_same_content_twice_and_once_more_is_one_file(store):
     deliver(store, BODY % 1, "user/bob/INBOX", trace=b"Return-Path: <list@example.org>\r\n")
     bodies = [BODY % 2, BODY % 1, BODY % 2, BODY % 1, BODY % 3]
