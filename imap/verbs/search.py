@@ -66,7 +66,7 @@ async def matching(session: Session, command: Search | Sort | Thread,
             session.enable_condstore()
         if Numbers in kinds:
             session.keep_numbers()
-        now = int(session.clock.seconds())
+        now = int(getattr(session.clock, "today", session.clock.seconds)())     # what internal dates go by
         newest = view.mailbox           # with what this session still numbers
         mailbox = Mailbox(newest.entry, newest.state, view.rows, newest.reader, view.uids)
         progress = session.progress()

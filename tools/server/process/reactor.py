@@ -1,7 +1,13 @@
 """The event loop: Twisted's own for epoll(7), without the log context that it makes for each event, and without looking
-for timers that are not due: both together cost as much as a small command does. Our logs do not use that context."""
+for timers that are not due: both together cost as much as a small command does. Our logs do not use that context.
+
+Its timers go by a clock that nobody sets. Twisted's go by the clock of the day: when that is set back by a day, nothing
+that waits for its time is done for a day, neither housekeeping nor the end of a silent connection. When it is set
+forward, all ends at once.
+"""
 
 import logging
+import time
 from bisect import bisect_left
 from select import EPOLLET, EPOLLIN
 from typing import Any, cast
@@ -15,12 +21,20 @@ from store.metrics.processcounters import TURN_SECONDS
 log = logging.getLogger(__name__)
 
 LONGEST = 2_000_000.0       # seconds that epoll_wait(2) can be told to wait
+_STARTED = time.time() - time.monotonic()
+
+
+def steady() -> float:
+    """The Unix time, by the clock as it was when this program began."""
+    return _STARTED + time.monotonic()
 
 
 class Reactor(EPollReactor):
     """See the module's text. `turns`: how long each turn took, from when `doPoll` had been told of events until it is
     called again. An event that comes meanwhile waits for that."""
 
+    seconds = staticmethod(steady)
+    today = staticmethod(time.time)         # the Unix time by the clock as it is now
     turns = Histogram(TURN_SECONDS)         # a process has one reactor
     _woken = 0.0
 
