@@ -64,7 +64,7 @@ def behind(found: Mapping[str, Any]) -> float | None:
 
 def _boot() -> str:
     """Another one after each start of the machine."""
-    return BOOT.read_text().strip()
+    return privatefiles.read_text(BOOT).strip()
 
 
 @define(eq=False)
