@@ -113,10 +113,10 @@ OPERATIONS: dict[str, Callable[[Machines], object]] = {
     "add a partition": lambda machines: machines.one.command("partition", "add", "second"),
     "move a user there": lambda machines: machines.one.command("user", "move", "--to", "second", "alice"),
     "move the user back": lambda machines: machines.one.command("user", "move", "--to", "primary", "alice"),
-    "remove the partition": lambda machines: machines.down("partition", "remove", "--yes", "second"),
+    "remove the partition, with another size of the cache and of regions": lambda machines: machines.down(
+        "partition", "remove", "--yes", "second", store_cache="24M", store_database_locks="40000"),
     "restore a snapshot": restore,
     "reconstruct": lambda machines: machines.one.command("reconstruct", "--all"),
-    "another size of the cache": lambda machines: machines.down(store_cache="24M", store_database_locks="40000"),
 }
 
 
