@@ -245,8 +245,8 @@ class Staged:
 
         Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
         """
-        twin = cls(files, serial, b"", source.size)
-        twin.digest, twin.trace, twin.cached = own_digest, trace, cached
+        twin = cls(files, serial, b"", source.size, cached=cached)
+        twin.digest, twin.trace = own_digest, trace
         digest = hashlib.blake2b(digest_size=MID_OCTETS)
         try:
             while data := source.read(twin.size, SPILL):

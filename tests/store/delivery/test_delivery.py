@@ -215,6 +215,13 @@ def test_an_aborted_message_leaves_nothing(store):
     assert staged_files(store) == []
 
 
+def cached(store, user):
+    """What is cached of the first message in the INBOX."""
+    view = store.open_mailbox(inbox(store, user))
+    found, = store.partition_of(view.entry).serials.cached([int(view.row(1)["serial"])])
+    return found
+
+
 def test_users_of_two_partitions_have_a_file_on_each(store):
     Partition.make(store.root / "partitions" / "second")
     store.close()
@@ -224,6 +231,8 @@ def test_users_of_two_partitions_have_a_file_on_each(store):
     targets = "user/alice/INBOX", "user/carol/INBOX", "user/bob/INBOX"
     assert [outcome.uid for outcome in deliver(store, BODY, *targets, trace=TRACE)] == [2, 1, 1]
     assert read(store, "carol") == read(store, "bob") == TRACE + BODY
+    first, other = cached(store, "bob"), cached(store, "carol")
+    assert (first.envelope, first.bodystructure) == (other.envelope, other.bodystructure) and b'"x"' in other.envelope
     for partition in store.partitions.values():
         assert len(list(partition.files.folder.glob("?/??/*"))) == 1
         partition.files.drop_staged_names()

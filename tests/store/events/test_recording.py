@@ -198,7 +198,7 @@ def test_what_is_undone_leaves_nothing(store):
     before = waiting(store)
 
     def work(txn: WriteTxn) -> None:
-        txn.flag(entry.id, 1, lambda old: old | Flag.SEEN)
+        txn.flag(entry.id, 1, ~0, int(Flag.SEEN))
         raise StoreError(Problem.BUSY)
 
     with pytest.raises(StoreError):

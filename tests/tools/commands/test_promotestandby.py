@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist import privatefiles
-from store import filelock
+from mboxlist import heldlocks, privatefiles
 from store.errors import StoreError
 from store.partition import processes
 from store.standby import standbyprocess
@@ -91,7 +90,7 @@ def test_who_only_looks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.Mon
         looks.append(os.open(path, os.O_RDONLY))
         fcntl.flock(looks[-1], fcntl.LOCK_SH)
 
-    monkeypatch.setattr(filelock.time, "sleep", lambda seconds: os.close(looks.pop()))
+    monkeypatch.setattr(heldlocks.time, "sleep", lambda seconds: os.close(looks.pop()))
     look(tmp_path / "run/server.pid")
     os.close(processes.claim(tmp_path / "run/server.pid"))
     look(standbyprocess.lock_of(tmp_path, standbyprocess.FOLLOWING))

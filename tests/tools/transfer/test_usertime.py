@@ -39,6 +39,7 @@ def test_a_slow_line_that_brings_mail_is_no_slow_server() -> None:
         assert pace.wait(lambda seconds: PACE_OCTETS) == PACE_OCTETS
 
 
+@pytest.mark.long
 def test_a_program_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacedreading, "TIMEOUT_SECONDS", 0.01)
     with pytest.raises(Gone, match="says nothing"):
