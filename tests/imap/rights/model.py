@@ -15,7 +15,7 @@ FLAG_RIGHT = {"\\Seen": "s", "\\Deleted": "t"}      # §4, STORE; all others are
 OWNER_KEEPS = "la"                      # what nobody can take from an owner (§3.7 lets a server have such rights)
 USER, GROUPS = "alice", ("staff",)
 QUOTA_LIMIT = {"bob": 9990001}          # of other users' roots
-_MARK = re.compile(rb"Q[pmk]\d+|(?<!\d)[789]\d{6}(?!\d)|(?<!\d)1\d{9}(?!\d)")
+_MARK = re.compile(rb"Q[pmk]\d+|(?<!\w)[789]\d{6}(?!\w)|(?<!\w)1\d{9}(?!\w)")
 _LEVEL = re.compile(r"Qp\d+")
 
 

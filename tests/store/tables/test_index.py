@@ -27,6 +27,8 @@ def test_other_flags_of_one_record(uids, pick, flags, modseq):
     expected = rows.copy()
     at = pick % len(uids)
     expected["flags"][at], expected["modseq"][at] = flags, modseq
-    new = with_flags(encode(rows), at * ROW.itemsize, flags, modseq)
+    old, place = encode(rows), at * ROW.itemsize
+    record, trailer = with_flags(old, place, flags, modseq)
+    new = old[:place] + record + old[place + ROW.itemsize:-len(trailer)] + trailer
     assert new == encode(expected) and is_whole(new)
     assert flags_at(new, at * ROW.itemsize) == (flags, modseq)
