@@ -29,7 +29,7 @@ mboxlist/engine
 mboxlist
 store/metrics
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
-store/changeboard
+store/news
 store/filelock store/problems
 store/operations
 store/settings

@@ -1,4 +1,4 @@
-"""What the three servers share at the edge of the network: connections, lines, limits, logins, threads, news.
+"""What the three servers share at the edge of the network: connections, lines, limits, logins, threads.
 
 The top floor of `store`: no other room imports it. Front doors: `stream.Stream`, `sharedsyncs.attach`,
 `authentication.Authenticator`.
@@ -35,13 +35,6 @@ Threads. Short store functions, microseconds on cached pages, run in the event l
 What waits for the disk or takes long goes to a thread of its kind (`store.offload`, `threads.POOLS`): syncs, spilling,
 password hashes, SEARCH through bodies, changes of more than 1,000 messages, making mailboxes. Syncs asked for while one
 is under way share the next (`durability`): the busier the server, the more deliveries each sync serves.
-
-News. A transaction tells its process's listeners which mailboxes it changed (`store.changes`), and sends a datagram
-with their ids to the sockets in `run/news/` (`notify`) of those in which somebody listens to one of them, as these show
-(`store.changeboard`). It is a hint for IDLE and never the truth: a
-session looks at the state before it says anything, so a lost datagram delays news and loses none. A full buffer holds
-ten datagrams on many systems; what finds no room is kept, joined and sent again after 10 ms. And each mailbox that a
-session listens to is looked at once a minute without any news.
 
 Control. Each process listens on `run/control/<name>` for lines of JSON (`controlchannel`).
 """

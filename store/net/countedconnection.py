@@ -3,6 +3,7 @@
 import logging
 import os
 import typing
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 
@@ -32,7 +33,7 @@ class Tap(typing.Protocol):
         """The connection has ended."""
 
 
-class Counted(Protocol):
+class Counted(Protocol, ABC):
     """What a `Stream` is to admission control; the rest of it reads and writes."""
 
     def __init__(self, admission: AdmissionControl, clock: Clock, number: int, *, stopping: bool) -> None:
@@ -57,17 +58,17 @@ class Counted(Protocol):
         self.proxy = ""                                 # the proxy that has told us of `peer`
         self.stopping = stopping
 
+    @abstractmethod
     def stop(self) -> None:
         """See `Stream`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self) -> None:
         """See `Stream`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def flush(self) -> None:
         """See `Stream`."""
-        raise NotImplementedError
 
     def admit(self) -> None:
         """Count the connection, before anything is said. Raises LimitReached, Stopping."""

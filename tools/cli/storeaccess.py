@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store.errors import StoreError
-from store.net.notify import NewsSocket
+from store.news.notify import NewsSocket
 from store.opening import is_there, make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store

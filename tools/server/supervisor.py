@@ -21,12 +21,12 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist import privatefiles
-from store import changeboard
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
 from store.errors import StoreError
 from store.net import controlchannel
+from store.news import changeboard
 from store.partition import processes as process_registry
 from store.partition.marks import SUCCESSION
 from store.readonly import readingcopy, volumestate

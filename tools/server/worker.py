@@ -27,7 +27,6 @@ from store.accounts.throttle.sharedcounts import Counts
 from store.audit import sessionaudit
 from store.audit.auditsettings import Settings as AuditSettings
 from store.audit.trail import Trail
-from store.changeboard import Board
 from store.errors import StoreError
 from store.filtering.filters import Filters
 from store.filtering.sievesettings import Settings as SieveSettings
@@ -35,9 +34,10 @@ from store.housekeeping.tasks import Task
 from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
-from store.net.notify import NewsSocket
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
+from store.news.changeboard import Board
+from store.news.notify import NewsSocket
 from store.partition.marks import READ_ONLY
 from store.readonly import volumestate
 from store.store import Store

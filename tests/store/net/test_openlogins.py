@@ -26,8 +26,8 @@ from store.mailboxes import authorization
 from store.mailboxes.firstuse import inbox
 from store.net import authentication
 from store.net.authentication import Authenticator
-from store.net.notify import POLL
 from store.net.openlogins import CUT_OFF, GLANCE, LOOK, TURNS, OpenLogin, OpenLogins
+from store.news.notify import POLL
 from store.users import lifecycle, restorable
 from store.values import Secret
 from tests.conftest import MEMORY

@@ -7,7 +7,7 @@ from attrs import frozen
 
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
-from store.changeboard import Place as BoardPlace
+from store.news.changeboard import Place as BoardPlace
 from tools.cli.options import Config
 from tools.server.process.sockets import Listening
 from tools.server.tls.tickets import TicketKeys

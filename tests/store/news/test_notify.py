@@ -6,11 +6,10 @@ import time
 import pytest
 from twisted.internet.task import Clock
 
-from store import changeboard
-from store.changeboard import Board
 from store.changes import Change, News, partition_number
-from store.net import notify
-from store.net.notify import POLL, RETRY, NewsSocket
+from store.news import changeboard, notify
+from store.news.changeboard import Board
+from store.news.notify import POLL, RETRY, NewsSocket
 
 
 class Reactor(Clock):

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from mboxlist.entry import MailboxId
-from store import changeboard
-from store.changeboard import CHANGES, INTERESTS, MOST, Board, Place
 from store.changes import Change
+from store.news import changeboard
+from store.news.changeboard import CHANGES, INTERESTS, MOST, Board, Place
 
 SEVEN, EIGHT = MailboxId(7), MailboxId(8)
 

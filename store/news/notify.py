@@ -27,8 +27,8 @@ from typing import Any
 from mboxlist import privatefiles
 from mboxlist.engine.troubles import TROUBLES
 from mboxlist.entry import MailboxId
-from store.changeboard import Board
 from store.changes import Change, News
+from store.news.changeboard import Board
 
 log = logging.getLogger(__name__)
 
