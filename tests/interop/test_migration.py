@@ -20,6 +20,7 @@ from tests.support.clients import clients
 from tests.support.clients.clients import Account, Message
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
 from tests.support.processes.ports import free_port
 from tests.support.servers.backends import BackEnd
 from tests.support.servers.certificates import Authority
@@ -274,8 +275,20 @@ def test_what_survives(place: Place, cyrus: Cyrus, courier: Courier) -> None:
     fill(courier.account("hosted"))
     run("import", "imap", "away", "--there", "hosted", "--host", "127.0.0.1", "--port", str(courier.imap), "--tls",
         "none", "--password-file", str(place.folder / "master.secret"), *more, "UID%u-%v")
-    found.append(compared(Old(courier.account("hosted"), courier.pop3, list), New(place, "away")))
+    found.append(compared(Old(courier.account("hosted"), courier.pop3, list), away := New(place, "away")))
     assert told() == {name: [each[name] for each in found] for name in found[0]}
+    assert unique_ids_brought_by_hand(courier, away) == unique_ids(courier.pop3, "hosted")
+
+
+def unique_ids_brought_by_hand(courier: Courier, away: New) -> list[bytes]:
+    """As the page says of Courier: from what it answers to UIDL, whose lines are by the number of the message."""
+    command, = re.findall(r"Courier makes POP3.*?`onecopy (uidl import alice FILE --numbers)`", PAGE, re.DOTALL)
+    file = away.place.folder / "away.uidl"
+    with Pop3(courier.pop3, "hosted") as old:
+        file.write_bytes(b"".join(line.encode() + b"\r\n" for line in old.lines("UIDL")))
+    words = command.replace("alice", away.user).replace("FILE", str(file)).split()
+    assert "5 messages have" in away.place.server.command(*words)
+    return away.unique_ids()
 
 
 def test_a_user_moves_and_comes_back_while_others_go_on(place: Place) -> None:
