@@ -31,6 +31,8 @@ from store.filtering.filters import HEADER, WAITING, Filters, Recipient
 from store.mailboxes.copymessages import copy_within
 from store.mailboxes.flagchanges import change_within
 from store.message.headers import header_end
+from store.metrics.processcounters import Counters
+from store.metrics.scriptcounters import LIMIT, SCRIPT, SERVER
 from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -170,11 +172,16 @@ class _Turn:
     def _wanted(self, event: ScriptEvent, message: "Message", file: MessageFile) -> "Wanted":
         assert self.tree is not None
         begun = EventRun.begin(self.store, event, message, file)
+        counted, began = Counters.of(self.store).scripts, time.perf_counter()
         try:
             wanted = begun.ended(self.tree, file)
+            counted.ran(time.perf_counter() - began, begun.state.steps)
+            if wanted.failure:
+                counted.failures[LIMIT if wanted.exhausted else SCRIPT] += 1
         except StoreError:
             raise
         except Exception as error:          # else the message would stay on record, and with it all that come after it
+            counted.failures[SERVER] += 1
             log.exception("a script of %s could not be run for message %d of %s", self.entry.name.owner, message.uid,
                           self.entry.name)
             wanted = Wanted(self.store, message, begun.disposer, Outcome(),

@@ -21,6 +21,7 @@ from store.mailboxes.authorization import annotate
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import update_flags
+from store.metrics.processcounters import Counters
 from store.quota import roots
 from store.sieve.scriptlimits import DEFAULT
 from store.sieve.scriptoutcome import Outcome
@@ -94,6 +95,11 @@ def mail(number: int, flags: int = 0, *words: str) -> tuple[bytes, int, tuple[st
 def letters(store: Store) -> list[tuple[str, str, bytes]]:
     return [message_of(parcel, store.root) for partition in store.partitions.values()
             for parcel in partition.outbox.every("relay")]
+
+
+def failures(store: Store) -> dict[str, int]:
+    """Those that the metric has."""
+    return {kind: count for kind, count in Counters.of(store).scripts.failures.items() if count}
 
 
 def notes(store: Store) -> list[bytes]:
@@ -199,6 +205,7 @@ def test_a_script_that_fails_changes_nothing(store: Store) -> None:
         assert len(before) == number and why.encode() in note
         assert b'"%d" stays in Box as it was, and nothing else' % (2 * number) in note
     assert box(store) == [mail(number) for number in range(2 * len(FAILING))] and letters(store) == []
+    assert failures(store) == {"script": 2 * len(FAILING)}
 
 
 def test_what_cannot_be_done_leaves_the_message(store: Store) -> None:
@@ -274,6 +281,7 @@ def test_a_large_change_is_done_in_turns_and_a_script_that_takes_too_much_is_cut
     while eventscripts.run_some(store, ("primary", entry.id)):
         rows -= 1
     assert rows <= 0 and events.mailboxes() == [] and len(notes(store)) == 1
+    assert failures(store).keys() == {"limit"}
     assert not any(int(row["flags"]) & Flag.DELETED for row in store.open_mailbox(entry).rows)
 
 
@@ -295,6 +303,7 @@ def test_an_error_of_ours_keeps_no_other_message_from_its_script(store: Store, m
     assert "no such thing" in caplog.text and len(notes(store)) == 1
     assert b"an error of this server: ValueError" in notes(store)[0]
     assert run_all(store) == 0
+    assert failures(store) == {"server": 1} and sum(Counters.of(store).scripts.steps.counts) == 2
 
 
 def test_copies_that_are_messages_of_their_own_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

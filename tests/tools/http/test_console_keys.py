@@ -89,6 +89,10 @@ def add_key(person: Person, key: SecurityKey, name: str, page: Answer | None = N
     return person.submit(page.form(ADD), name=name, credential=key.create(wanted(page, ADD)))
 
 
+def codes(page: Answer) -> list[str]:
+    return [each.text for each in page.page.all("li") if each.all("code")]
+
+
 def test_a_key_from_its_registration_to_its_removal(people: Any) -> None:
     store, somebody = people
     person, elsewhere = somebody(), somebody()
@@ -98,7 +102,7 @@ def test_a_key_from_its_registration_to_its_removal(people: Any) -> None:
     page, key = person.get(ADD), SecurityKey("http://localhost:8080")
     person.get(ADD)                                         # another page has another challenge
     assert add_key(person, key, "blue", page).status == 403
-    recovery = [each.text for each in add_key(person, key, "<b>blue</b>").page.all("li") if each.all("code")]
+    recovery = codes(add_key(person, key, "<b>blue</b>"))
     assert len(recovery) == 10 and not elsewhere.get("/console/access").page.all("nav")
     add_key(person, SecurityKey("http://localhost:8080"), "second")
     assert "<b>blue</b>" in (page := person.get("/console/access")).text and "never" in page.text
@@ -120,16 +124,63 @@ def test_a_key_from_its_registration_to_its_removal(people: Any) -> None:
     assert "Set up an authenticator app" in (page := again.get("/console/access")).text and not page.page.all("table")
 
 
-def test_who_finds_a_browser_that_is_logged_in_cannot_bring_in_a_key(people: Any) -> None:
-    store, somebody = people
-    person = somebody()
-    person.log_in("dora", path="/console/access")
-    add_key(person, SecurityKey("http://localhost:8080"), "mine")
-    page = person.get(ADD)
+def age(store: Any) -> None:
+    """An hour has passed since each login."""
     for path in (store.root / "run" / "sessions").iterdir():
         if path.suffix != ".challenge":
             path.write_text(json.dumps({**json.loads(path.read_text()), "created": time.time() - 3600}))
-    answer = add_key(person, SecurityKey("http://localhost:8080"), "theirs", page)
-    assert answer.status == 403 and "Log out and in again first" in answer.text
-    assert person.ask("GET", ADD).status == person.ask("GET", "/console/access/new").status == 403
-    assert person.submit(person.get("/console/access").form("/console/access/key/remove")).status == 403
+
+
+def asks(answer: Answer) -> bool:
+    """Whether it is the page that asks for the password again."""
+    return answer.page.all("h1")[0].text == "Confirm that it is you"
+
+
+def test_who_finds_a_browser_that_is_logged_in_brings_in_no_key(people: Any) -> None:
+    """Nor removes one: the password is asked for, and the second factor."""
+    store, somebody = people
+    person, key = somebody(), SecurityKey("http://localhost:8080")
+    person.log_in("dora", path="/console/access")
+    recovery = codes(add_key(person, key, "mine"))
+    page = person.get(ADD)
+    age(store)
+    assert asks(add_key(person, SecurityKey("http://localhost:8080"), "theirs", page))
+    for path in (ADD, "/console/access/new"):
+        asked = person.get(path)
+        assert asks(asked) and asks(person.submit(asked.form("/console/access/confirm"), confirm_password="wrong"))
+    asked = person.submit(person.get("/console/access").form("/console/access/key/remove"))
+    before = dict(person.cookies)
+    for password, code in (("wrong", recovery[0]), ("", recovery[0]), ("secret", "000000"), ("x" * 2000, "")):
+        assert asks(asked)
+        asked = person.submit(asked.form("/console/access/key/remove"), confirm_password=password, confirm_code=code)
+    assert asks(asked) and asked.status == 403 and person.get("/console/access").page.all("table")
+    after = person.submit(asked.form("/console/access/key/remove"), confirm_password="secret", confirm_code=recovery[1])
+    assert after.status == 200 and not after.page.all("table") and not asks(person.get(ADD))
+    person.cookies = before
+    assert not person.get("/console/access").page.all("nav")        # that session has ended
+
+
+def test_an_app_password_made_long_after_the_login_wants_the_password(people: Any) -> None:
+    store, somebody = people
+    person = somebody()
+    form = person.log_in("dora", path="/console/access").form("/console/access/make")
+    age(store)
+    asked = person.submit(form, name="<i>&quot;telephone", service="pop", days="30")
+    assert asks(asked) and not person.get("/console/access").page.all("table")
+    asked = person.submit(asked.form("/console/access/make"), confirm_password="wrong")
+    assert asks(asked) and "The password or the code is wrong." in asked.text
+    made = person.submit(asked.form("/console/access/make"), confirm_password="secret")
+    assert len(codes(made)) == 1 and '<i>&quot;telephone' in (page := person.get("/console/access")).text
+    assert len(codes(person.submit(page.form("/console/access/make"), name="other", service="pop"))) == 1
+    age(store)
+    asked = person.submit(page.form("/console/access/make"), name="third", service="pop", days="-1")
+    wrong = person.submit(asked.form("/console/access/make"), confirm_password="secret")
+    assert wrong.status == 400 and len(person.get("/console/access").page.all("tr")) == 3    # and is still logged in
+    age(store)
+    asked = person.get("/console/access/new")
+    assert person.submit(asked.form("/console/access/confirm"), confirm_password="secret", to="own").status == 400
+    drawn = person.submit(asked.form("/console/access/confirm"), confirm_password="secret")
+    assert drawn.page.all("h1")[0].text == "Set up a second factor"
+    token = drawn.form("/console/access/enrol")
+    age(store)
+    assert asks(person.submit(token, code="000000"))

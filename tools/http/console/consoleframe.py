@@ -128,7 +128,10 @@ class Console:
         if post:
             visit.form = Form.of(asked)
             require_own(asked, visit.form, cookie)
-        return await view.answer(visit)
+        try:
+            return await view.answer(visit)
+        except Refused as refused:          # the browser may have another session than it came with
+            raise Refused(refused.status, refused.public, [*refused.fields, *visit.cookie_fields()]) from refused
 
     def _first(self, role: str) -> str:
         """The path of the first page of that role."""

@@ -32,6 +32,7 @@ LONGEST = 1024              # characters of a name or password
 #: What the page says to who has just had a session.
 NOTICES = {"logged-out": "You have logged out.", "password": "The password has been changed. Log in with the new one."}
 WRONG = "The user name or the password is wrong."
+TOO_MANY = "Too many people have logged in to the console. Try again later."
 _CLEAR = ("Passwords are taken only over TLS, or on the server itself. Use https:// and the port that "
           "http.tls_port names.")
 
@@ -80,7 +81,7 @@ class Doorway:
         try:
             session, secret = await offload.run(self.store, "pages", self.begin, asked, settings, account, state)
         except TooMany:
-            raise Refused(503, "Too many people have logged in to the console. Try again later.") from None
+            raise Refused(503, TOO_MANY) from None
         log.info("%s has logged in to the console from %s (%s)", account.user, asked.peer, session.state)
         to = url("second") if state == SECOND else _inside(form.get("next"))
         return Answer(303, fields=[("Location", to), *OF_PAGES,

@@ -20,12 +20,12 @@ MOST_FIELDS = 1000
 class Form(Mapping[str, str]):
     """The fields; of one that came more than once, the last. A field that is missing raises Refused."""
 
-    _values: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str], ...]     # names and values, as they came
     _last: Mapping[str, str] = field(init=False)
 
     @_last.default
     def _by_name(self) -> Mapping[str, str]:
-        return dict(self._values)
+        return dict(self.fields)
 
     @classmethod
     def of(cls, asked: Asked) -> "Form":
@@ -58,7 +58,7 @@ class Form(Mapping[str, str]):
 
     def many(self, name: str) -> list[str]:
         """All values of a field, such as those of boxes that were ticked."""
-        return [value for each, value in self._values if each == name]
+        return [value for each, value in self.fields if each == name]
 
 
 def filled(**words: object) -> dict[str, Any]:

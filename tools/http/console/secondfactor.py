@@ -16,14 +16,13 @@ from store.net.authentication import Authenticator
 from store.net.callers import Caller
 from store.users.accesschanges import change_access
 from tools.http.browserorigins import Origin
-from tools.http.console.consolelogin import Doorway, cookie_field, is_secure
-from tools.http.console.consolesessions import WHOLE
+from tools.http.console.consolelogin import TOO_MANY, Doorway, cookie_field, is_secure
+from tools.http.console.consolesessions import WHOLE, TooMany
 from tools.http.console.visit import Visit
 from tools.http.webpages import Refused
 
 log = logging.getLogger(__name__)
 
-FRESH = 600                 # seconds after a login in which the second factor may be changed without another proof
 Change = Callable[[Access], Access | None]
 
 
@@ -97,14 +96,6 @@ async def is_right(visit: Visit, work: Change) -> bool:
     return True
 
 
-def require_fresh(visit: Visit, access: Access) -> None:
-    """Raises Refused where a second factor is there, and was not shown lately: who finds a browser that is logged in
-    cannot bring in a key of their own."""
-    if access.has_second_factor and visit.session.state == WHOLE and time.time() - visit.session.created > FRESH:
-        raise Refused(403, "Log out and in again first: a second factor is changed within "
-                           f"{FRESH // 60} minutes of a login.")
-
-
 # Security keys
 
 def origin_of(visit: Visit) -> Origin | None:
@@ -143,18 +134,24 @@ async def key_proof(visit: Visit) -> Change:
 # Going on
 
 async def let_in(visit: Visit) -> None:
-    """The session goes on as another one, which is whole: what the browser showed before is worth nothing now."""
+    """The session goes on as another one, which is whole: what the browser showed before is worth nothing now.
+
+    Raises Refused.
+    """
     store = visit.console.store
     account = await hosting.find(store, visit.user)
     if account is None or not visit.session.is_of(account):
         raise Refused(403, "The account has changed: log in again.")
     before = visit.session.id
     doorway = Doorway(store, visit.console.calls)
-    visit.session, visit.cookie = await offload.run(store, "pages", doorway.begin, visit.asked, visit.console.settings,
-                                                    account, WHOLE)
+    try:
+        visit.session, visit.cookie = await offload.run(store, "pages", doorway.begin, visit.asked,
+                                                        visit.console.settings, account, WHOLE)
+    except TooMany:
+        raise Refused(503, TOO_MANY) from None
     await offload.run(store, "pages", visit.sessions.end, before)
     visit.cookies.append(cookie_field(store, visit.asked, visit.cookie))
-    log.info("%s has shown a second factor, from %s", visit.user, visit.asked.peer)
+    log.info("%s has shown again who it is, from %s", visit.user, visit.asked.peer)
 
 
 async def end_others(visit: Visit) -> None:

@@ -190,7 +190,7 @@ class Visit:
 
     def redirect(self, to: str) -> Answer:
         """After a form: have the browser show that page, with GET (RFC 9110 §15.4.4)."""
-        return Answer(303, fields=[("Location", to), *OF_PAGES, *self._cookie_fields()])
+        return Answer(303, fields=[("Location", to), *OF_PAGES, *self.cookie_fields()])
 
     async def show(self, template: str, title: str, /, code: int = 200, **values: Any) -> Answer:
         """A page from a template, in the layout of all; `code` is the status of the answer."""
@@ -207,9 +207,10 @@ class Visit:
             "sections": [each for each in self.console.sections if self.role in each.roles],
             "whole": self.session.state == WHOLE, "csrf": csrf, "may": self.may, "notice": DONE.get(done, ""),
             "now": time.time(), **values})
-        return Answer(status, page, HTML, [*OF_PAGES, *self._cookie_fields()])
+        return Answer(status, page, HTML, [*OF_PAGES, *self.cookie_fields()])
 
-    def _cookie_fields(self) -> list[tuple[str, str]]:
+    def cookie_fields(self) -> list[tuple[str, str]]:
+        """Have the browser keep the cookies that are to be set."""
         return [("Set-Cookie", each) for each in self.cookies]
 
 

@@ -195,9 +195,12 @@ METRICS = (
     Metric("sieve_actions_total", COUNTER, "What Sieve scripts wanted for recipients, and of that what was not done",
            ("process", "action"), _script("actions")),
     Metric("sieve_failures_total", COUNTER,
-           "Scripts that failed, so that mail was kept: by themselves, by a limit, by an error of this server, or "
-           "since they cannot be compiled (counted when that is found)", ("process", "kind"), _script("failures")),
-    Metric("sieve_run_seconds", HISTOGRAM, "How long runs of scripts took; one may be for several recipients", _PROCESS,
+           "Scripts that failed, so that mail was kept, or stayed as it was after a command of IMAP: by themselves, by "
+           "a limit, by an error of this server, or since they cannot be compiled (counted when that is found)",
+           ("process", "kind"), _script("failures")),
+    Metric("sieve_run_seconds", HISTOGRAM,
+           "How long runs of scripts took, those after commands of IMAP too; one may be for several recipients",
+           _PROCESS,
            lambda found: [((each["process"],), each["scripts"]["seconds"]) for each in found["processes"]]),
     Metric("sieve_run_steps", HISTOGRAM, "Steps of these runs: commands, tests and values compared", _PROCESS,
            lambda found: [((each["process"],), each["scripts"]["steps"]) for each in found["processes"]]),

@@ -12,6 +12,7 @@ from tools.http.apitokens import ROLES
 from tools.http.clientconfig import apple, profile
 from tools.http.console.consolesessions import SECOND
 from tools.http.console.pages import keypages
+from tools.http.console.reauthentication import PATH, confirm, confirmed
 from tools.http.console.rendering import OF_PAGES
 from tools.http.console.secondfactor import (
     access_of,
@@ -22,7 +23,6 @@ from tools.http.console.secondfactor import (
     note_change,
     origin_of,
     proved,
-    require_fresh,
     require_writable,
 )
 from tools.http.console.visit import Section, View, Visit
@@ -49,6 +49,9 @@ async def _page(visit: Visit, wrong: str) -> Answer:
 
 async def _make(visit: Visit) -> Answer:
     """An app password, which this page alone shows."""
+    require_writable(visit)
+    if (asked := await confirmed(visit, "access/make")) is not None:
+        return asked
     form, now = visit.form, time.time()
     days = form.get("days")
     if days and not (days.isascii() and days.isdigit() and len(days) < 6 and int(days)):
@@ -92,8 +95,7 @@ async def new(visit: Visit) -> Answer:
     access = await access_of(visit)
     if not _may(visit, access):
         raise Refused(409, "You have a second factor. Remove it first.")
-    require_fresh(visit, access)
-    return await _enrolment(visit, totp.new_secret(), "")
+    return await confirmed(visit, to="access/new") or await _enrolment(visit, totp.new_secret(), "")
 
 
 async def _enrolment(visit: Visit, secret: str, wrong: str) -> Answer:
@@ -113,7 +115,8 @@ async def enrol(visit: Visit) -> Answer:
     if not totp.is_secret(secret):
         raise Refused(400, "The form cannot be read.")
     require_writable(visit)
-    require_fresh(visit, await access_of(visit))
+    if (asked := await confirmed(visit, "access/enrol")) is not None:
+        return asked
 
     def with_it(access: Access) -> Access | None:
         found = totp.enrolled(access, secret, visit.form["code"], time.time()) if _may(visit, access) else None
@@ -154,6 +157,6 @@ def _without(access: Access | None) -> Access | None:
 
 SECTION = Section("access", "Access", ROLES, (
     View("access", _show), View("access/make", _make, post=True), View("access/revoke", _revoke, post=True),
-    View("access/profile", _profile, post=True),
+    View("access/profile", _profile, post=True), View(PATH, confirm, post=True),
     View("access/new", new), View("access/enrol", enrol, post=True), View("access/remove", _remove, post=True),
     *keypages.VIEWS))

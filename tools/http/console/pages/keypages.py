@@ -5,13 +5,13 @@ from attrs import evolve
 from store.accounts.apppasswords import apppassword, passkeys, recoverycodes
 from store.accounts.apppasswords.accessrecord import Access
 from tools.http.console.consolesessions import SECOND
+from tools.http.console.reauthentication import confirmed
 from tools.http.console.secondfactor import (
     access_of,
     changed,
     end_others,
     let_in,
     note_change,
-    require_fresh,
     wanted,
     where_and_challenge,
 )
@@ -25,7 +25,7 @@ async def new(visit: Visit) -> Answer:
     """The page on which one is registered. Raises Refused."""
     access = await access_of(visit)
     _require_may(visit, access)
-    return await _page(visit, access, "")
+    return await confirmed(visit, to="access/newkey") or await _page(visit, access, "")
 
 
 async def _page(visit: Visit, access: Access, wrong: str) -> Answer:
@@ -37,6 +37,8 @@ async def _page(visit: Visit, access: Access, wrong: str) -> Answer:
 
 async def add(visit: Visit) -> Answer:
     """The browser has made one. With the first second factor come recovery codes. Raises Refused."""
+    if (asked := await confirmed(visit, to="access/newkey")) is not None:       # the key belongs to the older session
+        return asked
     name, sent, shown, made = visit.form["name"].strip(), visit.form["credential"], list[str](), list[str]()
     if not name or len(name) > apppassword.LONGEST_NAME or not name.isprintable():
         raise Refused(400, f"The name of a security key has 1 to {apppassword.LONGEST_NAME} printable characters.")
@@ -66,10 +68,11 @@ async def add(visit: Visit) -> Answer:
 
 
 async def _remove(visit: Visit) -> Answer:
+    if (asked := await confirmed(visit, "access/key/remove")) is not None:
+        return asked
     id = visit.form["id"]
 
     def without(access: Access) -> Access:
-        require_fresh(visit, access)
         left = evolve(access, keys=tuple(each for each in access.keys if each.id != id))
         return left if left.has_second_factor else left.without_second_factor()
 
@@ -82,7 +85,6 @@ def _require_may(visit: Visit, access: Access) -> None:
     """Raises Refused. Who has a second factor shows it before there is another one."""
     if visit.session.state == SECOND and access.has_second_factor:
         raise Refused(409, "You have a second factor. Show it first.")
-    require_fresh(visit, access)
 
 
 VIEWS = (View("access/newkey", new), View("access/newkey", add, post=True),
