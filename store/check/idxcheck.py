@@ -23,7 +23,7 @@ def look(store: Store) -> Iterator[Finding]:
     """What is wrong at this moment; a change that is under way may be among it.
 
     Another process may have changes that it has not written yet: beside one, only files that are damaged count, and
-    those that contradict the mailbox.
+    those that contradict the mailbox. A copy for reading need not have them.
     """
     files, sound = UserArea(store), list[directoryfile.DirectoryRows]()
     for partition in store.partitions.values():
@@ -54,7 +54,7 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     except StoreError as error:
         if path.exists() and error.problem is Problem.CORRUPT:
             yield Finding(f"it is damaged: {error.detail}", str(path))
-        elif current and not path.exists():
+        elif current and partition.name in store.writable and not path.exists():
             yield Finding("it is missing", str(path))
         return
     epoch = wanted.head.epoch

@@ -7,6 +7,8 @@ for each cause. `repair` gives files to their owner, makes folders that are miss
 kind or name (`mboxlist/setaside.py`): nothing is removed. What was to be there is written again by whoever has it, or
 is told as lost by the check that follows.
 
+A copy of a store for reading (`store/readonly`) has links to what it does not copy, each to its place in that store.
+
 Only what lies in the store is given to anybody: no symbolic link is followed but those of partitions, and these only to
 a folder that belongs to the owner of the store already; a file with a second name stays whose it is. So an owner of the
 store gets nothing by it that was root's.
@@ -24,6 +26,7 @@ from attrs import define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.setaside import ASIDE, is_there, set_aside
+from store.partition.marks import READ_ONLY
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import digest_in
 from store.partition.processes import look as look_inside
@@ -228,14 +231,24 @@ def _faults(root: Path, owner: tuple[int, int], *, access: bool = True) -> Itera
             yield from _of_access(root.parent, real.parent, real.name, real.lstat(), parent, owner, CHANGE)
     finally:
         os.close(parent)
-    yield from _below(root, owner, STORE, access=access)
+    original = _original(root)
+    yield from _below(root, owner, STORE, original, access=access)
     for path in sorted(_partitions(root)):
         top = path.resolve()
         if path.is_symlink() and top.is_dir() and top.stat().st_uid != owner[0]:
             yield Fault(path.parent, top.parent, path.name, -1, f"it is where a partition lies, and belongs to "
                         f"{_name(top.stat().st_uid)}, not to {_name(owner[0])}: only chown helps", Wrong.OWNER)
         elif top.is_dir():
-            yield from _below(path, owner, PARTITION, access=access)
+            there = None if original is None else original / "partitions" / path.name
+            yield from _below(path, owner, PARTITION, there, access=access)
+
+
+def _original(root: Path) -> Path | None:
+    """The store that this is a copy of for reading; None: it is none."""
+    try:
+        return Path(privatefiles.read_text(root / READ_ONLY)).absolute()
+    except (OSError, ValueError):
+        return None
 
 
 def _partitions(root: Path) -> Iterator[Path]:
@@ -247,14 +260,15 @@ def _partitions(root: Path) -> Iterator[Path]:
         return
 
 
-def _below(shown: Path, owner: tuple[int, int], rules: Mapping[str, Rules], *, access: bool = True) -> Iterator[Fault]:
+def _below(shown: Path, owner: tuple[int, int], rules: Mapping[str, Rules], original: Path | None, *,
+           access: bool = True) -> Iterator[Fault]:
     top = shown.resolve()
     needed: dict[str, list[str]] = {}
     for below in _needed(top) if rules is PARTITION else ():
         needed.setdefault(os.path.dirname(below), []).append(os.path.basename(below))
     handle = privatefiles.open_folder(top)
     try:
-        yield from _Walk(shown, top, owner, rules, needed, access).folder("", handle)
+        yield from _Walk(shown, top, owner, rules, needed, access, original).folder("", handle)
     finally:
         os.close(handle)
 
@@ -268,7 +282,8 @@ def _needed(top: Path) -> list[str]:
 @frozen
 class _Walk:
     """Through the store or a partition. A folder is mended, if at all, before what is in it is looked at; what is of a
-    wrong kind is not looked into, and what was set aside, which only the owner can reach, is as it was."""
+    wrong kind is not looked into, and what was set aside, which only the owner can reach, is as it was. `original` is
+    what this is a copy of for reading."""
 
     shown: Path
     top: Path
@@ -276,6 +291,7 @@ class _Walk:
     rules: Mapping[str, Rules]
     needed: Mapping[str, list[str]]
     access: bool
+    original: Path | None
 
     def folder(self, below: str, handle: int) -> Iterator[Fault]:
         """What is wrong in the folder with that descriptor. What cannot be read, or has gone, has nothing wrong."""
@@ -300,6 +316,9 @@ class _Walk:
         kind = FILE if entry.is_file(follow_symlinks=False) else FOLDER if entry.is_dir(follow_symlinks=False) else (
             stat.S_IFMT(entry.stat(follow_symlinks=False).st_mode))
         what = _misfit(path, kind, self.rules)
+        if what is not None and kind == stat.S_IFLNK and self.original is not None and (
+                os.readlink(entry.name, dir_fd=handle) == str(self.original / path)):
+            return
         if what is not None:
             yield Fault(self.shown, self.top, path, handle, *what)
             return

@@ -22,6 +22,7 @@ from store.errors import Problem, StoreError
 
 WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
 STEP = 0.02
+DOOR = "door.lock"  # the file whose lock whoever comes or goes has, in the folder `run`
 _LONGEST = 100      # octets of what a process calls itself
 _numbers = itertools.count()
 
@@ -60,7 +61,7 @@ class ProcessRegistry:
 
     def _come(self, deadline: float) -> bool:
         while True:
-            self._door = _lock(self._root / "door.lock")
+            self._door = _lock(self._root / DOOR)
             living, dead = look(self._root)
             if not living:
                 _clear(self._folder)
@@ -81,7 +82,7 @@ class ProcessRegistry:
     def leaving(self) -> bool:
         """Shut the door in order to leave; whether this is the last process inside, and none died there."""
         if self._door < 0:
-            self._door = _lock(self._root / "door.lock")
+            self._door = _lock(self._root / DOOR)
         living, dead = look(self._root)
         return not dead and all(other.path == self._own for other in living)
 
@@ -114,7 +115,7 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
 
 def forget_dead(folder: Path) -> None:
     """Forget those that died, if nobody is inside: whoever comes next is alone, and recovers the store."""
-    admission = _open(folder / "door.lock")
+    admission = _open(folder / DOOR)
     try:
         fcntl.flock(admission, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not look(folder)[0]:

@@ -4,7 +4,8 @@ on it is a store after an unclean end, which any start opens.
 What the one that it followed may have shown since must never come to mean something else. So each partition counts
 several unclean ends at once, for which every mailbox skips UIDs and MODSEQs (`store/tables/state.py`), and arrival
 serials, ids of mailboxes and UIDVALIDITYs go on far ahead, too. The standbys of one machine have places, and the later
-the place, the farther one goes ahead: so what two of them give out that were both promoted is never the same.
+the place, the farther one goes ahead: so what two of them give out that were both promoted is never the same. A standby
+that was long behind goes farther ahead, in steps that are longer than all places together (`skipped`).
 
 The other machine may still run: nobody here can know. Whoever promotes has made sure that it does not, or that nobody
 reaches it.
@@ -12,6 +13,7 @@ reaches it.
 
 import contextlib
 import logging
+import math
 import os
 import shutil
 import time
@@ -36,14 +38,19 @@ from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
-from store.standby import applying, standbyjournal, standbystate, switching
+from store.standby import applying, longfollowing, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState
 from store.standby.succession import Succession
+from store.tables.state import UID_SKIP
 
 log = logging.getLogger(__name__)
 
 UNCLEAN_ENDS = 8            # that are counted: 524,288 UIDs of each mailbox
+AT_ONCE = 300.0             # seconds behind for which that is enough: 1,700 messages a second in one mailbox. After it
+STEP = 64                   # this many times as much more: 33,554,432 UIDs, for each
+STEP_SECONDS = 8 * 3600.0   # begun, 1,100 a second,
+STEPS = 8                   # but not so often that UIDs could run out (RFC 9051 §2.3.1.1: 32 bits)
 BLOCKS = 1024               # of arrival serials that are left out
 IDENTITIES = 1_000_000      # ids of mailboxes, and UIDVALIDITYs, that are left out
 CACHE = 64 << 20
@@ -65,7 +72,8 @@ def promote(root: Path) -> StandbyState:
             with in_turn(root / TABLES_LOCK):
                 state = _recover(root, state)
         _remove_begun(root)
-        names, times = list(state.ends), state.place + 1
+        names, behind = list(state.ends), _behind(root, state)
+        times = skipped(state.place, behind)
         if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
             switching.tidy(root)
             shutil.rmtree(root / PROMOTED, ignore_errors=True)      # what was kept there is of another promotion
@@ -76,6 +84,9 @@ def promote(root: Path) -> StandbyState:
         lineage = state.lineage.promoted()
         Succession(lineage.number, state.identity, before=state.address.partition("=")[0].partition(":")[0],
                    moment=state.moment, line=lineage.line, skipped=times, common=state.line).save(root)
+        if times >= STEP:
+            log.warning("this standby was %.0f s behind: each mailbox skips %d UIDs", behind,
+                        times * UNCLEAN_ENDS * UID_SKIP)
         (root / STANDBY).unlink()
         sync_folder(root)
     except OSError as error:
@@ -84,6 +95,21 @@ def promote(root: Path) -> StandbyState:
         raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
     log.warning("this standby of %s is a store of its own now", state.host)
     return state
+
+
+def skipped(place: int, behind: float) -> int:
+    """How many times UNCLEAN_ENDS the standby in that place skips that was so many seconds behind."""
+    steps = 0 if behind <= AT_ONCE else min(STEPS, math.ceil(behind / STEP_SECONDS))
+    return min(place + 1, STEP - 2) + steps * STEP
+
+
+def _behind(root: Path, state: StandbyState) -> float:
+    """For how many seconds the other machine may have gone on without this one, at most. Who comes back (RETURNING)
+    passes by the epochs of the other one instead."""
+    if state.phase == RETURNING:
+        return 0.0
+    found = longfollowing.behind(longfollowing.seen(root))
+    return time.time() - state.moment if found is None else found
 
 
 def require_whole(state: StandbyState) -> None:
@@ -136,14 +162,14 @@ def go_ahead(root: Path, times: int) -> None:
 
 
 def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
-    folder = root / name
+    folder, places = root / name, times % STEP      # nobody makes so many mailboxes that steps would count for these
     if name == LIST:
         mailboxes = MailboxList(folder, cache=CACHE, recover=True)
         try:
             mailbox, validity = mailboxes.last_identity()
             transact(mailboxes.env, lambda txn: mailboxes.skip_identities(
-                MailboxId(max(mailbox, state.identities[0]) + times * IDENTITIES),
-                max(validity, state.identities[1]) + times * IDENTITIES, txn))
+                MailboxId(max(mailbox, state.identities[0]) + places * IDENTITIES),
+                max(validity, state.identities[1]) + places * IDENTITIES, txn))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
         finally:

@@ -131,7 +131,9 @@ def reads_only(one: BackEnd, two: StandbyMachine, folder: Path, expected: dict[s
     assert json.loads(two.command("backup", "verify", str(folder / "backup.tar"), "--json"))
     two.command("mailbox", "create", "alice", "New", status=1)
     assert json.loads(two.command("standby", "status", "--json"))["reading"]["process"]
-    assert json.loads(two.command("standby", "copy", "--to", str(folder / "reader"), "--json"))["root"]
+    reader = json.loads(two.command("standby", "copy", "--to", str(folder / "reader"), "--json"))["root"]
+    two.command("check", "--root", reader)
+    two.command("check", "--repair", "--root", reader, status=2)
 
 
 def on_the_dashboard(one: BackEnd, two: StandbyMachine, folder: Path) -> None:

@@ -17,6 +17,7 @@ from store.check import lastcheck, layout
 from store.check.causes import causes_among
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check_all
+from store.partition.marks import READ_ONLY
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -80,6 +81,8 @@ def _layout(invocation: Invocation) -> list[Finding]:
         return []
     ids = owner.user, owner.group
     if invocation.arguments.repair:
+        if (root / READ_ONLY).exists():
+            raise Failure(f"{root} is a copy for reading: nothing is repaired there")
         repaired = layout.repair(root, ids)
         print(f"onecopy: {repaired.mended} files and folders were given to {owner.name}, and to nobody else",
               file=sys.stderr)

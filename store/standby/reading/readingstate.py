@@ -8,8 +8,10 @@ copy can have it (`purgedfiles`).
 """
 
 import contextlib
+import hashlib
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -20,7 +22,7 @@ from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.hotcopy import Position, log_number
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
-from store.filelock import in_turn
+from store.filelock import exclusive, in_turn
 from store.partition import processes
 from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
 from store.readonly.place import UNFINISHED
@@ -48,14 +50,38 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
     known = standbystate.read(root)
     if known is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
-    if processes.server(place / "run" / "server.pid"):
-        raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        return _fill(root, place, known, progress, indexes=indexes)
-    except (StoreError, OSError):
+    privatefiles.make_folder(root / "run", exist_ok=True)
+    with exclusive(_lock_of(root, place), Problem.STORE_IN_USE, f"Another process makes a copy in {place}"):
+        _remove(place)
+        try:
+            return _fill(root, place, known, progress, indexes=indexes)
+        except (StoreError, OSError):
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+
+def _lock_of(root: Path, place: Path) -> Path:
+    """The file whose lock whoever makes a copy there holds: not in that folder, which is removed and made again."""
+    name = hashlib.blake2b(os.fsencode(place.resolve()), digest_size=8).hexdigest()
+    return root / "run" / f"copy-{name}.lock"
+
+
+def _remove(place: Path) -> None:
+    """Remove an earlier one, unless somebody has it open; nobody comes in meanwhile. Raises StoreError STORE_IN_USE,
+    OSError."""
+    with _door(place / "run"):
+        if processes.server(place / "run" / "server.pid"):
+            raise StoreError(Problem.STORE_IN_USE, f"{place} is being served: stop that first")
+        if readers := processes.look(place / "run")[0]:
+            raise StoreError(Problem.STORE_IN_USE, f"{place} is being read by {', '.join(map(str, readers))}")
         shutil.rmtree(place, ignore_errors=True)
-        raise
+
+
+@contextlib.contextmanager
+def _door(run: Path) -> Iterator[None]:
+    """Nobody comes into the store with that `run` folder, if it has been opened ever. Raises OSError."""
+    with in_turn(run / processes.DOOR) if (run / processes.DOOR).exists() else contextlib.nullcontext():
+        yield
 
 
 def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str, int, int], None], *, indexes: bool

@@ -1,6 +1,7 @@
 """The state of a standby is read beside the process that follows: as it was at one moment, and nothing is changed."""
 
 import fcntl
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,8 @@ from attrs import evolve
 
 from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.apppasswords.accessrecord import Access, Totp
-from store.check.wholecheck import check
+from store.check import layout
+from store.check.wholecheck import check, check_all
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
 from store.opening import open_store
@@ -119,6 +121,46 @@ def test_one_that_is_served_is_not_replaced(store: Store, standby: Standby, tmp_
     with open(processes.claim(place / "run/server.pid")), pytest.raises(StoreError, match="is being served"):
         readingstate.make(standby.root, place)
     readingstate.make(standby.root, place)
+
+
+def test_one_that_is_open_or_being_made_is_not_replaced(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """By any command: a backup reads for hours."""
+    standby.create()
+    place, refused = tmp_path / "reading", list[StoreError]()
+    readingstate.make(standby.root, place)
+    with closing(open_store(place, SMALL, who="onecopy backup")) as reading:
+        with pytest.raises(StoreError, match="is being read by onecopy backup") as open_yet:
+            readingstate.make(standby.root, place)
+        assert open_yet.value.problem is Problem.STORE_IN_USE
+        assert mail(reading) == mail(store)
+
+    def at_the_same_time(_what: str, _done: int, _total: int) -> None:
+        with pytest.raises(StoreError, match="makes a copy in") as busy:
+            readingstate.make(standby.root, place)
+        refused.append(busy.value)
+
+    state = readingstate.make(standby.root, place, at_the_same_time)
+    assert {each.problem for each in refused} == {Problem.STORE_IN_USE}
+    assert state == standbystate.read(standby.root)
+
+
+def test_nothing_is_wrong_with_a_copy(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """Its links are those of a copy; any other one is in the way, and so is one that leads elsewhere."""
+    standby.create()
+    owner = os.geteuid(), os.getegid()
+    for indexes in (True, False):
+        place = tmp_path / f"reading-{indexes}"
+        readingstate.make(standby.root, place, indexes=indexes)
+        with closing(open_store(place, SMALL)) as reading:
+            assert check_all(reading) == []
+        assert layout.look(place, owner) == []
+    staging = place / "partitions/primary/staging"
+    staging.unlink()
+    staging.symlink_to(tmp_path)
+    (place / "audit").symlink_to(tmp_path)
+    (place / "mboxlist/strange").symlink_to(tmp_path)
+    found = {Path(finding.where).relative_to(place) for finding in layout.look(place, owner)}
+    assert found == {Path("partitions/primary/staging"), Path("mboxlist/strange"), Path("audit")}
 
 
 def test_nothing_is_read_that_is_not_whole(store: Store, standby: Standby, tmp_path: Path) -> None:

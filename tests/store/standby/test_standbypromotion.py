@@ -1,5 +1,9 @@
 """A promoted standby is the store as it was at one moment, and no UID comes again."""
 
+import itertools
+import json
+import shutil
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +17,9 @@ from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
 from store.rebuild import emptying
 from store.snapshots import reset
-from store.standby import promotion, standbystate
+from store.standby import longfollowing, promotion, standbystate
 from store.store import Store
+from store.tables.state import UID_SKIP
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import everything
@@ -35,6 +40,35 @@ def test_no_uid_comes_again(store: Store, standby: Standby) -> None:
         made = namespace.create_mailbox(other, MailboxName("alice", "Made1"))
         lately = store.entry(MailboxName("alice", "Renamed1"))
         assert made.id > lately.id and made.uidvalidity > lately.uidvalidity
+
+
+def test_a_standby_that_was_long_behind_skips_more(store: Store, standby: Standby) -> None:
+    """The other machine may have given out so many UIDs meanwhile. What it has given out is not known here; for how
+    long it may have, is."""
+    standby.create()
+    with closing(promoted(standby)) as other:
+        usual, = deliver(other, b"Subject: after\r\n\r\n", str(INBOX))
+    shutil.rmtree(standby.root)
+    standby.create()
+    (standby.root / "run").mkdir(exist_ok=True)
+    (standby.root / longfollowing.SEEN).write_text(json.dumps({
+        "current": time.time() - 86_400, "monotonic": 0, "boot": "another"}))
+    with closing(promoted(standby)) as other:
+        found, = deliver(other, b"Subject: after\r\n\r\n", str(INBOX))
+        assert found.uid - usual.uid > 86_400 * 1000
+        ids = other.entry(INBOX)
+        made = namespace.create_mailbox(other, MailboxName("alice", "Later"))
+        assert ids.uidvalidity < made.uidvalidity < ids.uidvalidity + (1 << 24)     # these do not run out
+
+
+def test_two_standbys_never_skip_to_one_place() -> None:
+    """However long each was behind; and 15 promotions leave UIDs (RFC 9051 §2.3.1.1)."""
+    late = [0.0, 299.0, 301.0, *(hours * 3600.0 for hours in (1, 7, 9, 17, 25, 63, 65, 1000, 100_000))]
+    for place, other in itertools.combinations(range(8), 2):
+        assert not {promotion.skipped(place, behind) for behind in late} & {
+            promotion.skipped(other, behind) for behind in late}
+    assert sorted(late) == sorted(late, key=lambda behind: promotion.skipped(3, behind))
+    assert 15 * promotion.UNCLEAN_ENDS * UID_SKIP * promotion.skipped(7, late[-1]) < 1 << 32
 
 
 def test_a_promotion_without_the_last_round(store: Store, standby: Standby) -> None:
