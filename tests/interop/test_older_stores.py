@@ -3,6 +3,7 @@
 `tests/support/stores/oldstore.py` says how they were made.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -26,11 +27,13 @@ ARCHIVES = sorted((ROOT / "tests" / "data").glob("store-*.tar.xz"))
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """It does not run yet."""
     unpack(request.param, tmp_path)
     made = Server(tmp_path, options={"lmtp.delivered_to": "yes"})
     made.command("check", "--repair")           # others could read the files of those versions
     made.check()
-    with made:
+    with contextlib.ExitStack() as ending:
+        ending.push(made)
         yield made
         assert made.stop() == 0
         made.check()
@@ -45,17 +48,13 @@ def messages(seen: dict[str, Any]) -> dict[tuple[str, str], Any]:
     return {(user, name): box["messages"] for user, what in seen.items() for name, box in what["mailboxes"].items()}
 
 
-def test_it_shows_what_it_showed(server: Server, tmp_path: Path) -> None:
-    assert seen(server) == json.loads((tmp_path / SEEN).read_text())
-    assert server.stop() == 0
+def test_it_shows_what_it_showed_and_goes_on(server: Server, tmp_path: Path) -> None:
     store = open_store(server.root, SMALL)
     name, value, user = ANNOTATE
     assert annotations(store, store.entry(MailboxName.parse("user/alice/Work")), user)[name] == value
     store.close()
     server.start()
-
-
-def test_it_goes_on(server: Server) -> None:
+    assert seen(server) == json.loads((tmp_path / SEEN).read_text())
     files = len(server.messages)
     with Lmtp(server.lmtp) as lmtp:
         assert {each.code for each in lmtp.deliver("dave@example.org", USERS, mail("all-0"))} == {250}
@@ -79,17 +78,14 @@ def test_it_goes_on(server: Server) -> None:
         assert alice.select("Work")[1] == 6
 
 
-def test_its_snapshot_comes_back(server: Server, tmp_path: Path) -> None:
+def test_its_databases_and_its_snapshot_come_back(server: Server, tmp_path: Path) -> None:
+    """The databases of each partition, from the user area and message files of that version."""
+    for lost in "primary", SECOND:
+        shutil.rmtree(server.root / "partitions" / lost / "index")
+        server.command("reconstruct", "--partition", lost)
+    server.start()
+    assert seen(server) == json.loads((tmp_path / SEEN).read_text())
     assert server.stop() == 0
     server.command("snapshot", "restore", "--exact", "--yes")
     server.start()
     assert messages(seen(server)) == messages(json.loads((tmp_path / SNAPSHOT).read_text()))
-
-
-@pytest.mark.parametrize("lost", ["primary", SECOND])
-def test_its_databases_come_back(server: Server, tmp_path: Path, lost: str) -> None:
-    assert server.stop() == 0
-    shutil.rmtree(server.root / "partitions" / lost / "index")
-    server.command("reconstruct", "--partition", lost)
-    server.start()
-    assert seen(server) == json.loads((tmp_path / SEEN).read_text())

@@ -4,14 +4,13 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
-from tests.support.processes import wait
+from tests.support.processes import command, wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
@@ -20,11 +19,13 @@ TIME = 60
 PORTS = ["imap_port", "imap_tls_port", "pop3_port", "pop3_tls_port", "lmtp_port"]
 
 
-def serve(server: Server, **options: str) -> "subprocess.CompletedProcess[str]":
-    """One more `onecopy serve` with other options; it must end by itself."""
+def refused(server: Server, **options: str) -> str:
+    """What one more `onecopy serve` with other options says; it must end by itself."""
     environment = server.environment() | {"ONECOPY_" + name.upper(): value for name, value in options.items()}
-    return subprocess.run([PROGRAM, "serve"], capture_output=True, text=True, timeout=TIME, check=False,
-                          env=environment)
+    status, out, error = command.run(["serve"], environment, b"", TIME)
+    assert (status, out) == (2, "")
+    line, = error.splitlines()
+    return line
 
 
 def other_ports() -> dict[str, str]:
@@ -33,11 +34,7 @@ def other_ports() -> dict[str, str]:
 
 def test_a_store_that_another_server_owns(tmp_path: Path) -> None:
     with Server(tmp_path, ["alice"], program=PROGRAM) as server:
-        refused = serve(server, **other_ports())
-        assert refused.returncode == 2
-        assert refused.stdout == ""
-        line, = refused.stderr.splitlines()
-        assert re.search(rf"\b{server.pid}\b", line)
+        assert re.search(rf"\b{server.pid}\b", refused(server, **other_ports()))
         with Lmtp(server.lmtp) as lmtp:
             assert lmtp.deliver("", ["alice"], messages.make(1, 0, 2048))[0].code == 250
         assert server.stop() == 0
@@ -51,10 +48,7 @@ def test_a_port_in_use(tmp_path: Path, name: str) -> None:
     server = Server(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        refused = serve(server, **{name: str(port)})
-        assert refused.returncode == 2
-        line, = refused.stderr.splitlines()
-        assert str(port) in line
+        assert str(port) in refused(server, **{name: str(port)})
     with server:                        # nothing of the failed start is in the way
         server.check()
 
