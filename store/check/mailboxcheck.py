@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
@@ -24,12 +25,39 @@ from store.values import Finding, Flag
 _FLAGS = sum(flag.value for flag in Flag)
 
 
-def look(store: Store, partition: Partition, messages: Messages, txn: Txn, tell: Tell = silent) -> Iterator[Finding]:
+@frozen(eq=False)
+class Mailboxes:
+    """What is known of all mailboxes of a partition at once: their figures, and the UIDs of each that can be undeleted.
+
+    Whoever moves a record from a mailbox to those that can be undeleted changes the figures, and leaves the row of its
+    message file alone. So, within a transaction, only who has all figures locked knows where every record is.
+    """
+
+    states: dict[MailboxId, MailboxState]
+    removed: dict[MailboxId, NDArray[np.uint32]]
+    unreadable: bool                    # something that was expunged cannot be read
+
+    @classmethod
+    def of(cls, partition: Partition, txn: Txn) -> "Mailboxes":
+        """Those of a partition; locked in the order in which everybody locks."""
+        states = dict(partition.all_states(txn))
+        found: dict[MailboxId, list[NDArray[np.uint32]]] = {}
+        for item in partition.removed.all(txn=txn):
+            found.setdefault(item.mailbox, []).append(item.rows["uid"].copy())
+        return cls(states, {mailbox: np.concatenate(uids) for mailbox, uids in found.items()},
+                   bool(partition.removed.unreadable(txn)))
+
+
+def look(store: Store, partition: Partition, mailboxes: Mailboxes, messages: Messages, txn: Txn, tell: Tell = silent
+         ) -> Iterator[Finding]:
     """What is wrong; with `txn`, while nothing changes. The references of all records are counted in `messages`."""
-    removed, unreadable = _removed(partition, messages, txn)
-    yield from unreadable
+    for item in partition.removed.held(txn):
+        messages.count(item.mailbox, item.rows, sure=True, held=True)
+    if mailboxes.unreadable:
+        messages.sure = False
+        yield Finding("what was expunged cannot be read", f"removed.db of {partition.name}")
     uses: dict[str, list[int]] = {}
-    states = dict(partition.all_states(txn))
+    states, removed = mailboxes.states, mailboxes.removed
     coming = store.mailboxes.moves.mailboxes(Phase.COMING)
     for done, (mailbox, state) in enumerate(states.items()):
         tell(f"{partition.name}: mailboxes", done, len(states))
@@ -128,21 +156,6 @@ def _look_at_vanished(partition: Partition, mailbox: MailboxId, state: MailboxSt
             yield Finding(f"what was expunged at MODSEQ {modseq} was never there", where)
         elif (np.searchsorted(rows["uid"], pairs[:, 1], "right") > np.searchsorted(rows["uid"], pairs[:, 0])).any():
             yield Finding(f"a UID that was expunged at MODSEQ {modseq} is still there", where)
-
-
-def _removed(partition: Partition, messages: Messages, txn: Txn
-             ) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
-    """The UIDs of each mailbox that can be undeleted. Their references are counted in `messages`."""
-    found: dict[int, list[NDArray[np.uint32]]] = {}
-    for item in partition.removed.all(txn=txn):
-        found.setdefault(item.mailbox, []).append(item.rows["uid"])
-        if item.held:
-            messages.count(MailboxId(item.mailbox), item.rows, sure=True, held=True)
-    findings = []
-    if partition.removed.unreadable(txn):
-        messages.sure = False
-        findings.append(Finding("what was expunged cannot be read", f"removed.db of {partition.name}"))
-    return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, findings
 
 
 def _look_at_removed(uids: NDArray[np.uint32], state: MailboxState, rows: Rows, where: str) -> Iterator[Finding]:

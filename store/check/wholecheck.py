@@ -50,6 +50,7 @@ def check_all(store: Store, *, with_layout: bool = True, tell: Tell = silent) ->
 
 
 def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None, tell: Tell) -> Iterator[Finding]:
+    mailboxes = mailboxcheck.Mailboxes.of(partition, txn)
     known = filecheck.Messages.of(partition, txn)
-    yield from mailboxcheck.look(store, partition, known, txn, tell)
+    yield from mailboxcheck.look(store, partition, mailboxes, known, txn, tell)
     yield from filecheck.look(store, partition, known, txn, suspects, tell)

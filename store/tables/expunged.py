@@ -105,16 +105,18 @@ class ExpungedMessages:
     def all(self, until: int | None = None, txn: Txn = None, *, since: int = 0, after: bytes = b""
             ) -> Generator[Expunged, None, None]:
         """What was expunged from one Unix time up to another, or everything, or what comes behind that key; the oldest
-        first. What cannot be read is passed over: the check says so, and a recount lets go of it."""
+        first; within a transaction it stays as it is. What cannot be read is passed over: the check says so, and a
+        recount lets go of it."""
         end = None if until is None else _KEY.pack(until + 1, 0, 0)
-        for key, data in self._table.scan(after + b"\0" if after else _KEY.pack(since, 0, 0), end, txn):
+        for key, data in self._table.scan(after + b"\0" if after else _KEY.pack(since, 0, 0), end, txn,
+                                          hold=txn is not None):
             item = _expunged(key, data)
             if item is not None:
                 yield item
 
     def unreadable(self, txn: Txn = None) -> list[bytes]:
         """The keys of the items that cannot be read."""
-        return [key for key, data in self._table.scan(txn=txn) if _expunged(key, data) is None]
+        return [key for key, data in self._table.scan(txn=txn, hold=txn is not None) if _expunged(key, data) is None]
 
     def discard(self, keys: Iterable[bytes], txn: Txn) -> None:
         """Have these items no more, whatever was in them. The references of their records are the caller's."""

@@ -1,5 +1,6 @@
 r"""The consistency check finds each kind of damage; a check that finds nothing anywhere would pass every other test."""
 
+import contextlib
 import os
 import time
 
@@ -7,18 +8,23 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import MailboxName
 from store.check import wholecheck as checking
 from store.check.wholecheck import check
-from store.mailboxes import deletion, namespace
+from store.errors import StoreError
+from store.mailboxes import copymessages, deletion, namespace
+from store.mailboxes import expunge as expunging
 from store.mailboxes.expunge import remove
 from store.mend import userrecords
 from store.partition import processes
 from store.partition.marks import mark_behind
 from store.partitions import volumes
+from store.tables.expunged import ExpungedMessages
 from store.tables.index import chunk_key, encode
+from store.tables.quotatable import QuotaTable
 from store.tables.readerflags import OWN
+from store.tables.references import References
 from store.tables.state import state_key
 from store.userarea import idxfile, idxreading, writing
 from tests.support.stores.stores import deliver, let_go, make_store
@@ -414,3 +420,57 @@ def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, faults):
     faults.around(checking.filecheck, "look", other)
     forget_cached(damaged)
     assert [finding.what for finding in check(damaged)] == ["it has no cache record"]
+
+
+def expunge_one(store, inbox):
+    remove(store, inbox, store.open_mailbox(inbox).rows["uid"][:1])
+
+
+def restore_one(store, inbox):
+    deletion.undelete_messages(store, inbox, uids=[deletion.deleted_messages(store, inbox)[0].uid])
+
+
+def purge_one(store, inbox):
+    partition = store.partition_of(inbox)
+    expunging.forget(partition, expunging.Expunges((next(partition.removed.all()).key,)))
+
+
+def copy_one(store, inbox):
+    copymessages.copy_messages(store, inbox, inbox, store.open_mailbox(inbox).rows["uid"][:1])
+
+
+@pytest.mark.parametrize("change", [expunge_one, restore_one, purge_one, copy_one])
+def test_a_second_look_sees_one_moment(tmp_path, faults, change):
+    """Whatever others try to do between any two of its steps."""
+    store = make_store(tmp_path / "store")
+    inbox, steps, done = store.entry(MailboxName("alice", "INBOX")), [], []
+    for _ in range(20):
+        deliver(store, BODY, INBOX)
+    for uid in range(1, 11):
+        remove(store, inbox, [uid])
+    partition = store.partitions["primary"]
+
+    def suspect(look, store, partition, messages, txn, *more):
+        yield from look(store, partition, messages, txn, *more)
+        yield from () if txn is not None else (
+            checking.Finding("half seen", f"message {digest.hex()}") for digest in messages.records)
+
+    def meddle(step, given):
+        if any(type(each).__name__ == "DBTxn" for each in given) and not steps[-1:] == ["busy"]:
+            steps.append("busy")                    # what the change itself looks at is no step
+            with contextlib.suppress(StoreError, *Deadlock):
+                change(store, inbox)
+                done.append(step)
+            steps[-1] = step
+
+    faults.around(checking.filecheck, "look", suspect)
+    for where, step in ((type(partition), "all_states"), (ExpungedMessages, "all"), (References, "all"),
+                        (checking.mailboxcheck, "_rows"), (checking.filecheck, "look"), (QuotaTable, "all")):
+        faults.around(where, step, lambda real, *given, step=step, **named: (
+            meddle(step, [*given, *named.values()]), real(*given, **named))[1])
+    faults.around(type(partition), "transact", lambda real, self, work, **_: real(self, work, seconds=0))
+    faults.around(expunging, "transact", lambda real, env, work: real(env, work, seconds=0))
+    assert check(store) == []
+    assert set(steps) == {"all_states", "all", "_rows", "look"}
+    assert "all_states" in done and not {"_rows", "look"} & set(done), "when everything is locked it is too late"
+    store.close()

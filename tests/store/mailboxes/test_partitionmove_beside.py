@@ -37,8 +37,9 @@ _context = multiprocessing.get_context("fork")
 
 
 def body(number: int) -> bytes:
-    """Each third comes twice."""
-    return b"Subject: %d\r\n\r\n" % (number - number % 3 // 2) + b"x" * (number % 500)
+    """Each third comes twice, once with trace fields and once without."""
+    content = number - number % 3 // 2
+    return b"Subject: %d\r\n\r\n" % content + b"x" * (content % 500)
 
 
 def patiently(work: Any) -> Any:

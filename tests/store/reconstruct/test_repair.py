@@ -1,5 +1,6 @@
 """A damaged mailbox is refused alone, and repaired from what else is known; nothing is lost that can be told."""
 
+import contextlib
 import logging
 import random
 
@@ -9,19 +10,19 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
-from store.mailboxes import deletion, namespace
+from store.mailboxes import deletion, expunge, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.quota import roots
 from store.rebuild import repair
-from store.rebuild.recount import recount
+from store.rebuild.recount import recount, recount_references
 from store.rebuild.repair import repair_mailbox
 from store.tables.index import ROW, chunk_key
 from store.tables.readerflags import OWN
@@ -449,3 +450,25 @@ def test_a_recount_changes_the_records_that_say_what_cannot_be_and_no_others(fil
     for name in set(ROW.names) - {"modseq"}:
         assert after[name].tolist() == before[name].tolist(), name
     assert recount(filled, partition) == []
+
+
+def test_references_are_counted_at_one_moment(store, faults):
+    """The purge lets go of what was expunged while another message has a wrong count: neither is counted beside it."""
+    for text in (b"twice", b"twice", b"other"):
+        deliver(store, text, "user/alice/INBOX")
+    remove(store, alice(store), [1])
+    partition, let_go = store.partitions["primary"], []
+    digests = [bytes(row["digest"]) for row in store.open_mailbox(alice(store)).rows]
+    partition.transact(lambda txn: txn.refs.add(digests[1], 1, 0, txn.handle))
+
+    def purge(most, txn=None):
+        if txn is not None:
+            with contextlib.suppress(*Deadlock):
+                let_go.append(expunge.forget(partition, expunge.Expunges((next(partition.removed.all()).key,))))
+
+    faults.around(expunge, "transact", lambda real, env, work: real(env, work, seconds=0))
+    faults.before(partition.refs, "all_figures", purge)
+    assert [each.where for each in recount_references(partition)] == [f"message {digests[1].hex()}"]
+    assert let_go == []
+    assert partition.refs.find(digests[0]).references == 2
+    assert check(store) == []
