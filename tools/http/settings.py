@@ -52,7 +52,8 @@ class Settings(AdmissionSettings):
     idle_time: int = setting(60, "how long a connection may wait for its next request", type="duration",
                              validator=ge(1))
     answer_time: int = setting(60, "how long a client may take nothing of an answer", type="duration", validator=ge(1))
-    operations: int = setting(4, "operations of the API that are carried out at a time", validator=ge(1))
+    operations: int = setting(4, "operations of the API and the console at a time, over all processes",
+                              validator=ge(1))
     operation_time: int = setting(3600, "how long an operation of the API may take", type="duration", validator=ge(1))
     body_limit: int = setting(1 << 20, "octets of the body of a request", type="size", validator=ge(0))
     console: bool = setting(True, "whether there is the web console, at /console/")

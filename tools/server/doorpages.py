@@ -46,7 +46,7 @@ def add_pages(server: Server, store: Store, worker_config: WorkerConfig) -> Call
 
     pages = server.pages
     health = Health(store, worker_config.config, worker_config.processes)
-    calls = _OperationCalls(store, lambda: server.config)
+    calls = _OperationCalls(store, lambda: server.config, server.counts)
 
     async def measure() -> bytes:
         return await offload.run(store, "pages", metrics_text, store)

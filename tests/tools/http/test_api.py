@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.accounts.throttle import sharedcounts
+from store.accounts.throttle.sharedcounts import Counts, Place
 from store.store import Store
 from store.values import Secret
 from tools.cli import output, program, registry
@@ -63,6 +65,23 @@ def test_nobody_keeps_all_operations_from_the_others() -> None:
     assert runs.is_full(Asker("console", "root", ADMINISTRATOR))
     single = Runs(lambda: load({"root": "/", "http.operations": "1"}, {}))
     assert not single.is_full(Asker("console", "alice", USER))
+
+
+def test_operations_of_all_processes_count_together() -> None:
+    memory, key = sharedcounts.make(2), sharedcounts.new_key()
+    here, there = (Runs(lambda: load({"root": "/", "http.operations": "4"}, {}),
+                        Counts.at(Place(memory, own, 2, key))) for own in range(2))
+    alice, bob, root = Asker("console", "alice", USER), Asker("console", "bob", USER), Asker("http", "r", ADMINISTRATOR)
+    begun = [here.new("user show", "account alice", as_json=True) for _ in range(2)]
+    assert there.is_full(alice) and not there.is_full(bob)
+    there.new("user show", "account bob", as_json=True)
+    assert there.is_full(bob) and here.is_full(bob) and not there.is_full(root)
+    here.new("user show", "account bob", as_json=True)
+    assert there.is_full(root)
+    begun[0].exit = 0
+    here.ended(begun[0])
+    assert not there.is_full(root) and not here.is_full(root) and there.is_full(bob)
+    os.close(memory)
 
 
 def test_no_operation_takes_a_program() -> None:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import ensureDeferred
 
 from store import offload
 from store.accounts import refusallines
+from store.accounts.throttle.sharedcounts import Counts
 from store.net.authentication import Authenticator
 from store.store import Store
 from tools.cli import registry
@@ -33,17 +35,19 @@ TURN = 0.1                  # seconds between two looks whether an operation mor
 
 @define(eq=False)
 class OperationCalls:
-    """The operations of a store, for who has a role. `config`: the configuration as it is now."""
+    """The operations of a store, for who has a role. `config`: the configuration as it is now; `shared`: what all
+    processes count together."""
 
     _store: Store
     _config: Callable[[], Config]
+    _shared: Counts | None = None
     runs: Runs = field(init=False)
     _kept: KeptOutcomes = field(init=False)
     _known: OperationList | None = field(default=None, init=False)
     _looking: Gathering[OperationList] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.runs = Runs(self._config)
+        self.runs = Runs(self._config, self._shared)
         self._kept = KeptOutcomes(self._store.root)
         self._looking = Gathering(self._look)
 
@@ -101,7 +105,8 @@ class OperationCalls:
         run = self.runs.new(known.name, asker.id, as_json=as_json and "--json" in known.flags)
         log.info("%s by %s from %s: begins", known.name, asker, asker.peer)
         words = known.words(given, as_json=as_json)
-        offload.start(self._store, "operations", lambda: self._work(run, words, stdin, asker))
+        ensureDeferred(self._carry_out(run, words, stdin, asker)).addErrback(
+            lambda failure: log.error("%s: its thread failed: %s", run.operation, failure.value))
         await offload.run(self._store, "waiting", run.done.wait, wait)
         if run.exit is None:
             await offload.run(self._store, "pages", self._kept.begin, run)
@@ -138,6 +143,12 @@ class OperationCalls:
         return within_scope(self._store, asker, operation, arguments, superiors=above,
                             most_octets=settings.helpdesk_quota,
                             travellers=str(config.values["imap.time_travel"]).replace(",", " ").split())
+
+    async def _carry_out(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
+        try:
+            await offload.run(self._store, "operations", self._work, run, words, stdin, asker)
+        finally:
+            self.runs.ended(run)
 
     def _work(self, run: Run, words: list[str], stdin: bytes, asker: Asker) -> None:
         self.runs.carry_out(run, words, stdin, f"{asker.service} {asker.name} {asker.role} {asker.scope}".rstrip())

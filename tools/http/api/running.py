@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field
 
 from store import VERSION
+from store.accounts.throttle.sharedcounts import Counts
 from tools.cli.options import Config, option
 from tools.cli.progressbar import PROGRESS
 from tools.commandaudit import ASKER
@@ -29,6 +30,7 @@ PARSED = 64 << 10           # octets of output that are looked at whole for whet
 QUOTED_AT_ONCE = 256 << 10  # characters that are written as JSON at a time: others get the interpreter in between
 CUT_OFF = b"it was cut off: onecopy status says what has become of it\n"
 TRACEBACK = b"Traceback (most recent call last)"    # nobody elsewhere is shown one
+_OPERATIONS = b"operations\0"
 _DROPPED = f"the output is longer than {OUTPUT >> 20} MiB: the rest of it is lost\n"
 
 
@@ -96,9 +98,10 @@ def _members(**values: Any) -> bytes:
 
 @define(eq=False)
 class Runs:
-    """Those of this process. `config`: the configuration as it is now."""
+    """Those of this process. `config`: the configuration as it is now; `shared`: what all processes count together."""
 
     _config: Callable[[], Config]
+    _shared: Counts | None = None
     _forking: Forking = field(factory=Forking)
     _runs: "OrderedDict[str, Run]" = field(factory=OrderedDict, init=False)
     _processes: "set[OperationProcess]" = field(factory=set, init=False)
@@ -106,12 +109,24 @@ class Runs:
     _stopping: bool = field(default=False, init=False)
 
     def is_full(self, asker: Asker) -> bool:
-        """Whether as many are under way as may be. Of one asker these are half of them, and of all together one fewer
-        than of administrators: nobody keeps the others waiting, but an administrator."""
+        """Whether as many are under way as may be, in all processes. Of one asker these are half of them, and of all
+        together one fewer than of administrators: nobody keeps the others waiting, but an administrator. Two processes
+        that look at the same moment may both find room for the last one."""
         most, owners = self._settings.operations, [each.owner for each in self._runs.values() if each.exit is None]
+        of_all = len(owners) + self._elsewhere(b"")
         if asker.role == ADMINISTRATOR:
-            return len(owners) >= most
-        return len(owners) >= max(1, most - 1) or owners.count(asker.id) >= max(1, most // 2)
+            return of_all >= most
+        of_asker = owners.count(asker.id) + self._elsewhere(asker.id.encode("utf-8", "surrogateescape"))
+        return of_all >= max(1, most - 1) or of_asker >= max(1, most // 2)
+
+    def _elsewhere(self, owner: bytes) -> int:
+        """How many are under way in other processes, of that owner or with b"" of all."""
+        return 0 if self._shared is None else self._shared.others(_OPERATIONS + owner)
+
+    def _count(self, run: Run, change: int) -> None:
+        if self._shared is not None:
+            for owner in (b"", run.owner.encode("utf-8", "surrogateescape")):
+                self._shared.add(_OPERATIONS + owner, change)
 
     def new(self, operation: str, owner: str, *, as_json: bool) -> Run:
         """One that begins now."""
@@ -123,7 +138,12 @@ class Runs:
             octets -= oldest.octets
             self.forget(oldest)
         self._runs[made.id] = made
+        self._count(made, 1)
         return made
+
+    def ended(self, run: Run) -> None:
+        """It is not under way any more: for the other processes, so not in a thread."""
+        self._count(run, -1)
 
     def forget(self, run: Run) -> None:
         """Nobody asks for it any more."""
