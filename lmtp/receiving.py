@@ -21,12 +21,14 @@ from store.partition.staged import Staged
 from store.problems import tell_refusal
 from store.store import Store
 
-CHUNK = 16 * 1024       # octets of a message taken at a time: of one made to be dear they are 20 ms of work
+CHUNK = 64 * 1024       # octets of a message taken at a time: what the socket gives at once
 
 log = logging.getLogger(__name__)
 
 END = b"\r\n.\r\n"
 
+_DOT = ord(".")
+_IN_END = b"\r", b"\n", b"."
 # The beginnings of END that a chunk can end with, longest first.
 _OPEN_ENDS = tuple(END[:length] for length in range(len(END) - 1, 0, -1))
 
@@ -57,16 +59,19 @@ class DotReader:
         if self.done:
             raise ValueError("the message has ended")
         data = self._open + chunk
-        dot = data.find(b"\r\n.")                        # most chunks have none
+        # Most chunks have none, and of an attachment no dot at all: that is found out in a tenth of the time.
+        dot = data.find(b"\r\n.") if _DOT in data else -1
         end = data.find(END, dot) if dot >= 0 else -1
         if end >= 0:
             self.done = True
             self.left = len(data) - end - len(END)
             data = data[: end + 2]
         else:
-            self._open = next((start for start in _OPEN_ENDS if data.endswith(start)), b"")
-            if self._open:
-                data = data[: -len(self._open)]
+            self._open = b""
+            if data.endswith(_IN_END):
+                self._open = next((start for start in _OPEN_ENDS if data.endswith(start)), b"")
+                if self._open:
+                    data = data[: -len(self._open)]
         if dot >= 0:
             data = data.replace(b"\r\n.", b"\r\n")
         if self._unseen and data:

@@ -172,7 +172,7 @@ async def _deliver_on(store: Store, name: str, staged: Staged, targets: Sequence
                       alone: bool) -> Sequence[Outcome]:
     """One try on the partition of that name; `alone`: on no other. The file stays the caller's business unless it has
     been committed, or `left`."""
-    copy, durability, before = staged, durability_of(store), Commits.total
+    copy, durability, before = staged, store.owned.get(Durability, Durability), Commits.total
     try:
         partition = store.partition(name)
         if partition.files is not staged.files:

@@ -45,9 +45,9 @@ class Staged:
         self.left = False               # `place` has the last word; `abort` does nothing any more
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
-        self._undigested: list[bytes] = []
         self._scanner = Scanner() if cached is None else None
-        self._waiting = [trace]
+        self._waiting = [trace] if trace else []
+        self._undigested = 0            # so many octets at the end of _waiting are not in the digest yet
         self.held = len(trace)          # octets in memory; more than SPILL of them a thread is to write
         self._file = -1
         self._failed: OSError | None = None             # of a `spill` or `sync`
@@ -72,7 +72,7 @@ class Staged:
         if self._scanner is not None:
             self._scanner.feed(data)
         self._waiting.append(data)
-        self._undigested.append(data)
+        self._undigested += len(data)
         self.held += len(data)
         if self.held > _OVERFULL:
             self.spill()
@@ -82,9 +82,9 @@ class Staged:
         """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
         if self._failed is not None:            # the file lacks something, and always will
             raise disk_problem(self._failed) from self._failed
-        if self._undigested:
-            self._digest_held()
-        data, self._waiting, self.held = b"".join(self._waiting), [], 0
+        waiting = self._waiting
+        data = waiting[0] if len(waiting) == 1 and not self._undigested else self._joined()
+        self._waiting, self.held = [], 0
         try:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
@@ -97,17 +97,22 @@ class Staged:
             self._failed = error
             raise disk_problem(error) from error
 
-    def _digest_held(self) -> None:
-        """Take what came since the last time into the digest; in `spill`, so that of big messages a thread does it."""
-        for data in self._undigested:
-            self._digest.update(data)
-        self._undigested.clear()
+    def _joined(self) -> bytes:
+        """What is held in memory, which is in the digest then. In `spill`, so that of big messages a thread does it;
+        all at once, since after each piece the thread would have to wait for the interpreter."""
+        waiting = self._waiting
+        if len(waiting) != 1:
+            waiting = self._waiting = [b"".join(waiting)]
+        data = waiting[0]
+        if self._undigested:
+            self._digest.update(data if self._undigested == len(data) else memoryview(data)[-self._undigested:])
+            self._undigested = 0
+        return data
 
     def digested(self) -> None:
         """The content is complete: its digest is final."""
-        for data in self._undigested:
-            self._digest.update(data)
-        self._undigested.clear()
+        if self._undigested:
+            self._joined()
         self.digest = self._digest.digest()
 
     def scan(self) -> None:
@@ -201,15 +206,14 @@ class Staged:
         elif self.named:
             self.files.give_back(self.serial)
             self.named = False
-        self._waiting, self._undigested = [], []
+        self._waiting, self._undigested = [], 0
 
     def peek(self, at: int, count: int) -> bytes:
         """So many octets of the message from there on, trace header and all, before it is delivered. Raises StoreError
         DISK_FULL, UNAVAILABLE."""
         if not self.written:
-            if len(self._waiting) > 1:
-                self._waiting = [b"".join(self._waiting)]
-            return self._waiting[0][at:at + count]
+            held = self._waiting[0] if len(self._waiting) == 1 else self._joined()
+            return held[at:at + count]
         self.spill()
         with self.opened() as file:
             return file.read(at, count)
