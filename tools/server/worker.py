@@ -56,6 +56,7 @@ from tools.server.metrics import history
 from tools.server.metrics.history import History
 from tools.server.process.freedmemory import give_back
 from tools.server.process.housekeeper import Housekeeping, tasks
+from tools.server.process.largepages import LargePages
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.reactor import install
 from tools.server.process.sockets import EXCHANGE, HTTP
@@ -144,6 +145,8 @@ def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificate
     others, moves = backendlink.of_worker(worker_config.config, opened, called, server.spares) if (
         worker_config.keeper or worker_config.exchange) else (None, [])
     more = moves if worker_config.keeper else []
+    if any(each.server in SETTINGS and each.server != HTTP for each in worker_config.sockets):
+        more = [*more, LargePages().task()]
     if opened.directory.session_time:
         more = [*more, OpenLogins.of(opened).task()]
     if not opened.read_only:
