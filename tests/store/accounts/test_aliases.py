@@ -21,6 +21,8 @@ from store.users import lifecycle, restorable
 from store.values import RECONSTRUCT, Secret
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
 
+pytestmark = pytest.mark.few_folders
+
 INFO, SALES = "info", "sales@elsewhere.example"
 
 

@@ -29,6 +29,8 @@ from store.tables.state import state_key
 from store.userarea import idxfile, idxreading, writing
 from tests.support.stores.stores import deliver, let_go, make_store
 
+pytestmark = pytest.mark.few_folders
+
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 OTHER = b"Subject: y\r\n\r\nhello\r\n"
 

@@ -29,6 +29,8 @@ from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 
+pytestmark = pytest.mark.few_folders
+
 NOW = int(time.time())
 SEEN = Flags(Flag.SEEN)
 

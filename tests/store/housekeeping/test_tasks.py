@@ -19,6 +19,8 @@ from store.users import lifecycle, restorable
 from store.values import LONGEST_TIME, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
+pytestmark = pytest.mark.few_folders
+
 
 def rounds(task, rate=0):
     return Round(task, SimpleNamespace(settings=Settings(housekeeping_rate=rate)))

@@ -40,7 +40,7 @@ from tests.support.faults.volume import Volume
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import in_use
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"

@@ -22,6 +22,8 @@ from store.userarea import writing
 from tests.crash import harm
 from tests.support.stores.stores import SMALL, deliver, make_store
 
+pytestmark = pytest.mark.few_folders
+
 ALICE = MailboxName("alice", "INBOX")
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
 

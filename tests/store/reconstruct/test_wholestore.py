@@ -37,7 +37,7 @@ from tests.support.stores.whole import (
     unused,
 )
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 
 def rebuilt(root):

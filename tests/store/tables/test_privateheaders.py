@@ -28,6 +28,8 @@ from tests.store.tables.headed import ALICE, BOB, BODY, TO, TRACE, box, change, 
 from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
+pytestmark = pytest.mark.few_folders
+
 _context = multiprocessing.get_context("fork")
 
 

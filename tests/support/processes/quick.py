@@ -23,6 +23,7 @@ from tests.support import ROOT
 
 FOLDERS = ("interop", "crash", "tools/spark")       # of tests/
 SHARED = ("imap", "pop3", "lmtp")                   # of tests/: one store for all of a folder's
+EVERY_TESTS = "tests.conftest"                      # the module with the fixtures of every test
 STARTING = ("subprocess", "multiprocessing", "concurrent.futures.process")
 FORKS = {"fork", "forkpty", "posix_spawn", "system"}        # of os
 EVENTS = {"subprocess.Popen", *(f"os.{name}" for name in FORKS)}
@@ -86,8 +87,8 @@ def _has_few(item: pytest.Item) -> bool:
 
 
 def _shares(item: pytest.Item) -> bool:
-    """Whether it has a fixture of ours that other tests have, too."""
-    return any(each[-1].scope != "function" and _is_ours(each[-1].func)
+    """Whether it has a fixture of ours that other tests have, too; those that each test has make no store."""
+    return any(each[-1].scope != "function" and _is_ours(each[-1].func) and _module(each[-1].func) != EVERY_TESTS
                for each in item._fixtureinfo.name2fixturedefs.values())     # type: ignore[attr-defined]
 
 

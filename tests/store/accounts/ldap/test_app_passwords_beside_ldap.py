@@ -21,6 +21,8 @@ from tests.store.accounts.ldap.ldap_place import PEOPLE, asked
 from tests.support.conversations.wire import Wire
 from tests.support.faults.planted import Faults
 
+pytestmark = pytest.mark.few_folders
+
 slapd, clock, store = ldap_place.slapd, ldap_place.clock, ldap_place.store
 SETTINGS = Settings(slow_first=0)
 

@@ -27,6 +27,8 @@ from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import SERVICE, Slapd, person
 from tests.support.stores.stores import HASH
 
+pytestmark = pytest.mark.few_folders
+
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
 
 

@@ -25,6 +25,8 @@ from tests.store.accounts.ldap.ldap_support import MAP, QUICK, Clock, open_with_
 from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import ROOT, ROOT_PASSWORD, SERVICE, Slapd, person
 
+pytestmark = pytest.mark.few_folders
+
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
 
 

@@ -27,6 +27,8 @@ from tests.store.accounts.ldap.ldap_support import MAP, Clock, settings_for
 from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import SERVICE, Slapd, person
 
+pytestmark = pytest.mark.few_folders
+
 slapd, clock, store = ldap_place.slapd, ldap_place.clock, ldap_place.store
 SECRET, CHANGED = Secret(b"secret"), Secret(b"changed")
 MINUTE = 60

@@ -31,7 +31,7 @@ from tests.support.conversations.wire import Wire
 from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import BASE, SCHEMAS, Slapd, person
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 MAP = MapSettings("openldap", base=f"ou=people,{BASE}", group_base=f"ou=groups,{BASE}")
 GROUPS = f"""\

@@ -36,6 +36,8 @@ from tests.support.servers.false_ldap import (
 )
 from tests.support.servers.slapd import BASE, Slapd, person
 
+pytestmark = pytest.mark.few_folders
+
 ALICE = f"uid=alice,ou=people,{BASE}"
 PASSWORD = Secret(b"secret")
 JUNK = int(os.environ.get("LDAP_JUNK", "300"))          # damaged answers
