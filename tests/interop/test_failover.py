@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients.between import Between
-from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.acknowledged import KINDS, Load
 from tests.support.servers.backends import body
-from tests.support.servers.standbymachines import OWN, SERVED, StandbyMachine, in_step, two_machines
+from tests.support.servers.standbymachines import OWN, SERVED, StandbyMachine, in_step
 
 FAILOVERS = int(os.environ.get("FAILOVERS", "1"))
 SEED = int(os.environ.get("FAILOVERS_SEED", "1"))
@@ -101,45 +99,3 @@ def connected(machine: StandbyMachine) -> Lmtp | None:
     with contextlib.suppress(OSError):
         return Lmtp(machine.lmtp)
     return None
-
-
-def test_a_network_that_is_half_open_or_cut(tmp_path: Path) -> None:
-    """No answer is given for what the standby has not: while it says nothing mail waits, then it is refused for now.
-    When the network is back all goes on."""
-    with two_machines(tmp_path, synchronous=OWN, standby_wait="1s") as (one, two), Between(
-            int(one.options["exchange.port"])) as between:
-        two.command("standby", "create", "--from", f"{SERVED}=127.0.0.1:{between.port}")
-        taken = 0
-
-        def deliver() -> bool:
-            nonlocal taken
-            try:
-                with Lmtp(one.lmtp) as lmtp:
-                    reply, = lmtp.deliver("relay@example.org", ["alice"], body(f"{taken}@example.org"))
-            except (OSError, IndexError):       # it was committed, and nobody knows whether the standby has it
-                return False
-            assert reply.code in (250, 451), reply
-            taken += reply.code == 250
-            return reply.code == 250
-
-        with two.following():
-            wait.until(lambda: in_step(two), "the standby", pid=os.getpid(), limit=60)
-            assert deliver()
-            for fault, end in ((between.hold, between.release), (between.cut_all, lambda: None)):
-                fault()
-                if fault == between.hold:
-                    assert not deliver()
-                    assert not deliver()
-                    with Imap(one.imap, "alice") as imap:
-                        imap.select()
-                        assert imap.messages()
-                end()
-                wait.until(deliver, "the standby is back", pid=os.getpid(), limit=60)
-            assert deliver()
-            one.kill()
-        two.command("standby", "promote", "--yes", "--force")       # the proxy takes connections still
-        two.start()
-        with Imap(two.imap, "alice") as imap:
-            imap.select()
-            assert len(imap.messages()) >= taken
-    assert taken >= 4

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.support.processes import twonetworks
 from tests.support.stores import small
 from tools.benchmarks import forkedprograms
 from tools.cli import program
@@ -58,20 +59,23 @@ def run_here(arguments: Sequence[str], environment: Mapping[str, str], octets: b
     return found, *(stream.buffer.getvalue().decode() for stream in (out, error))    # type: ignore[attr-defined]
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False
-          ) -> Any:
+def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False,
+          network: str = "") -> Any:
     """Start it, and do not wait; `streams` are its input, and what it appends its output and its complaints to.
 
-    `ended`: with SIGTERM, if it is still there when this process ends (which waits for others).
+    `ended`: with SIGTERM, if it is still there when this process ends (which waits for others). `network`: as
+    `twonetworks.enter` takes it.
     """
-    process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd(),
-                                                      resource.getrlimit(resource.RLIMIT_NOFILE)), daemon=ended)
+    process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd(), resource
+                                                      .getrlimit(resource.RLIMIT_NOFILE), network), daemon=ended)
     process.start()
     return process
 
 
 def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str,
-             files: tuple[int, int]) -> None:
+             files: tuple[int, int], network: str) -> None:
+    if network:
+        twonetworks.enter(network)
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
     os.chdir(folder)
     for number, path in enumerate(streams):

@@ -93,6 +93,7 @@ class Server:
             "pop3.port": str(self.pop3), "pop3.tls_port": str(free_port()),
             "lmtp.port": str(self.lmtp), "store.special_mailboxes": "",
             "store.cache": "8M", "store.database_locks": "20000", **(options or {})}
+        self.network = ""           # where it is to be: see `command.start`
         self._process: Served | None = None
         if not self.root.exists():
             self.command("init")
@@ -155,7 +156,7 @@ class Server:
                                                  stderr=log, env=self.environment())
                 return
         self._process = Forked(command.start(["serve"], self.environment(), [Path(os.devnull), self.log, self.log],
-                                             ended=True))
+                                             ended=True, network=self.network))
 
     def start(self) -> None:
         """Start it; return when all three servers have greeted."""

@@ -23,7 +23,6 @@ class StandbyMachine(BackEnd):
         (folder / "store").mkdir()
         super().__init__(folder, (), options)
 
-
     def is_current(self, since: float) -> bool:
         """Whether all that there was at that time is here."""
         return is_current(self, since)
@@ -55,7 +54,8 @@ def _process(machine: BackEnd, *words: str) -> Iterator[Any]:
     streams = [machine.root.parent / f"{words[0]}.{name}" for name in ("in", "out", "err")]
     for path in streams:
         path.touch()
-    process = command.start(("standby", *words), machine.environment(), streams, ended=True)
+    process = command.start(("standby", *words), machine.environment(), streams, ended=True,
+                            network=machine.network)
     try:
         yield process
     finally:
@@ -71,19 +71,21 @@ def is_current(machine: BackEnd, since: float) -> bool:
 
 
 @contextlib.contextmanager
-def two_machines(folder: Path, *, serve: bool = True, **options: str) -> Iterator[tuple[BackEnd, StandbyMachine]]:
-    """The first one serves; the second one knows it. `options` are further ones of `exchange` of the first."""
+def two_machines(folder: Path, *, serve: bool = True, addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
+                 **options: str) -> Iterator[tuple[BackEnd, StandbyMachine]]:
+    """The first one serves; the second one knows it. `options` are further ones of `exchange` of the first,
+    `addresses` where each reaches the other one."""
     authorities, port, other = folder / "authorities.pem", free_port(), free_port()
     (folder / "one").mkdir()
-    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M",
-              "exchange.address": "127.0.0.1"}
-    one = BackEnd(folder / "one", (), {**common, "exchange.port": str(port),
-                                       "exchange.standbys": f"{OWN}=127.0.0.1:{other}",
+    common = {"store.host": SERVED, "exchange.authorities": str(authorities), "store.cache": "8M"}
+    here, there = addresses
+    one = BackEnd(folder / "one", (), {**common, "exchange.port": str(port), "exchange.address": here,
+                                       "exchange.standbys": f"{OWN}={there}:{other}",
                                        **{f"exchange.{name}": value for name, value in options.items()}})
     one.command("user", "add", "--password-stdin", "--host", SERVED, *USERS, octets=b"secret\n")
     two = StandbyMachine(folder / "two", {**common, "exchange.host": OWN, "exchange.port": str(other),
-                                          "exchange.standbys": f"{SERVED}=127.0.0.1:{port}"})
-    two.source, one.source = f"{SERVED}=127.0.0.1:{port}", f"{OWN}=127.0.0.1:{other}"
+                                          "exchange.address": there, "exchange.standbys": f"{SERVED}={here}:{port}"})
+    two.source, one.source = f"{SERVED}={here}:{port}", f"{OWN}={there}:{other}"
     authorities.write_text("".join(each.command("config", "certificate") for each in (one, two)))
     with contextlib.ExitStack() as ending:
         if serve:

@@ -10,6 +10,7 @@ import selectors
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from attrs import define, field, frozen
@@ -147,14 +148,19 @@ def _standby(text: str, port: int) -> Address:
 
 @define(eq=False)
 class _Tls:
-    """A connection as `store.usermove` wants it (`Wire`)."""
+    """A connection as `store.usermove` wants it (`Wire`). `heard`: when the other side said something last; monotonic.
+    """
 
     socket: socket.socket
+    heard: float = field(factory=time.monotonic, init=False)
     _ahead: bytes = field(default=b"", init=False)      # what has been read, and not been asked for
 
     def read(self, count: int) -> bytes:
         """Up to that many octets. A record of TLS is read at once: most messages are one, in three parts."""
-        found = self._ahead or self.socket.recv(READ_OCTETS)
+        found = self._ahead
+        if not found:
+            found = self.socket.recv(READ_OCTETS)
+            self.heard = time.monotonic()
         self._ahead = found[count:]
         return found[:count]
 
@@ -184,13 +190,15 @@ class Listener:
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
     _open: set[socket.socket] = field(factory=set, init=False)
-    _known: dict[socket.socket, str] = field(factory=dict, init=False)      # callers that have a name
+    _known: dict[socket.socket, tuple[str, _Tls]] = field(factory=dict, init=False)     # callers that have a name
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
-    def callers(self) -> set[str]:
-        """Who is connected."""
+    def callers(self, seconds: float) -> set[str]:
+        """Who is connected, and has said something in the last so many seconds. A network that is cut ends no
+        connection."""
+        since = time.monotonic() - seconds
         with self._lock:
-            return set(self._known.values())
+            return {host for host, wire in self._known.values() if wire.heard >= since}
 
     def follow(self, config: Config) -> None:
         """Take over who may call, and for what. A caller for whom that has changed is cut off, and every one when what
@@ -198,10 +206,10 @@ class Listener:
         place = Place.of(config, self.place.host)
         with self._lock:
             before, self.place = self.place, place
-            ended = [caller for caller, host in self._known.items() if before.authorities != place.authorities
+            ended = [caller for caller, (host, _) in self._known.items() if before.authorities != place.authorities
                      or before.allows(host) != place.allows(host)]
             for each in ended:
-                log.warning("%s is cut off: it has to show again that it may call", self._known[each])
+                log.warning("%s is cut off: it has to show again that it may call", self._known[each][0])
                 _cut_off(each)
         if self.standbys is not None:
             self.standbys.follow(place)
@@ -268,7 +276,7 @@ class Listener:
                 if place is not self.place:
                     raise Refused("the configuration has changed meanwhile")
                 if len(self._known) < place.settings.connections:
-                    host = self._known[connection] = named
+                    host, self._known[connection] = named, (named, wire)
             if host:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(place.settings.timeout)

@@ -27,7 +27,7 @@ from tools.serversettings import Exchange
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 5.0           # between two questions while this machine serves
+ASK_SECONDS = 5.0           # between two questions while this machine serves. Who follows says something each second
 PATIENCE = 5.0              # seconds in which a machine is to answer
 
 
@@ -165,5 +165,6 @@ def watch(config: Config, store: Store, listener: Listener | None, supervisor: i
     standby has been promoted the supervisor of that number stops the server, and says why."""
     if store.read_only or not (config.settings("exchange", Exchange).standbys or succession.read(store.root).followers):
         return None
-    following, place = (set, lambda: None) if listener is None else (listener.callers, lambda: listener.place)
+    following, place = (set, lambda: None) if listener is None else (
+        lambda: listener.callers(ASK_SECONDS), lambda: listener.place)
     return Watch(config, store.mailboxes.identity, following, lambda: os.kill(supervisor, signal.SIGTERM), place)
