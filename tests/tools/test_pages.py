@@ -47,11 +47,12 @@ def test_the_glossary_is_in_order() -> None:
 
 # By which rooms, commands and files are named, and which a reader meets without an explanation
 WORDS = """
-admission control, app password, audit trail, authentication, batch store, cache rebuild, control client,
+admission control, app password, audit trail, authentication, batch store, cache rebuild, change board, control client,
 control server, damage marks, delivery log, digest, duplicate suppression, file copy, front, header length, import,
-interrupted operation, listener, live rebuild, mailbox view, orphan, outbox, prefilter, private header,
-process registry, rebuild, receiver, reconciliation, record buffers, replacement, role, room, salvage, settle,
-snapshot name space, snapshot reader, store.idx, token, transcript, UID skip, user-area scan, user move, write freeze
+interrupted operation, least MODSEQ, listener, live rebuild, mailbox view, orphan, outbox, place of a standby,
+prefilter, private header, process registry, rebuild, receiver, reconciliation, record buffers, replacement, role, room,
+salvage, settle, snapshot name space, snapshot reader, store.idx, token, transcript, UID skip, user-area scan,
+user move, write freeze
 """
 
 

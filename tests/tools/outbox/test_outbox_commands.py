@@ -67,6 +67,7 @@ def test_all_are_sent_again_or_discarded_some_at_a_time(onecopy: Program, read: 
     assert onecopy("outbox", "retry", "a") == f"{2 * DIE} sent again\n"
     assert onecopy("outbox", "retry", "a") == "0 sent again\n"
     first = onecopy.json("outbox", "show", "a")[0]["id"]                    # type: ignore[index]
+    assert onecopy.refused("outbox", "discard", "none", status=2).startswith("there is no receiver none")
     assert onecopy("outbox", "discard", "a", "--waiting", "--yes", "--id", first) == "1 discarded\n"
     assert onecopy.refused("outbox", "discard", "a", "--waiting", "--yes", "--id", first, status=2) == (
         f"nothing of a has the id {first}")

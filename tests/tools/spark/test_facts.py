@@ -249,6 +249,14 @@ def test_a_folder_of_something_else(copy: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "out") == ["letter.txt"]
 
 
+def test_what_is_no_place_for_facts_is_named(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (letter := tmp_path / "letter.txt").write_text("keep me")
+    for where, said in ((str(letter), f"{letter}: Not a directory"),
+                        ("/proc/x", "facts cannot be exported to /proc/x: No such file or directory (x)")):
+        assert program.main(["facts", "export", where, "--root", str(copy)]) == 1
+        assert capsys.readouterr().err == f"onecopy: {said}\n"
+
+
 @pytest.mark.parametrize("later", [False, True], ids=["planted before", "planted since"])
 def test_a_link_in_the_folder_is_not_followed(copy: Path, tmp_path: Path, later: bool) -> None:
     """Somebody else may write to the folder: nothing is written where a link leads."""

@@ -121,6 +121,8 @@ def retry(invocation: Invocation) -> int:
 def discard(invocation: Invocation) -> int:
     """onecopy outbox discard"""
     if not invocation.arguments.dry_run:
+        with invocation.store() as store:
+            _require_receiver(invocation, store)        # nobody is asked about what is not there
         invocation.confirm(f"Forget what {invocation.arguments.receiver} has not got?")
     if invocation.arguments.unreadable:
         return _change(invocation, "discarded", STATES, OutboxTable.mend, lambda parcel: not parcel.readable)

@@ -31,7 +31,10 @@ def export(invocation: Invocation) -> int:
     with session(invocation, "facts export") if is_uri(place) else nullcontext() as spark, plain():
         with temporary("facts") if is_uri(place) else nullcontext() as work:
             to = destination(place, work or Path(), spark)
-            factsexport.read_manifest(to)           # before a snapshot is made for nothing
+            try:
+                factsexport.read_manifest(to)       # before a snapshot is made for nothing
+            except OSError as error:
+                raise Failure(f"{place}: {error.strerror or error}", 1) from error
             done = export_to(invocation, to, arguments.name, arguments.processes, arguments.snapshot)
     if arguments.json:
         print_json(attrs.asdict(done))
@@ -57,7 +60,10 @@ def export_to(invocation: Invocation, to: Destination, name: str | None = None, 
                                       processes=processes or max(1, (os.cpu_count() or 1) // 2))
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
-    except (OSError, DatabaseFailure) as error:
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename else ""
+        raise Failure(f"facts cannot be exported to {to.work}: {error.strerror or error}{named}", 1) from error
+    except DatabaseFailure as error:
         raise Failure(f"facts cannot be exported: {error}", 1) from error
 
 
