@@ -45,7 +45,7 @@ from tests.support.faults.recorder import Recorder
 from tests.support.stores.heardevents import there
 from tests.support.stores.standbypair import HOST, Standby
 
-LIMIT = 60.0                    # seconds, far more than a round takes
+LIMIT = 180.0                    # seconds, far more than a round takes
 
 
 @frozen

@@ -376,7 +376,7 @@ def test_a_page_that_goes_bad_in_use_is_mended_by_the_next_start(tmp_path: Path)
                 imap.ok("SELECT INBOX")
                 found = imap.ok("UID FETCH 1:* (UID BODY.PEEK[])").untagged
                 break
-            wait.until(lambda: bool(environments.reports(server.root)), "the report", pid=server.pid, limit=60)
+            wait.until(lambda: bool(environments.reports(server.root)), "the report", pid=server.pid, limit=180)
         assert [response.literals[0] for response in found if response.literals] == bodies
         (_, report), = environments.reports(server.root)
         assert "index.db" in str(report) and server.stop() == 0

@@ -62,11 +62,11 @@ def test_one_worker_is_killed(disk_path: Path) -> None:
 
             def kill(victim: int = random.choice(workers)) -> None:
                 os.kill(victim, signal.SIGKILL)
-                wait.gone(victim, "the killed worker", limit=30)
+                wait.gone(victim, "the killed worker", limit=180)
 
             load_until_killed(server, ledger, random, kill)
             for worker in workers:
-                wait.gone(worker, "another worker", limit=30)
+                wait.gone(worker, "another worker", limit=180)
             server.answers()
             inspect(server, ledger)
             server.check()

@@ -25,7 +25,7 @@ from tests.support.servers.certificates import Authority, showing
 from tests.support.servers.server import PROGRAM, Server
 from tools.server.tls.contexts import CERTIFICATE, KEY, make_certificate
 
-TIME = 60
+TIME = 180
 HOST = "imap.example.org"
 SCLIENT = {"imap": ["-starttls", "imap"], "pop3": ["-starttls", "pop3"],
            "lmtp": ["-starttls", "lmtp", "-name", "client.example.org"]}

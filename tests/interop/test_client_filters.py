@@ -12,7 +12,7 @@ from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD
 from tests.support.stores import messages
 
-LIMIT = 60
+LIMIT = 180
 _IDLE = re.compile(rb"IMAP> A\d+ IDLE")
 
 

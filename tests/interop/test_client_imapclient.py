@@ -18,7 +18,7 @@ from tests.support.servers.certificates import Authority
 from tests.support.servers.server import PASSWORD
 
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", r"\Deleted", r"\Draft", "$Forwarded", "work", "NonJunk")
-TIME = 30
+TIME = 180
 WEST = timezone(timedelta(hours=-3, minutes=-30))
 
 

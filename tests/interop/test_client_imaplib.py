@@ -26,9 +26,9 @@ def client(mail: Mail, account: Account, request: pytest.FixtureRequest) -> Iter
     """Logged in, under TLS with a certificate that is verified."""
     context = mail.authority.trusted()
     if request.param == "tls":
-        client = imaplib.IMAP4_SSL(HOST, mail.tls, ssl_context=context, timeout=60)
+        client = imaplib.IMAP4_SSL(HOST, mail.tls, ssl_context=context, timeout=180)
     else:
-        client = imaplib.IMAP4(HOST, mail.starttls, timeout=60)
+        client = imaplib.IMAP4(HOST, mail.starttls, timeout=180)
         assert "STARTTLS" in client.capabilities
         ok(client.starttls(context))
         assert "STARTTLS" not in client.capabilities

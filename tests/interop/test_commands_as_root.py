@@ -239,7 +239,8 @@ def every_command(folder: Path) -> None:
     server.add_users(["alice"])
     with server:
         wrong = run(server, BESIDE, theirs, roots)
-        assert server.wait() == 0               # it was drained
+        assert server.wait() == 0, "\n".join([*wrong, server.said()])       # it was drained
+        assert "all are started again" not in server.log.read_text(), server.said()
     wrong += run(server, DOWN, theirs, roots)
     assert wrong == [], "\n".join(wrong)
     with server:

@@ -224,6 +224,6 @@ def test_answers_that_are_wrong_in_every_way(tmp_path: Path) -> None:
         fault[0], before = "silence", len(false.requests)
         with Imap(server.imap) as imap:                     # a stop does not wait for what will not come
             imap.send(b"a LOGIN alice secret\r\n")
-            wait.until(lambda: len(false.requests) > before, "the directory is asked", pid=server.pid, limit=20)
+            wait.until(lambda: len(false.requests) > before, "the directory is asked", pid=server.pid, limit=180)
             assert server.stop() == 0
         said(server)

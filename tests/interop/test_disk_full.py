@@ -42,7 +42,7 @@ def test_below_the_reserve_new_mail_is_put_off(volume: Volume) -> None:
                 imap.ok("EXPUNGE")                  # making room must be possible
             with Pop3(server.pop3, "bob", PASSWORD) as pop3:
                 assert trace.below(pop3.message(1), SENDER) == first
-            wait.until(lambda: server.staged == [], "messages have their places", pid=server.pid, limit=30)
+            wait.until(lambda: server.staged == [], "messages have their places", pid=server.pid, limit=180)
             server.check()
             volume.release()
             replies = lmtp.deliver(SENDER, ["alice", "bob"], second)

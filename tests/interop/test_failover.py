@@ -63,7 +63,7 @@ def lose(one: StandbyMachine, two: StandbyMachine, load: Load, name: str, choose
     there = f"{one.options['exchange.host']}=127.0.0.1:{one.options['exchange.port']}"
     two.command("standby", "create", "--from", there)
     with two.following() as follower:
-        wait.until(lambda: in_step(two), "the standby", pid=os.getpid(), limit=60)
+        wait.until(lambda: in_step(two), "the standby", pid=os.getpid(), limit=180)
 
         def kill() -> None:
             first, then = (follower.kill, one.kill) if choose.random() < 0.5 else (one.kill, follower.kill)
@@ -87,7 +87,7 @@ def test_nothing_is_answered_alone_after_a_start(tmp_path: Path) -> None:
     (tmp_path / "authorities.pem").write_text(machine.command("config", "certificate"))
     machine.launch()
     try:
-        lmtp = wait.until(lambda: connected(machine), "LMTP greets", pid=machine.pid, limit=60)
+        lmtp = wait.until(lambda: connected(machine), "LMTP greets", pid=machine.pid, limit=180)
         with lmtp:
             reply, = lmtp.deliver("relay@example.org", ["alice"], body("first@example.org"))
             assert reply.code == 451, reply

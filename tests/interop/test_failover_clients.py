@@ -26,7 +26,7 @@ from tests.support.servers.server import PASSWORD
 from tests.support.servers.standbymachines import OWN, USERS, StandbyMachine, in_step, is_current, two_machines
 from tests.support.stores.maildir import Maildir
 
-LIMIT = 60.0
+LIMIT = 180.0
 SYNCED, CACHED = USERS          # who uses mbsync, and who a client with QRESYNC
 
 pytestmark = pytest.mark.long

@@ -24,7 +24,7 @@ from tests.support.servers.nginx import Nginx
 from tests.support.servers.server import PASSWORD, Server
 
 HOME, CROWD = "203.0.113.5", "198.51.%d.9"
-TIME = 60
+TIME = 180
 FILTER = ROOT / "docs/deploy/fail2ban/filter.conf"
 OPTIONS = {**{f"{kind}.proxy_networks": "127.0.0.1" for kind in KINDS}, "workers.imap": "2", "workers.pop3": "1",
            "workers.lmtp": "1", "imap.plaintext_login": "yes", "pop3.plaintext_login": "yes",

@@ -9,7 +9,7 @@ import pytest
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
 
-TIMEOUT = 30            # seconds
+TIMEOUT = 180            # seconds
 
 
 def talk(port: int, said: bytes) -> bytes:

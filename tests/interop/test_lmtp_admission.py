@@ -22,7 +22,7 @@ from tests.support.servers.certificates import Authority, showing
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
 
-TIME = 30
+TIME = 180
 PROXY, ELSEWHERE = "127.0.0.2", "127.0.0.3"     # this host as a proxy, and as one that may not deliver
 NAME = "relay.example.org"
 NUMBERS = count()

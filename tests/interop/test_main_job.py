@@ -124,5 +124,5 @@ def test_each_message_is_there_once(job: Job) -> None:
         assert trace.below(octets, sender(number), relayed=True) == job.sent[number]
         numbers.add(number)
     assert len(numbers) == HOW_MANY
-    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=30)
+    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=180)
     job.server.check()

@@ -81,7 +81,7 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
                 [PROGRAM, "user", "move", "alice", "bob", "--to", ("second", "primary")[turn % 2]],
                 env=server.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             wait.until(lambda: _inside(server, mover.pid), "the mover is in the store", pid=mover.pid,     # noqa: B023
-                       limit=60)
+                       limit=180)
             try:
                 mover.wait(random.uniform(0, 0.5) if killed else 0)
             except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
                 mover.wait()
             # Mail may go on until the server sees that a process died inside, and ends all connections.
             wait.until(lambda: not _inside(server, mover.pid), "the dead process is cleared away",     # noqa: B023
-                       pid=server.pid, limit=60)
+                       pid=server.pid, limit=180)
             mail.more(6)
         mail.end()
         assert killed

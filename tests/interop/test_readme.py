@@ -38,7 +38,7 @@ def test_the_session_works_as_printed(tmp_path: Path) -> None:
         for command, answer in commands:
             typed = re.sub(r"(?<=:)(1143|1110|1024|1993|1995)\b", lambda port: str(ports[port[1]]), command)
             typed = typed.replace("var/store", str(server.root))
-            done = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, text=True, timeout=60,
+            done = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, text=True, timeout=180,
                                   stdin=subprocess.DEVNULL, check=False)
             assert done.returncode == 0, f"{typed}\n{done.stdout}{done.stderr}"
             lines = [line for line in done.stdout.splitlines() if line]

@@ -106,5 +106,5 @@ def test_everything_arrives_as_it_was_sent_and_is_stored_once(job: Job, relay_fo
         assert Counter(numbers) == Counter(number for number, crowd in crowds.items() if user in crowd), user
         for number, octets in zip(numbers, found, strict=True):
             assert trace.below(octets, sender(number), relayed=True) == sent[number], f"{user}: {number} has changed"
-    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=30)
+    wait.until(lambda: job.server.staged == [], "messages have their places", pid=job.server.pid, limit=180)
     job.server.check()

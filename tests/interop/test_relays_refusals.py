@@ -19,7 +19,7 @@ from tests.support.stores import messages
 
 SENDER = f"sender@{DOMAIN}"
 QUOTA = 100_000
-PATIENCE = 60           # seconds
+PATIENCE = 180           # seconds
 TAKEN = (250, b"")
 
 

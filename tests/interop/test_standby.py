@@ -86,7 +86,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
             imap.ok("UID MOVE 2:3 Archive")
             imap.ok("UID STORE 4 +FLAGS (\\Flagged $Later)")
         answered = time.time()
-        wait.until(lambda: is_current(two, answered), "the standby", pid=os.getpid(), limit=60)
+        wait.until(lambda: is_current(two, answered), "the standby", pid=os.getpid(), limit=180)
         said = status(two, 0)
         assert said["follows"] == SERVED and said["trouble"] == ""
         before = {user: dump(one, user) for user in USERS}
@@ -105,7 +105,7 @@ def test_all_that_was_answered_is_there(machines: tuple[BackEnd, StandbyMachine]
     assert without_figures(after) == without_figures(before)
     deliver(two, "after@example.org", "alice")
     two.check()
-    wait.until(lambda: "away" in told(two), "its standby is away: nobody follows", pid=os.getpid(), limit=60)
+    wait.until(lambda: "away" in told(two), "its standby is away: nobody follows", pid=os.getpid(), limit=180)
     found, _, complaint = command.run(("serve",), one.environment(), b"", 60)
     assert found == 1
     assert "second.example.org has been promoted" in complaint and "standby rejoin" in complaint
@@ -141,7 +141,7 @@ def on_the_dashboard(one: BackEnd, two: StandbyMachine, folder: Path) -> None:
     samples = values(one.command("stats", "--prometheus"))
     follows, = (name for name in samples if name.startswith("onecopy_standby_connected"))
     samples[follows.replace("connected", "in_step")] = 1
-    with urllib.request.urlopen(f"http://127.0.0.1:{two.options['http.port']}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{two.options['http.port']}/metrics", timeout=180) as answer:
         samples["onecopy_as_of_timestamp_seconds"] = values(answer.read().decode())["onecopy_as_of_timestamp_seconds"]
     asked = dashboard.queries(standby=True)
     assert len(asked) == 6
@@ -223,7 +223,7 @@ def comes_back(one: BackEnd, two: BackEnd, names: set[bytes]) -> None:
     with following(one):
         deliver(two, "last@example.org", "alice")
         answered = time.time()
-        wait.until(lambda: is_current(one, answered), "the standby", pid=os.getpid(), limit=60)
+        wait.until(lambda: is_current(one, answered), "the standby", pid=os.getpid(), limit=180)
     two.kill()
     one.command("standby", "promote", "--yes")
     one.start()

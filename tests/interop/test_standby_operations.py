@@ -20,7 +20,7 @@ from tests.support.processes import command, wait
 from tests.support.servers.backends import BackEnd, body, dump
 from tests.support.servers.standbymachines import OWN, USERS, StandbyMachine, in_step, is_current, two_machines
 
-LIMIT = 60.0
+LIMIT = 180.0
 #: What check finds in every copy for reading; and message files that the standby still has, of a state that is no more.
 OF_COPIES = "a symbolic link is where a folder belongs", "store.idx: it is missing", "nothing is known of this file"
 RULES = "few.messagecount: 1\n"

@@ -15,7 +15,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
 
-TIME = 60
+TIME = 180
 PORTS = ["imap_port", "imap_tls_port", "pop3_port", "pop3_tls_port", "lmtp_port"]
 
 

@@ -19,7 +19,7 @@ from tools.server.process import privileges
 from tools.serversettings import Workers
 from tools.storeowner import Owner
 
-TIME = 60
+TIME = 180
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 

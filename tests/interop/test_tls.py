@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.servers.server import PASSWORD, Server
 
-TIME = 30
+TIME = 180
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ def heard(place: int | Path, *, tls: bool = False) -> bytes:
     """What a new connection to that port, or UNIX socket, hears first."""
     with ExitStack() as opened:
         client = opened.enter_context(socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET))
-        client.settimeout(20)
+        client.settimeout(180)
         client.connect(str(place) if isinstance(place, Path) else ("127.0.0.1", place))
         if tls:
             client = opened.enter_context(ssl._create_unverified_context().wrap_socket(client))

@@ -19,7 +19,7 @@ def test_postfix_delivers_over_a_unix_socket(tmp_path: Path) -> None:
         with Server(tmp_path, ["alice", "bob"], {"lmtp.socket": str(path)}) as server:
             with Postfix(str(path)) as postfix:
                 postfix.send(sender, [f"alice@{DOMAIN}", f"bob@{DOMAIN}", f"nobody@{DOMAIN}"], message)
-                postfix.empty(limit=30)
+                postfix.empty(limit=180)
                 log = postfix.log()
             assert log.count("status=sent (250 2.0.0") == 2
             assert "to=<nobody@example.org>" in log and "550 5.1.1" in log

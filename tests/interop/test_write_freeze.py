@@ -10,7 +10,7 @@ from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
 from tests.support.processes import command
 
-LIMIT = 60
+LIMIT = 180
 BODIES = [b"Subject: %d\r\n\r\nthe text %d\r\n" % (n, n) for n in range(3)]
 
 

@@ -70,7 +70,7 @@ def server(shared: Server) -> Iterator[Server]:
                 imap.ok("STORE 1:* +FLAGS.SILENT (\\Deleted)")
                 imap.ok("EXPUNGE")
     yield shared
-    wait.until(lambda: shared.staged == [], "nothing is left in staging", pid=shared.pid, limit=30)
+    wait.until(lambda: shared.staged == [], "nothing is left in staging", pid=shared.pid, limit=180)
     with Lmtp(shared.lmtp) as lmtp:
         assert lmtp.command("NOOP").code == 250
 
@@ -218,9 +218,9 @@ def test_gone_in_the_middle_of_data(server: Server, how: str, tail: bytes) -> No
     lmtp.send(f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<alice>\r\nRCPT TO:<bob>\r\nDATA\r\n".encode())
     assert [lmtp.reply().code for _ in range(4)] == [250, 250, 250, 354]
     lmtp.send(stuffed(SPILLED)[:-5] + tail)
-    wait.until(lambda: server.staged != [], "the message is being received", pid=server.pid, limit=30)
+    wait.until(lambda: server.staged != [], "the message is being received", pid=server.pid, limit=180)
     getattr(lmtp, how)()
-    wait.until(lambda: server.staged == [], "it is swept", pid=server.pid, limit=30)
+    wait.until(lambda: server.staged == [], "it is swept", pid=server.pid, limit=180)
     assert inbox(server) == inbox(server, "bob") == []
     assert len(server.messages) == files
 
@@ -235,9 +235,9 @@ def test_gone_in_the_middle_of_append(server: Server, how: str, plus: bytes, mis
     if not plus:
         assert imap.response().text.startswith(b"+")
     imap.send(SPILLED[:-missing])
-    wait.until(lambda: server.staged != [], "the message is being received", pid=server.pid, limit=30)
+    wait.until(lambda: server.staged != [], "the message is being received", pid=server.pid, limit=180)
     getattr(imap, how)()
-    wait.until(lambda: server.staged == [], "it is swept", pid=server.pid, limit=30)
+    wait.until(lambda: server.staged == [], "it is swept", pid=server.pid, limit=180)
     assert inbox(server) == []
     assert len(server.messages) == files
 

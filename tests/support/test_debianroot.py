@@ -18,7 +18,7 @@ def test_what_is_done_in_one_is_gone(tmp_path: Path) -> None:
         assert debian.run("id -un", user="alice") == "alice\n"
         assert (debian.path / "etc/hostname").read_text() == "new\n"
         first = debian.first
-    wait.gone(first, "the first process", limit=60)
+    wait.gone(first, "the first process", limit=180)
     assert not list(tmp_path.iterdir())
     assert not [line for line in Path("/proc/mounts").read_text().splitlines() if str(tmp_path) in line]
     assert "alice" not in (UNPACKED / "debian-12/etc/passwd").read_text()
@@ -30,8 +30,8 @@ def test_it_ends_with_who_made_it(tmp_path: Path) -> None:
     debian.__enter__()
     assert debian._first.stdin
     debian._first.stdin.close()
-    wait.gone(debian.first, "the first process", limit=60)
-    assert debian._first.wait(60) is not None
+    wait.gone(debian.first, "the first process", limit=180)
+    assert debian._first.wait(180) is not None
 
 
 def test_its_network_is_its_own(tmp_path: Path) -> None:

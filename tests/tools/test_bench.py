@@ -47,7 +47,7 @@ def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         with pytest.raises(Failure, match=f"up already, pid {target['pid']}"):
             benchserver.run([*noted, "up"])
         os.kill(target["pid"], signal.SIGKILL)
-        wait.gone(target["pid"], "the server", limit=30)
+        wait.gone(target["pid"], "the server", limit=180)
         assert benchserver.run([*noted, "restart"]) == 0
         again = json.loads(capsys.readouterr().out)
         assert {**again, "pid": 0} == {**target, "pid": 0} and again["pid"] != target["pid"]
@@ -55,7 +55,7 @@ def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             assert imap.select()[1] == 1
     finally:
         benchserver.run([*noted, "down"])
-    wait.gone(again["pid"], "the server", limit=30)
+    wait.gone(again["pid"], "the server", limit=180)
     assert not Path(target["root"]).exists()
     assert not state.exists()
     assert benchserver.run([*noted, "down"]) == 0
@@ -100,8 +100,8 @@ def test_a_standby_takes_the_place_of_a_server_that_is_killed(tmp_path: Path, ca
             assert lmtp.deliver("", ["bench0000"], b"Subject: after\r\n\r\n")[0].code == 250
     finally:
         benchserver.run([*noted, "down"])
-    wait.gone(again["pid"], "the server", limit=30)
-    wait.gone(other["pid"], "the process that followed", limit=30)
+    wait.gone(again["pid"], "the server", limit=180)
+    wait.gone(other["pid"], "the process that followed", limit=180)
     assert list(tmp_path.iterdir()) == []
 
 

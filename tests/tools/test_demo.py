@@ -35,7 +35,7 @@ def test_two_starts(tmp_path: Path) -> None:
     for number in (1, 2):
         process = start(tmp_path, ports)
         try:
-            text = wait.until(lambda: said_whole(tmp_path / "out"), "it says how to use it", pid=process.pid, limit=60)
+            text = wait.until(lambda: said_whole(tmp_path / "out"), "it says how to use it", pid=process.pid, limit=180)
             passwords = dict(re.findall(r"user +(\w+), password (\S+)", text))
             assert list(passwords) == ["alice", "bob"]
             command = re.search(r"\| \S+/onecopy (deliver .*)", text)
@@ -49,7 +49,7 @@ def test_two_starts(tmp_path: Path) -> None:
             said.append(text.replace(str(process.pid), "PID"))
         finally:
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(180) == 0
     assert said[0] == said[1]
     assert stat.S_IMODE((tmp_path / "store" / "demo-users.txt").stat().st_mode) == 0o600
 

@@ -25,7 +25,7 @@ def bash(commands: str, root: Path) -> "subprocess.CompletedProcess[str]":
     """Run commands after setup.sh has been read, with `root` for the repository and none of our rights."""
     return subprocess.run(
         ["bash", "-c", f'set -euo pipefail; . {SCRIPT} --yes; root={root}; venv=$root/.venv; {commands}', "tools/try"],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=180, check=False)
 
 
 @pytest.fixture

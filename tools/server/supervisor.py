@@ -440,6 +440,7 @@ class Supervisor:
         log.info("stopped")
 
     def _kill(self) -> None:
+        self._up = False                                # a drain before the next start has nobody to wait for
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():

@@ -14,7 +14,7 @@ from tests.support.processes import wait
 from tests.support.servers.certificates import showing
 from tests.support.servers.server import PASSWORD, Server
 
-TIME = 60
+TIME = 180
 
 
 @contextmanager

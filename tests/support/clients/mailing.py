@@ -8,7 +8,7 @@ from tests.support.processes import wait
 from tests.support.servers.server import Server
 from tests.support.stores import messages
 
-LIMIT = 60                              # seconds until more is taken: far more than it takes
+LIMIT = 180                              # seconds until more is taken: far more than it takes
 LATER = {450, 451, 452}                 # "not now" (RFC 5321 §4.2.3)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.processes import wait
 
 WIDTH, HEIGHT = 140, 40
-LIMIT = 60          # seconds
+LIMIT = 180          # seconds
 
 
 def is_possible() -> bool:

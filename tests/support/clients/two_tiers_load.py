@@ -4,7 +4,7 @@ import imaplib
 import re
 import smtplib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from random import Random
 from threading import Condition, Event, Thread
@@ -13,7 +13,7 @@ from tests.support.clients import clients
 from tests.support.servers.server import PASSWORD
 from tests.support.servers.two_tiers import OUTSIDE, TwoTiers
 
-WAIT = 60
+WAIT = 180
 MESSAGE = b"Subject: load\r\nMessage-ID: <%d@elsewhere.example>\r\nX-Number: %d\r\n\r\nText of %d.\r\n"
 STRANGER = "eve@elsewhere.example"
 
@@ -117,11 +117,15 @@ class Load:
             assert not thread.is_alive()
 
     def more(self, **wanted: int) -> None:
-        """Wait until so many more of each has been counted."""
+        """Wait until so many more of each has been counted. Raises AssertionError when for WAIT seconds none has."""
         with self._changed:
             goal = {what: self.counted[what] + number for what, number in wanted.items()}
-            done = self._changed.wait_for(lambda: all(self.counted[what] >= goal[what] for what in goal), WAIT)
-        assert done, f"waited for {goal}, got {self.counted}; {self.wrong}"
+            while any(left := self._left(goal)):
+                assert self._changed.wait_for(lambda: self._left(goal) != left, WAIT), (   # noqa: B023
+                    f"waited for {goal}, got {self.counted}; {self.wrong}")
+
+    def _left(self, goal: Mapping[str, int]) -> list[int]:
+        return [max(0, number - self.counted[what]) for what, number in goal.items()]
 
     def _count(self, *what: str) -> None:
         with self._changed:

@@ -46,7 +46,7 @@ from tools.server.tls.contexts import Certificates
 from tools.serversettings import Tls
 
 MEMORY = Path("/dev/shm")
-PATIENCE = 30                       # seconds, far more than anything takes
+PATIENCE = 180                       # seconds, far more than anything takes
 PIECE = 1 << 16
 
 

@@ -65,6 +65,6 @@ class MountedImage:
 
 
 def _run(*words: str, status: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in status, f"{' '.join(words)}: {done.stderr} (this test mounts, and must be root)"
     return done.stdout

@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,6 +42,21 @@ def until(ready: Callable[[], T | None], what: str, *, pid: int, limit: float, s
                 raise Died(f"{what}: process {pid} has ended")
     finally:
         os.close(process)
+
+
+def emptied(left: Callable[[], Collection[str]], what: str, *, pid: int, limit: float, step: float = 0.02) -> None:
+    """Wait until nothing is `left`, however long that takes, while something of it goes at least every `limit` seconds.
+
+    Raises TookTooLong, Died.
+    """
+    there = set(left())
+
+    def fewer() -> set[str] | None:
+        now = set(left())
+        return now if there - now else None
+
+    while there:
+        there = until(fewer, f"{what}: {len(there)} are left, and none of them went", pid=pid, limit=limit, step=step)
 
 
 def gone(pid: int, what: str, *, limit: float) -> None:

@@ -12,7 +12,7 @@ from tests.support.clients.lmtp import Lmtp
 from tests.support.servers.backends import MESSAGE_ID, body
 from tests.support.servers.server import Server
 
-LIMIT = 60.0                # seconds that a client may take to see that the server has gone
+LIMIT = 180.0                # seconds that a client may take to see that the server has gone
 KINDS = ("deliver", "append", "flags", "copy", "move", "expunge", "rename", "create", "delete")
 _COPIED = re.compile(r"COPYUID (\d+) (\d+) (\d+)")
 _APPENDED = re.compile(r"APPENDUID (\d+) (\d+)")

@@ -84,7 +84,7 @@ class DebianRoot:
         self._first.stdin.close()
         self._first.stdout.close()
         try:
-            self._first.wait(60)
+            self._first.wait(180)
         except subprocess.TimeoutExpired:
             self._first.kill()
             self._first.wait()

@@ -70,7 +70,7 @@ class FalseLdap:
                 except OSError:
                     continue
         for thread in self._threads:
-            thread.join(10)
+            thread.join(180)
             assert not thread.is_alive()
 
     def _accept(self) -> None:

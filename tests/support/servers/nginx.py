@@ -14,7 +14,7 @@ from tests.support.processes.ports import free_port
 
 SHIPPED = ROOT / "docs/front/nginx.conf"
 MODULES = Path("/usr/lib/nginx/modules")
-START, STOP = 30, 30        # seconds
+START, STOP = 180, 180        # seconds
 
 
 class Nginx:

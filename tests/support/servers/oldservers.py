@@ -23,7 +23,7 @@ from tests.support.servers.overlaid import Overlaid
 from tests.support.servers.relay import memory
 from tests.support.servers.server import PASSWORD
 
-START, STOP = 30, 30        # seconds
+START, STOP = 180, 180        # seconds
 OWNER = 5000                # numeric owner of Dovecot's mail; no account needed
 QUOTA_KIB, QUOTA_MESSAGES = 65_536, 5000     # of each user
 UNPACKED = Path(sys.prefix) / "unpacked/cyrus"

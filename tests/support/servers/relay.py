@@ -5,7 +5,8 @@ import shutil
 import smtplib
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import MEMORY
@@ -15,7 +16,7 @@ from tests.support.processes.ports import free_port
 
 DOMAIN = "example.org"
 CLIENT = "client.example.org"
-START, STOP = 30, 30        # seconds
+START, STOP = 180, 180        # seconds
 ROOM = 1 << 30
 
 
@@ -69,18 +70,25 @@ class Relay(ABC):
 
     def smtp(self) -> smtplib.SMTP:
         """A connection that has said EHLO."""
-        smtp = smtplib.SMTP("127.0.0.1", self.port, local_hostname=CLIENT, timeout=60)
+        smtp = smtplib.SMTP("127.0.0.1", self.port, local_hostname=CLIENT, timeout=180)
         smtp.ehlo()
         return smtp
 
     def empty(self, limit: float) -> None:
-        """Wait until everything has been handed on. Raises AssertionError with the log when it is not."""
-        self.until(lambda: not self.queued(), "its queue is empty", limit)
+        """Wait until everything has been handed on. Raises AssertionError with the log when for `limit` seconds nothing
+        leaves the queue."""
+        with self._showing_log():
+            wait.emptied(self.queued, f"{self.name}: its queue is empty", pid=self.pid, limit=limit, step=0.05)
 
     def until(self, ready: Callable[[], bool], what: str, limit: float) -> None:
         """Wait until it has come so far. Raises AssertionError with the log."""
-        try:
+        with self._showing_log():
             wait.until(ready, f"{self.name}: {what}", pid=self.pid, limit=limit, step=0.05)
+
+    @contextmanager
+    def _showing_log(self) -> Iterator[None]:
+        try:
+            yield
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log()[-8000:]}") from None
 

@@ -18,7 +18,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.overlaid import Overlaid
 
 SHIPPED = ROOT / "docs/examples/roundcube/config.inc.php"
-START, STOP = 60, 30        # seconds
+START, STOP = 180, 180        # seconds
 WORKERS = "3"               # a page asks for several things at once
 # In this order: a module after those that it needs.
 _MODULES = ("iconv", "ctype", "dom", "simplexml", "xmlreader", "xmlwriter", "fileinfo", "mbstring", "intl", "sockets",

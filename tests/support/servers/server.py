@@ -18,7 +18,7 @@ from tests.support.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
 PASSWORD = "secret"
-START, STOP = 30, 30        # seconds, far more than anything takes
+START, STOP = 180, 180        # seconds, far more than anything takes
 COMMAND = 300               # more also than a command waits for another server that says nothing
 PLACING_LOOKS, PLACING_LOOK = 50, 0.01     # how often it is looked whether message files have their places, and seconds
 PROXY = b"PROXY UNKNOWN\r\n"        # where this host is one of a server's proxies

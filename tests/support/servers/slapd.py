@@ -19,7 +19,7 @@ BASE = "dc=example,dc=org"
 SERVICE, SERVICE_PASSWORD = f"cn=service,{BASE}", "for searching"
 ROOT, ROOT_PASSWORD = f"cn=root,{BASE}", "of all"
 SCHEMAS = Path("/etc/ldap/schema")
-START, STOP = 20, 20
+START, STOP = 180, 180
 
 _CONFIG = """\
 {schemas}

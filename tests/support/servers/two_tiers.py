@@ -33,7 +33,7 @@ TABLES = ("domains", "mailboxes", "transport", "transport-domains")
 HOSTS = ("127.0.0.2", "127.0.0.3")
 FRONT = "127.0.0.4"
 INSIDE, OUTSIDE = "127.0.0.77", "127.0.0.99"        # where clients of ours come from, and everybody else
-TIME = 60
+TIME = 180
 
 _TREE = f"""\
 dn: {BASE}

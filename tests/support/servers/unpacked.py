@@ -17,7 +17,7 @@ from tests.support.processes import wait
 from tests.support.servers.relay import STOP, Relay
 
 UNPACKED = Path(sys.prefix) / "unpacked"
-COMMAND = 60            # seconds
+COMMAND = 180            # seconds
 
 _ENTER = """\
 set -e

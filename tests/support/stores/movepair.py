@@ -16,7 +16,7 @@ from store.usermove.targetside import IncomingMoves
 from tests.support.stores.stores import SMALL, make_store
 
 ONE, TWO = "one.example.org", "two.example.org"
-LIMIT = 60.0                # seconds that a test waits for a thread, far more than it takes
+LIMIT = 180.0                # seconds that a test waits for a thread, far more than it takes
 
 
 class Killed(BaseException):

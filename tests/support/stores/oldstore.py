@@ -148,7 +148,7 @@ def _fill(folder: Path, program: Sequence[str]) -> None:
         server = subprocess.Popen([*program, "serve"], env=environment, cwd=folder, stdout=log, stderr=log)
     try:
         for port in ports.values():
-            wait.until(lambda port=port: _answers(port), "it answers", pid=server.pid, limit=60)     # type: ignore[misc]
+            wait.until(lambda port=port: _answers(port), "it answers", pid=server.pid, limit=180)     # type: ignore[misc]
         _use(ports)
         onecopy("uidl", "import", "alice", "-", octets=b"1 OLD-1\n3 OLD-3\n")
         onecopy("snapshot", "create")
@@ -156,7 +156,7 @@ def _fill(folder: Path, program: Sequence[str]) -> None:
         _use_more(ports)
     finally:
         server.terminate()
-        status = server.wait(60)
+        status = server.wait(180)
     assert status == 0, (folder / "log").read_text()
     subprocess.run([*program[:-2], "-c", _ANNOTATE, root], env=environment, cwd=folder, check=True)
     onecopy("check")
@@ -164,11 +164,11 @@ def _fill(folder: Path, program: Sequence[str]) -> None:
         server = subprocess.Popen([*program, "serve"], env=environment, cwd=folder, stdout=log, stderr=log)
     try:
         for port in ports.values():
-            wait.until(lambda port=port: _answers(port), "it answers", pid=server.pid, limit=60)     # type: ignore[misc]
+            wait.until(lambda port=port: _answers(port), "it answers", pid=server.pid, limit=180)     # type: ignore[misc]
         (folder / SEEN).write_text(json.dumps(seen_by_all(ports["imap"], ports["pop3"]), indent=1))
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(180)
     (folder / "log").unlink()
 
 

@@ -11,7 +11,7 @@ from tests.support.processes.program import Program
 from tools.cli import commandtree, shellscripts
 from tools.cli.shellscripts import SHELLS
 
-LIMIT = 60
+LIMIT = 180
 DRIVER = """
 source "$1"
 shift

@@ -84,7 +84,7 @@ def test_a_bar_while_a_person_watches(filled: Program) -> None:
     ours, theirs = pty.openpty()
     subprocess.run([sys.executable, "-m", "tools.cli.program", "scrub", "--root", str(filled.root)], stderr=theirs,
                    check=True,
-                   stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm", "PYTHONPATH": _source()}, timeout=60)
+                   stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm", "PYTHONPATH": _source()}, timeout=180)
     os.close(theirs)
     assert b"scrub" in os.read(ours, 65536)
     os.close(ours)

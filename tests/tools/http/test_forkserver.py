@@ -16,7 +16,7 @@ from tools.http.api import forkserver
 from tools.http.api.forkserver import ForkServer
 from tools.http.api.operationprocess import NUMBER, Forking, OperationProcess
 
-LIMIT = 60.0
+LIMIT = 180.0
 SECRET = "correct-horse"
 pytestmark = pytest.mark.long
 

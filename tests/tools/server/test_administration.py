@@ -18,7 +18,7 @@ from tests.support.processes import command, wait
 from tests.support.servers.certificates import Authority
 from tests.support.servers.server import PASSWORD, Server
 
-LIMIT = 30
+LIMIT = 180
 FILE = """
 [log]
 level = "info"

@@ -121,8 +121,8 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
             assert looked.acquire(timeout=60)
         assert not asked
         following.clear()
-        assert fenced.wait(60)
-        watch._thread.join(60)
+        assert fenced.wait(180)
+        watch._thread.join(180)
     assert set(asked) == {TWO}
     assert "this machine serves no more" in caplog.text
 
@@ -141,7 +141,7 @@ def test_who_has_served_goes_on_beside_one_that_was_promoted_besides(store: Stor
 
 def test_one_that_does_not_answer_keeps_no_other_waiting(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is asked at the same time: each waits for the other here."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=180)
 
     def said(place: object, host: str, identity: str) -> Other:
         both.wait()

@@ -19,7 +19,7 @@ from tools.server.watchdog import BEATS, Watchdog
 def get(port: int, path: str) -> tuple[int, dict[str, object]]:
     """By a real curl."""
     done = subprocess.run(["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "60", f"http://127.0.0.1:{port}{path}"],
-                          capture_output=True, text=True, timeout=90, check=True)
+                          capture_output=True, text=True, timeout=180, check=True)
     body, _, status = done.stdout.rpartition("\n")
     return int(status), json.loads(body)
 
@@ -29,7 +29,7 @@ def test_health_and_the_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     port = free_port()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(60)
+        systemd.settimeout(180)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "1000000")
         with Server(tmp_path, ["alice"], {"http.port": str(port), "workers.imap": "1"}) as server:
@@ -45,12 +45,12 @@ def test_health_and_the_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             os.kill(hangs, signal.SIGSTOP)
             try:
                 status, found = wait.until(lambda: seen if (seen := get(port, "/health/ready"))[0] == 503 else None,
-                                           "health hears of it", pid=server.pid, limit=60)
+                                           "health hears of it", pid=server.pid, limit=180)
                 assert found["state"] == "failing" and "imap-1" in str(found["why"])
                 assert get(port, "/health/live")[0] == 200
             finally:
                 os.kill(hangs, signal.SIGCONT)
-            wait.until(lambda: get(port, "/health/ready")[0] == 200, "it is well again", pid=server.pid, limit=60)
+            wait.until(lambda: get(port, "/health/ready")[0] == 200, "it is well again", pid=server.pid, limit=180)
             assert server.stop() == 0
             server.check()
 

@@ -17,11 +17,11 @@ from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
 from tools.exits import Failure
-from tools.server.supervisor import Role, Supervisor, _Died, roles
+from tools.server.supervisor import Role, Supervisor, _Died, _Stopped, roles
 from tools.server.tls.contexts import CERTIFICATE, make_certificate
 from tools.serversettings import Workers
 
-LIMIT = 30
+LIMIT = 180
 TWO = {"workers.all": "2"}
 
 
@@ -269,3 +269,18 @@ def test_who_is_kept_out_by_a_killed_one_has_not_failed_to_start(
     finally:
         other.kill()
         other.communicate()
+
+
+def test_a_drain_in_the_pause_before_a_restart() -> None:
+    """All have been killed since one had died: there is nobody to be drained, and nothing is started again."""
+    supervisor = Supervisor(None)       # type: ignore[arg-type]
+    supervisor._up = True               # before that
+    supervisor._kill()
+    supervisor._wake, write = os.pipe()
+    os.write(write, bytes([signal.SIGUSR1]))
+    try:
+        with pytest.raises(_Stopped):
+            supervisor._sleep(60)
+    finally:
+        os.close(supervisor._wake)
+        os.close(write)

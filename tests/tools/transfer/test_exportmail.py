@@ -92,7 +92,7 @@ def test_mutt_reads_both(filled: Store, tmp_path: Path) -> None:
         path = tmp_path / form / ("INBOX.mbox" if form == "mbox" else "")
         said = subprocess.run(["mutt", "-n", "-F", "/dev/null", "-R", "-f", path, "-e", "set sort=date-received "
                                "index_format='%s'; push <exit>"], stdin=subprocess.DEVNULL, capture_output=True,
-                              env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "TERM": "dumb"}, timeout=60)
+                              env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], "TERM": "dumb"}, timeout=180)
         assert b"is not a mailbox" not in said.stderr + said.stdout
 
 
