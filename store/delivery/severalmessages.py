@@ -105,6 +105,8 @@ async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
+    if partition.files.few_ready:       # now: the next messages come before these have been committed
+        after_commit(durability_of(store).make_ready, partition)
     at_first = len(messages) > FEW or store.settings.sync == NOTHING
     if at_first:
         await _finish(store, messages)

@@ -13,7 +13,7 @@ changes in the transaction that changes the records it sums (`WriteTxn.charge`),
 deliveries cannot both take the last octet.
 
 Message files (`messagefiles`, `staged`). The names in `staging/` are on disk before the messages come:
-`Serials.make_ready` makes 64 empty files at a time, in a thread, and syncs the folder once. A message that finds none
+`Serials.make_ready` makes 128 empty files at a time, in a thread, and syncs the folder once. A message that finds none
 makes its own file, and then the folder is synced, too. A committed message keeps its staged name until
 `drop_staged_names`, which every 5 seconds calls syncfs(2), which puts the second names on disk, and then removes the
 staged ones. Why a second name and not a rename: where a file system has no journal, a crash after a rename that was not

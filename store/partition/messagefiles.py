@@ -30,7 +30,7 @@ from store.partition.messagereading import ReadableFiles
 
 log = logging.getLogger(__name__)
 
-FEW_READY = 32              # files that are ready: below that more are made
+FEW_READY = 64              # files that are ready: below that more are made; one MULTIAPPEND takes many at once
 SPARE = ".new"              # ends a name that a file has while it takes the place of another
 FEW_FOLDERS = 8             # that are synced one by one; more of them are synced with all of the file system
 _libc = ctypes.CDLL(None, use_errno=True)

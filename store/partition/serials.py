@@ -32,7 +32,7 @@ FORMAT = 6                              # 5: no store.idx has an account. 4: no 
                                         # those that wait for the purge has one digest. 2: no expunged record is
                                         # counted. 1, without the field in META: records of 88 octets. What is written
 READABLE = (2, 3, 4, 5, FORMAT)         # to becomes one of FORMAT; of an earlier one every store.idx is looked at
-READY = 64                              # files that are made ready at a time
+READY = 128                             # files that are made ready at a time
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 

@@ -9,12 +9,13 @@ from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
 from store import offload
 from store.check.wholecheck import check
-from store.delivery import durable
+from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.messagefiles import MessageFiles
+from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -76,6 +77,27 @@ def test_a_message_in_a_file_made_ready_syncs_no_names(tmp_path: Path, calls: li
     assert [path.name for path in partition.files.staging.iterdir()] == []
 
 
+def test_messages_of_one_command_find_files_made_ready(tmp_path: Path, calls: list[str]) -> None:
+    class AtOnce(durable.Durability):
+        def make_ready(self, partition: Partition) -> None:
+            partition.serials.make_ready()
+
+    store = opened(tmp_path, "messages")
+    partition, target = store.partitions["primary"], Target(store.entry(INBOX))
+    store.owned.put(durable.Durability, AtOnce())
+    partition.serials.make_ready()
+    for round_ in range(6):
+        messages = [_staged(store, b"Subject: %d %d\r\n\r\n" % (round_, number)) for number in range(50)]
+        assert all(staged.named for staged in messages)
+        calls.clear()
+        offload.now(severalmessages.deliver_all(store, [(staged, target, None) for staged in messages]))
+        # The next ones may come before these have been committed: so new files are made first.
+        assert [call for call in calls if call != "names"] == ["file"] * 50 + ["log"]
+        assert "names" not in calls[1:]
+    assert store.status(store.entry(INBOX)).messages == 300
+    store.close()
+
+
 def test_what_was_made_ready_and_left_behind_is_swept(tmp_path: Path) -> None:
     store = opened(tmp_path, "everything")
     partition = store.partitions["primary"]
@@ -103,7 +125,7 @@ def test_no_room_to_make_files_ready(tmp_path: Path, faults: Faults) -> None:
     store.close()
 
 
-def _staged(store: Store) -> Staged:
+def _staged(store: Store, octets: bytes = b"Subject: 2\r\n\r\n") -> Staged:
     staged = store.stage(store.entry(INBOX))
-    staged.write(b"Subject: 2\r\n\r\n")
+    staged.write(octets)
     return staged
