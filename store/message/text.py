@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 
+import numpy as np
+
 from store.message.cacherecord import PartSpan
 from store.message.headers import unfold
 
@@ -128,6 +130,8 @@ def _base64(text: bytes) -> bytes:
 
 _WORD = rb"=\?[^?\s*]+(?:\*[^?\s]*)?\?[bBqQ]\?[^?\s]*\?="
 _RUN = re.compile(rb"%b(?:\s*%b)*" % (_WORD, _WORD))
+_RUN_START = b"=?"
+FEW_RUNS = 64               # octets for each beginning of a run, or they are not few
 
 
 def encoded_runs(octets: bytes) -> Iterator[re.Match[bytes]]:
@@ -136,8 +140,20 @@ def encoded_runs(octets: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def encoded_run_set(octets: bytes) -> set[bytes]:
-    """Each of them once."""
-    return set(_RUN.findall(octets)) if b"=?" in octets else set()
+    """Each of them once. In many octets an array finds where one may begin: `in`, and a search, take ten times as long.
+    """
+    each = np.frombuffer(octets, np.uint8)
+    starts = np.flatnonzero(each[1:] == _RUN_START[1])
+    starts = starts[each[starts] == _RUN_START[0]]
+    if len(starts) > len(octets) // FEW_RUNS:
+        return set(_RUN.findall(octets))
+    found: set[bytes] = set()
+    end = 0
+    for start in starts.tolist():
+        if start >= end and (run := _RUN.match(octets, start)) is not None:
+            found.add(run[0])
+            end = run.end()
+    return found
 
 
 def header_text(header: bytes) -> str:

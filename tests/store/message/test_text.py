@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.message import text
 from store.message.cacherecord import PartSpan
-from store.message.text import body_text, codec, decode_text, decode_words, header_text
+from store.message.text import body_text, codec, decode_text, decode_words, encoded_run_set, header_text
 from store.search.matching import is_in
 
 
@@ -33,6 +33,34 @@ from store.search.matching import is_in
 ])
 def test_encoded_words(value, expected):
     assert decode_words(value) == expected
+
+
+@pytest.mark.parametrize("before", [b"", b"x" * 5000], ids=["many", "few"])     # found in two ways
+@pytest.mark.parametrize(("octets", "expected"), [
+    # RFC 2047 §2 says what a word is, §6.2 that blanks between two are not shown
+    (b"=?a?q?b?= c =?a?q?d?=", {b"=?a?q?b?=", b"=?a?q?d?="}),
+    (b"=?a?q?b?= \r\n =?a?B?d?=x", {b"=?a?q?b?= \r\n =?a?B?d?="}),
+    (b"=?a?q?b?==?a?q?b?=", {b"=?a?q?b?==?a?q?b?="}), (b"=?a*en?q?b?=", {b"=?a*en?q?b?="}),
+    (b"=?=?a?q?b?=", {b"=?a?q?b?="}), (b"=?a?q?=?c?q?d?=", {b"=?c?q?d?="}),
+    (b"=?", set()), (b"=?a?x?b?=", set()), (b"=?a?q?b c?=", set()), (b"", set()), (b"=", set())])
+def test_runs_of_encoded_words(octets, expected, before):
+    assert encoded_run_set(before + octets) == expected
+
+
+@given(st.lists(st.sampled_from([b"=", b"?", b"=?", b"?=", b"a", b"Q", b"b", b"*", b" ", b"\r\n", b"=?a?q?b?=",
+                                 b"y" * 300])))
+def test_runs_are_found_whatever_is_around_them(pieces):
+    """A run begins with the first word that is no part of another one: the definition, octet by octet."""
+    octets, at, expected = b"".join(pieces), 0, set()
+    word = re.compile(rb"=\?[^?\s*]+(\*[^?\s]*)?\?[bq]\?[^?\s]*\?=", re.IGNORECASE)
+    while at < len(octets):
+        end = at
+        while (found := word.match(octets, end if end == at else end + len(octets[end:]) - len(octets[end:].lstrip()))):
+            end = found.end()
+        if end > at:
+            expected.add(octets[at:end])
+        at = max(end, at + 1)
+    assert encoded_run_set(octets) == expected
 
 
 def test_header():
