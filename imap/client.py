@@ -114,12 +114,15 @@ class Client(ABC):
 
     def capability_code(self) -> bytes:
         """CAPABILITY and what is announced now: a response code, or data after `* `."""
+        authenticator, logged_in = self.authenticator, self.login is not None
+        caller = None if logged_in else self.caller
         return responses.capability_code(capabilities(
-            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
-            append_limit=self.store.settings.message_limit, administrator=self.administrator,
+            logged_in=logged_in, can_start_tls=self.stream.can_start_tls,
+            may_log_in=caller is not None and authenticator.takes_passwords(caller),
+            append_limit=self.store.settings.message_limit, administrator=logged_in and self.administrator,
             refers=self.refers_logins,
             sieve_url=self.settings.sieve_url,
-            mechanisms=() if self.account is not None else self.authenticator.mechanisms(self.caller)))
+            mechanisms=() if caller is None else authenticator.mechanisms(caller)))
 
     def log_in(self, admitted: Admitted) -> None:
         """The client has proved who it is."""

@@ -250,7 +250,7 @@ class Authenticator:
                 raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own.user} as {wanted!r}")
             account = found
             log.info("%s: %s acts as %s, from %s", stream.id, own.user, wanted, caller.peer)
-        admitted = Admitted(account, own, caller, mechanism, app_password)
+        admitted = Admitted(account, own, caller, mechanism, app_password, stream.clock.seconds())
         self.require(admitted)
         if wanted != own.user:
             kind = "proxy" if self.is_for_proxy(admitted) else "act"

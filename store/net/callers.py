@@ -1,5 +1,6 @@
 """Who knocks, who waits for a turn to log in, and who got in."""
 
+import math
 from collections import deque
 
 from attrs import define, field, frozen
@@ -57,7 +58,8 @@ class Admitted:
     """Who got in, and who that was in truth, `own`: not the same when an administrator or a proxy acts as a user.
 
     `mechanism`: by which that was proved ("": name and password, without SASL); `app_password`: the one that was shown,
-    if it was no password of the directory.
+    if it was no password of the directory; `looked`: when it was asked whether all of that may be, by the clock of the
+    connection.
     """
 
     account: Account
@@ -65,6 +67,7 @@ class Admitted:
     caller: Caller
     mechanism: str = ""
     app_password: AppPassword | None = None
+    looked: float = field(default=-math.inf, eq=False)
 
     @property
     def authenticated(self) -> str:

@@ -1,11 +1,11 @@
 """Logins whose sessions are open: each ends when what it rests on is no longer so.
 
 The truth is the user's row. A session asks `OpenLogin.require` before each command, which looks at the row when the
-last look is older than LOOK, or there has been news: so no command is carried out with rights that were taken away
-longer ago than that. Every change of a row is told to all processes (`store.changes.account`), and a session that
-waits for its client ends at once. That is a hint, and can be lost: as long as there are sessions, the rows of all are
-compared after each second in which the list of mailboxes and users has changed (GLANCE), or the folder of app
-passwords.
+last look (the first one is the login's) is older than LOOK, or there has been news: so no command is carried out with
+rights that were taken away longer ago than that. Every change of a row is told to all processes
+(`store.changes.account`), and a session that waits for its client ends at once. That is a hint, and can be lost: as
+long as there are sessions, the rows of all are compared after each second in which the list of mailboxes and users has
+changed (GLANCE), or the folder of app passwords.
 
 A session ends when the password is another one by which it, or the proxy in front of it, has logged in; when its app
 password has ended or been revoked, or an app password is required now and it has shown none; when the account may not
@@ -89,6 +89,7 @@ class OpenLogin:
               ) -> "OpenLogin":
         """The session has begun. `changed` is called when the account may have changed, and the login holds."""
         made = cls(store, admitted, changed, cuts)
+        made._believe_the_login()
         made._unsubscribe = [store.news.subscribe(changes.account(user), made.hear, made.is_behind)
                              for user in made.users]
         shown = admitted.app_password
@@ -101,7 +102,7 @@ class OpenLogin:
     @_rows.default
     def _rows_at_login(self) -> dict[str, Account | None]:
         directory, found = self._store.directory, dict[str, Account | None]()
-        for account in (self.admitted.own, self.admitted.account):
+        for account in {each.user: each for each in (self.admitted.own, self.admitted.account)}.values():
             try:
                 found[account.user] = directory.find_at_once(account.user)
             except NotAtOnce:
@@ -162,6 +163,15 @@ class OpenLogin:
         return ended is not None or any(self._rows[user] is not row for user, row in before.items())
 
     # Inside
+
+    def _believe_the_login(self) -> None:
+        """The login has looked at all that a look would, if the rows are what it has found."""
+        for was in (self.admitted.own, self.admitted.account):
+            row = self._rows[was.user]
+            if row != was or row.credential != was.credential:
+                return
+        self._looked = self.admitted.looked
+        self.trusted_until = -math.inf if self._store.settings.host else self._looked + LOOK
 
     def _answer(self) -> None:
         if not self._open or self.ended is not None:

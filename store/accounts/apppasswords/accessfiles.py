@@ -45,6 +45,11 @@ class AccessFiles:
         """What a user has."""
         return self._read(self._place(user)) or Access(user)
 
+    def has_second_factor(self, user: str) -> bool:
+        """Whether the console asks a user for more than the password."""
+        found = self._read(self._place(user))
+        return found is not None and found.has_second_factor
+
     def names(self) -> list[str]:
         """Of all files."""
         try:

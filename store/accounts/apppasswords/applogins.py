@@ -61,8 +61,8 @@ class AppLogins:
         if settings.app_passwords == OFF or service not in SERVICES or user in settings.proxies:
             return False
         return settings.app_passwords == REQUIRED or (
-            settings.app_passwords == ALLOWED and settings.second_factor_requires and self._files.of(
-                user).has_second_factor)
+            settings.app_passwords == ALLOWED and settings.second_factor_requires
+            and self._files.has_second_factor(user))
 
     @property
     def version(self) -> int:

@@ -22,7 +22,7 @@ from store.accounts.base import Account, Status
 from store.accounts.loginsettings import Settings
 from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, firstuse
 from store.mailboxes.firstuse import inbox
 from store.net import authentication
 from store.net.authentication import Authenticator
@@ -197,6 +197,32 @@ def test_who_waits_hears_of_it_in_a_second_though_no_news_come(quiet, change, pr
     quiet.clock.advance(GLANCE)
     wire.settle()
     assert wire.received().startswith(farewell[protocol]) and wire.closed
+
+
+@pytest.mark.parametrize("change", ["password", "disabled", "moved"])
+def test_what_changes_before_the_session_begins_counts_at_its_first_command(quiet, change, faults):
+    def find(real, store, account):
+        CHANGES[change][0](store)
+        return real(store, account)
+
+    faults.around(firstuse, "find_inbox", find)
+    wire = Wire(imap.protocol.factory(quiet.store, imap.settings.Settings(), quiet.clock), quiet.clock)
+    quiet.wires.append(wire)
+    wire.send(b"a LOGIN alice %b\r\nb CAPABILITY\r\n" % PASSWORD)
+    answer = wire.received()
+    assert b"a OK" in answer and b"* BYE [%b]" % CHANGES[change][1] in answer and b"b OK" not in answer
+
+
+def test_the_login_is_the_first_look(place, faults):
+    looks = []
+    faults.around(OpenLogin, "_look", lambda real, login: looks.append(login) or real(login))
+    wire = place.connect("imap")
+    place.clock.advance(LOOK / 2)
+    wire.send(b"b NOOP\r\n")
+    assert b"b OK" in wire.received() and not looks
+    place.clock.advance(LOOK / 2)
+    wire.send(b"c NOOP\r\n")
+    assert b"c OK" in wire.received() and len(looks) == 1
 
 
 def test_who_has_the_new_password_goes_on(place):
