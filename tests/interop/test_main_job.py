@@ -1,4 +1,4 @@
-"""The main job: Postfix hands messages over by LMTP, once each; mbsync, fetchmail and curl read what was sent. (250
+"""The main job: Postfix hands messages over by LMTP, once each; mbsync, fetchmail and curl read what was sent. (120
 messages; MAIN_JOB=500: so many.)"""
 
 import os
@@ -19,7 +19,7 @@ from tests.support.stores import messages
 from tests.support.stores.folders import disk_folder
 
 SEED = 20261120
-HOW_MANY = int(os.environ.get("MAIN_JOB", "250"))
+HOW_MANY = int(os.environ.get("MAIN_JOB", "120"))
 EVERYBODY = [f"user{number:02d}" for number in range(50)]
 BUSY = EVERYBODY[:5]                # all messages go to at least one of these
 SENDERS = 4                         # connections to Postfix

@@ -1,5 +1,7 @@
-"""Partitions of a running server: added, filled, drained, while clients go on; and a mover that is killed."""
+"""Partitions of a running server: added, filled, drained, while clients go on; and a mover that is killed.
+(Twice; KILLED_MOVES=10: so often.)"""
 
+import os
 import subprocess
 from pathlib import Path
 from random import Random
@@ -13,7 +15,8 @@ from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
 
 SENDER = "sender@example.org"
-OLD, KILLS = 100, 4
+OLD = 100
+KILLS = int(os.environ.get("KILLED_MOVES", "2"))
 
 
 def contents(server: Server, user: str) -> list[bytes]:

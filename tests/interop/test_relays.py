@@ -1,7 +1,9 @@
 """Postfix, Exim and OpenSMTPD with the configuration that we ship: everything arrives once for each recipient, as it
-was sent, and is stored once, however a relay splits the recipients.
+was sent, and is stored once, however a relay splits the recipients. (One message has 16 MiB; LARGEST_RELAYED=50: so
+many.)
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +28,8 @@ RELAYS = [postfix_with_policy, exim, opensmtpd]
 EVERYBODY = [f"user{number:03d}" for number in range(200)]
 # Recipients of each message: the limits that relays have for one transaction as they come (50, 100) among them.
 CROWDS = [1] * 16 + [2, 3, 5, 10, 20, 49, 50, 51, 100, 101, 150, 200]
-BINARY = [(70_000, 30), (3_000_000, 10), (50 * 1024 * 1024, 3)]     # octets of a message, and for how many it is
+LARGEST = int(os.environ.get("LARGEST_RELAYED", "16")) * 1024 * 1024
+BINARY = [(70_000, 30), (3_000_000, 10), (LARGEST, 3)]      # octets of a message, and for how many it is
 
 
 @define

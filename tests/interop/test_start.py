@@ -12,7 +12,7 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
 from tests.support.processes.ports import free_port
-from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import messages
 
 TIME = 180
@@ -33,7 +33,7 @@ def other_ports() -> dict[str, str]:
 
 
 def test_a_store_that_another_server_owns(tmp_path: Path) -> None:
-    with Server(tmp_path, ["alice"], program=PROGRAM) as server:
+    with Server(tmp_path, ["alice"]) as server:
         assert re.search(rf"\b{server.pid}\b", refused(server, **other_ports()))
         with Lmtp(server.lmtp) as lmtp:
             assert lmtp.deliver("", ["alice"], messages.make(1, 0, 2048))[0].code == 250

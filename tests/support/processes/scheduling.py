@@ -17,8 +17,10 @@ LONGEST = (                 # by the clock of a whole run, in which each of thes
     "tests/store/test_model.py", "tests/interop/test_older_stores.py", "tests/imap/test_fuzz.py",
     "tests/crash/test_processes.py", "tests/crash/test_kill.py", "tests/test_budgets.py",
     "tests/interop/test_main_job.py", SPARK + "test_session.py", "tests/tools/test_package.py",
-    "tests/interop/test_roundcube.py",
-    "tests/interop/test_commands_as_root.py", "tests/interop/test_partitions.py",
+    "tests/interop/test_roundcube.py", "tests/tools/test_bench.py", "tests/tools/test_site.py",
+    "tests/tools/test_image.py", "tests/tools/http/test_console.py", "tests/interop/test_standby_operations.py",
+    "tests/tools/commands/test_every_fault.py", "tests/interop/test_commands_as_root.py",
+    "tests/interop/test_partitions.py",
     "tests/store/message/test_fuzz_mime.py", "tests/crash/test_cut_commands.py", "tests/imap/test_over_tls.py",
     "tests/interop/test_relays.py", "tests/interop/test_two_tiers.py", "tests/imap/test_rights_everywhere.py",
     "tests/lmtp/test_fuzz.py", "tests/interop/test_huge.py", "tests/interop/test_thunderbird.py")
