@@ -20,7 +20,7 @@ from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import binary
-from imap.verbs.quick import Quick, Span, portion, string_head
+from imap.verbs.quick import Pieces, Quick, Span, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section
@@ -347,7 +347,7 @@ class _Fetching:
             self.session.stream.acts["read"] += len(rows)
         write, quick = self.session.stream.write, self.plan.quick
         if quick is None:
-            answers: Iterable[bytes | None] = repeat(None, len(heads))
+            answers: Iterable[Pieces | None] = repeat(None, len(heads))
         elif quick.of_record and cached is not None:
             answers = quick.from_records(cached)
         else:
@@ -359,8 +359,8 @@ class _Fetching:
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)
                 continue
-            write(b"%b%b)\r\n" % (head, answer) if head.endswith(b"(") else b"%b %b)\r\n" % (head, answer))
-            self._held += len(answer)
+            write(head, b"" if head.endswith(b"(") else b" ", *answer, b")\r\n")
+            self._held += sum(map(len, answer))
             if self._held >= READ_OCTETS:
                 await self._breathe()
             elif len(self.plan.sections) > FEW:

@@ -23,8 +23,9 @@ MANY = 16                   # sections
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 
 Span = tuple[int, int]
+Pieces = Sequence[bytes]                    # of an answer: octets of messages are pieces of their own, not copied
 _Cut = Callable[[bytes, int], bytes]        # a message, and where its header ends
-_Render = Callable[[bytes, int], bytes]     # the same: what to say of it
+_Render = Callable[[bytes, int], Pieces]    # the same: what to say of it
 _HEADERS = (Part.HEADER, Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 
 
@@ -60,8 +61,8 @@ class Quick:
         return cls(tuple(renders), of_record, takes, headers_only, to_end_of_header)
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
-                ) -> Iterator[bytes | None]:
-        """The sections of each message, joined; None where this is the wrong way, or what is `verified` is damaged."""
+                ) -> Iterator[Pieces | None]:
+        """The sections of each message; None where this is the wrong way, or what is `verified` is damaged."""
         ends = rows["header_length"].astype(np.int64) + rows["size"].astype(np.int64)
         fits = rows["size"] > 0
         heads: list[bytes | None] = [b""] * len(rows)
@@ -92,10 +93,10 @@ class Quick:
             if end is None:
                 yield None
             else:
-                yield only(message, end) if only else b" ".join([render(message, end) for render in self.renders])
+                yield only(message, end) if only else _rendered(self.renders, message, end)
 
     def answer(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
-               ) -> tuple[bytes | None]:
+               ) -> tuple[Pieces | None]:
         """`answers` of one message."""
         size, serial, header_length, digest, number = message_of(rows[0])
         head = private_headers.get(number) if number else b""
@@ -116,15 +117,21 @@ class Quick:
             return None,
         if len(self.renders) == 1:
             return self.renders[0](message, body),
-        return b" ".join([render(message, body) for render in self.renders]),
+        return _rendered(self.renders, message, body),
 
-    def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[bytes | None]:
+    def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[Pieces | None]:
         """The sections of each message by its cache record; None where that is lost or does not have the fields."""
         for record in records:
             if record is None or not record.fields:
                 yield None
             else:
-                yield b" ".join([render(record.fields) for render in self.of_record])
+                yield b" ".join([render(record.fields) for render in self.of_record]),
+
+
+def _rendered(renders: Sequence[_Render], message: bytes, end: int) -> Pieces:
+    """What all of them say of a message."""
+    first, *others = [render(message, end) for render in renders]
+    return [*first, *[piece for each in others for piece in (b" ", *each)]]
 
 
 def portion(span: Span, partial: tuple[int, int] | None) -> Span:
@@ -145,7 +152,7 @@ def _of_record(one: Section) -> Callable[[bytes], bytes]:
     """What to say of the fields that a record has."""
     take = Lister(one.fields)
     said = _said(one, lambda kept, _: take(kept))
-    return lambda kept: said(kept, 0)
+    return lambda kept: b"".join(said(kept, 0))
 
 
 def _render(one: Section) -> _Render:
@@ -167,12 +174,12 @@ def _render(one: Section) -> _Render:
 
 def _said(one: Section, cut: _Cut | None) -> _Render:
     """What a response says of a section; `cut` takes it from the message, None: it is all of that."""
-    form, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n%b", one.label + string_head(0), one.partial
+    head, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n", (one.label + string_head(0),), one.partial
 
-    def said(message: bytes, end: int) -> bytes:
+    def said(message: bytes, end: int) -> Pieces:
         octets = message if cut is None else cut(message, end)
         if partial is not None:
             octets = octets[slice(*portion((0, len(octets)), partial))]
-        return form % (len(octets), without_nul(octets)) if octets else empty
+        return (head % len(octets), without_nul(octets)) if octets else empty
 
     return said

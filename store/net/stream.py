@@ -255,9 +255,10 @@ class Stream(Channel):
         if self._idle:
             self._resume()
 
-    def write(self, data: bytes) -> None:
-        """Answer the peer; goes out when the session next waits, or drains."""
-        self._output.append(data)
+    def write(self, *pieces: bytes) -> None:
+        """Answer the peer; goes out when the session next waits, or drains. Pieces that belong together are joined only
+        then: large ones are copied once."""
+        self._output += pieces
 
     def flush(self) -> None:
         """Send what was written, without waiting for the peer to take it."""
