@@ -10,6 +10,8 @@ import os
 import re
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -18,12 +20,17 @@ import pytest
 from attrs import frozen
 
 from tests.support import ROOT
+from tests.support.clients.cachingclient import truth
 from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.thunderbird import Thunderbird
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
+from tests.support.servers.backends import MESSAGE_ID, body
 from tests.support.servers.certificates import Authority
+from tests.support.servers.failoverwork import Work
 from tests.support.servers.server import PASSWORD, Server
+from tests.support.servers.standbymachines import two_machines
 
 PICTURES = os.environ.get("PICTURES", "")
 LIMIT = 120.0
@@ -240,3 +247,80 @@ def test_quota(configured: Person) -> None:
     quota = "at('INBOX').QueryInterface(Ci.nsIMsgImapMailFolder).getQuota()"
     configured.program.until(f"{quota}.length && {quota}[0].usage == {used}")
     assert configured.program.value(f"{quota}.map(each => [each.usage, each.limit])") == [[used, limit]]
+
+
+def test_over_a_failover(configured: Person, tmp_path: Path) -> None:
+    """The machine is lost under load, and the standby takes its place at its address and port. It lacks what came last,
+    although Thunderbird has seen it. Thunderbird goes on by itself, and has neither more nor less than there is."""
+    program, work = configured.program, Work(("bob", "alice"))
+    with two_machines(tmp_path) as (one, two):
+        two.options.update({name: one.options[name] for name in ("imap.port", "lmtp.port")})
+        two.imap, two.lmtp = one.imap, one.lmtp
+        two.command("standby", "create", "--from", two.source)
+        thread = threading.Thread(target=work.run, args=(one,), daemon=True)
+        with two.following() as follower:
+            thread.start()
+            work.more(6)
+            work.pause()
+            program.add_account("alice", PASSWORD, "127.0.0.1", one.imap)
+            program.choose("INBOX", "0@example.org")
+            wait.until(lambda: "\\Seen" in min(shown(one).items())[1][1], "it is read", pid=one.pid, limit=LIMIT)
+            before = time.time()
+            wait.until(lambda: two.is_current(before), "the standby", pid=os.getpid(), limit=LIMIT)
+            follower.kill()
+            follower.join()
+            work.more(3)
+            work.pause()
+            first, gone = seen_and_lost(program, one)
+            work.more(2)
+            one.kill()
+            thread.join(LIMIT)
+            assert not thread.is_alive() and not work.errors
+        two.command("standby", "promote", "--yes")
+        two.start()
+        shows(program, two)
+        found = shown(two)
+        assert gone in found and "\\Answered" not in found[first][1] and "\\Seen" in found[first][1]
+        assert work.delivered.keys() - work.begun - {name.encode() for name, _ in found.values()}, "nothing was lost"
+        with Lmtp(two.lmtp) as lmtp, Imap(two.imap, "alice") as imap:
+            assert lmtp.deliver("relay@example.org", ["alice"], body("after@example.org", 9))[0].code == 250
+            imap.select()
+            imap.ok(f"UID STORE {gone} +FLAGS.SILENT (\\Deleted)")
+            imap.ok(f"UID EXPUNGE {gone}")
+        shows(program, two)
+        program.choose("INBOX", "after@example.org")
+        configured.command("cmd_markAsFlagged")
+        wait.until(lambda: max(shown(two).items())[1][1] == {"\\Seen", "\\Flagged"}, "its flags", pid=two.pid,
+                   limit=LIMIT)
+        shows(program, two)
+        two.check()
+
+
+def shown(server: Server) -> dict[int, tuple[str, frozenset[str]]]:
+    """What there is to show in the INBOX: Message-ID and flags, by UID."""
+    with Imap(server.imap, "alice") as imap:
+        return {uid: (found[1].decode(), frozenset(flag.decode() for flag in flags))
+                for uid, (octets, flags) in truth(imap).items() if (found := MESSAGE_ID.search(octets))}
+
+
+def shows(program: Thunderbird, server: Server) -> None:
+    """It comes to show just that."""
+    wait.until(lambda: program.update("INBOX") == shown(server), "Thunderbird has what there is", pid=server.pid,
+               limit=LIMIT)
+
+
+def seen_and_lost(program: Thunderbird, server: Server) -> tuple[int, int]:
+    """Changes that Thunderbird sees, and nobody else: a message is answered, and one has gone."""
+    with Imap(server.imap, "alice") as imap:
+        imap.select()
+        first, _, gone, *_ = imap.uids()
+        imap.ok(f"UID STORE {first} +FLAGS (\\Answered)")
+        imap.ok(f"UID STORE {gone} +FLAGS (\\Deleted)")
+        imap.ok(f"UID EXPUNGE {gone}")
+
+    def seen() -> bool:
+        known = program.update("INBOX")
+        return gone not in known and "\\Answered" in known[first][1]
+
+    wait.until(seen, "Thunderbird sees it", pid=server.pid, limit=LIMIT)
+    return first, gone

@@ -43,15 +43,32 @@ _TYPE = """((field, text) => {{
     field.blur();
     return true;
 }})(window.deep({})[0], {})"""
+# An account of which all is known.
+_ADD = """(() => {{
+    const server = MailServices.accounts.createIncomingServer({user}, {host}, "imap");
+    Object.assign(server, {{port: {port}, socketType: 0, authMethod: 3, password: {password}}});
+    const account = MailServices.accounts.createAccount();
+    account.incomingServer = server;
+    account.addIdentity(MailServices.accounts.createIdentity());
+    return true;
+}})()"""
 # The account, a mailbox of it by its name, what shows them, and a message by its subject.
-_ACCOUNT = """(() => {
-    window.account = MailServices.accounts.allServers.find(each => each.type == "imap");
-    window.at = name => account.rootFolder.descendants.find(each => each.URI.endsWith("@mail.example.org/" + name));
+_ACCOUNT = """(host => {
+    window.account = MailServices.accounts.allServers.find(each => (each.hostname || each.hostName) == host);
+    window.at = name => account.rootFolder.descendants.find(each => each.URI.endsWith(`@${host}/${name}`));
     window.pane = document.getElementById("tabmail").currentAbout3Pane;
     window.mail = (name, subject) => [...at(name).messages].find(
         each => (each.flags & Ci.nsMsgMessageFlags.HasRe ? "Re: " : "") + each.mime2DecodedSubject == subject);
     return true;
-})()"""
+})"""
+# What it has of a mailbox: UID, Message-ID, the flags that it shows, and keywords.
+_KNOWN = """[...at({}).messages].map(each => [each.messageKey, each.messageId, [
+    each.isRead && "\\\\Seen", each.isFlagged && "\\\\Flagged",
+    each.flags & Ci.nsMsgMessageFlags.Replied && "\\\\Answered",
+    ...each.getStringProperty("keywords").split(" ")].filter(each => each)])"""
+# Ask the server for what is new there; the end of it, whatever that was.
+_UPDATE = """new Promise(done => at({}).QueryInterface(Ci.nsIMsgImapMailFolder).updateFolderWithListener(msgWindow, {{
+    OnStartRunningUrl() {{}}, OnStopRunningUrl: (url, status) => done(status)}}))"""
 # A connection made in another network is handed over.
 _CONNECT = """
 import socket, sys, time
@@ -204,7 +221,22 @@ class Thunderbird:
         self.press("#forward")
         self.until("window.deep('email-added-success')[0].offsetParent")
         self.press("#forward")
-        self.value(_ACCOUNT)
+        self._use("mail.example.org")
+
+    def add_account(self, user: str, password: str, address: str, port: int) -> None:
+        """One more, without TLS: from now on all is about that one."""
+        self.value(_ADD.format(user=json.dumps(user), password=json.dumps(password), host=json.dumps(address),
+                               port=port))
+        self._use(address)
+
+    def _use(self, host: str) -> None:
+        self.value(f"{_ACCOUNT}({json.dumps(host)})")
+
+    def update(self, mailbox: str) -> Mapping[int, tuple[str, frozenset[str]]]:
+        """Have it ask the server for what is new in that mailbox, if it reaches it; what it has then, by UID:
+        Message-ID and flags."""
+        self.value(_UPDATE.format(json.dumps(mailbox)))
+        return {uid: (name, frozenset(flags)) for uid, name, flags in self.value(_KNOWN.format(json.dumps(mailbox)))}
 
     def open(self, mailbox: str) -> None:
         """Show it."""

@@ -26,15 +26,17 @@ class Work:
     expunged: dict[bytes, float] = field(factory=dict)
     begun: set[bytes] = field(factory=set)          # expunges of which nobody has heard an answer, too
     errors: list[str] = field(factory=list)
-    _turns: threading.Semaphore = field(factory=lambda: threading.Semaphore(0))
+    _goes: threading.Event = field(factory=threading.Event)
     _done: threading.Semaphore = field(factory=lambda: threading.Semaphore(0))
 
     def run(self, server: BackEnd) -> None:
         """Until the server has gone."""
+        self._goes.set()
         try:
             with Lmtp(server.lmtp) as lmtp, Imap(server.imap, self.users[1]) as imap:
                 imap.select()
                 for number in itertools.count():
+                    self._goes.wait()
                     self._one(lmtp, imap, b"%d@example.org" % number, number % 3)
                     self._done.release()
         except (OSError, IndexError):
@@ -70,7 +72,13 @@ class Work:
             if when < current:
                 assert name not in flags
 
+    def pause(self) -> None:
+        """Do nothing more, after what is under way, until `more`: a client that asks for all it is told of comes to an
+        end."""
+        self._goes.clear()
+
     def more(self, count: int) -> None:
         """Wait for so many messages more."""
+        self._goes.set()
         for _ in range(count):
             assert self._done.acquire(timeout=LIMIT), self.errors
