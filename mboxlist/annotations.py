@@ -56,9 +56,11 @@ class Annotations:
         self._table.put(key, value, txn)
 
     def of(self, mailbox: MailboxId, txn: "Txn" = None, below: str = "") -> Iterator[tuple[str, str, bytes]]:
-        """All entries of a mailbox, or those whose names begin so: name, user, value."""
+        """All entries of a mailbox, or those whose names begin so: name, user, value; within a transaction
+        they stay so to its end."""
         start = mailbox.to_bytes(4, "big") + below.encode()
-        for key, value in self._table.scan(start, start + b"\xff" if below else (mailbox + 1).to_bytes(4, "big"), txn):
+        end = start + b"\xff" if below else (mailbox + 1).to_bytes(4, "big")
+        for key, value in self._table.scan(start, end, txn, hold=txn is not None):
             name, _, user = key[4:].partition(_MARK)
             yield name.decode(), user.decode(), value
 

@@ -33,8 +33,9 @@ class DeletedMailboxes:
         return self._table.delete(_key(mailbox), txn)
 
     def all(self, txn: Txn = None) -> Iterator[tuple[int, MailboxEntry]]:
-        """Each with the Unix time at which it was deleted, in order of id."""
-        for _, data in self._table.scan(txn=txn):
+        """Each with the Unix time at which it was deleted, in order of id; within a transaction they stay so to its
+        end."""
+        for _, data in self._table.scan(txn=txn, hold=txn is not None):
             yield _decode(data)
 
 

@@ -42,22 +42,23 @@ class Granted:
             for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn, hold=True):
                 yield MailboxName.parse(key[len(start):].decode())
 
-    def differences(self, entries: Iterable[MailboxEntry], txn: Txn = None) -> Iterator[tuple[str, str, bool]]:
-        """Where the table is not what the rows say: identifier, mailbox, and whether it is too much here."""
+    def differences(self, entries: Iterable[MailboxEntry]) -> Iterator[tuple[str, str, bool]]:
+        """Where the table seems not to say what the rows say: identifier, mailbox, and whether it is too much."""
         right = {key for entry in entries for key in _keys(entry)}
-        there = {key for key, _ in self._table.scan(txn=txn)}
+        there = {key for key, _ in self._table.scan()}
         for key in sorted(right ^ there):
             identifier, _, name = key.partition(_MARK)
             yield identifier.decode(), name.decode(), key in there
 
-    def rebuild(self, entries: Iterable[MailboxEntry], txn: Txn) -> None:
-        """Make it what the rows say."""
-        for identifier, name, too_much in list(self.differences(entries, txn)):
-            key = identifier.encode() + _MARK + name.encode()
-            if too_much:
-                self._table.delete(key, txn)
-            else:
-                self._table.put(key, b"", txn)
+    def correct(self, identifier: str, name: str, entry: MailboxEntry | None, txn: Txn) -> bool:
+        """Make it what the mailbox's row, locked by the transaction, says of the identifier; whether it was not."""
+        key = identifier.encode() + _MARK + name.encode()
+        there, right = self._table.get_to_change(key, txn) is not None, key in _keys(entry)
+        if there and not right:
+            self._table.delete(key, txn)
+        elif right and not there:
+            self._table.put(key, b"", txn)
+        return there != right
 
 
 def _keys(entry: MailboxEntry | None) -> set[bytes]:

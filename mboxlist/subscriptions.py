@@ -31,9 +31,9 @@ class Subscriptions:
         return True
 
     def of(self, user: str, txn: Txn = None) -> Iterator[str]:
-        """The user's subscriptions in order."""
+        """The user's subscriptions in order; within a transaction they stay so to its end."""
         start = _key(user, "")
-        for key, _ in self._table.scan(start, start[:-1] + b"\x02", txn):
+        for key, _ in self._table.scan(start, start[:-1] + b"\x02", txn, hold=txn is not None):
             yield key[len(start):].decode()
 
     def rename_user(self, old: str, new: str, txn: Txn) -> None:

@@ -90,12 +90,14 @@ class MailboxNames:
         return self._annotations.glance(mailbox.to_bytes(4, "big") + EVENT_KEY) is not None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
-        """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
+        """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children.
+        Within a transaction they stay so to its end."""
         prefix = _prefix(owner) + (path + SEPARATOR if path else "")
-        return self._scan(prefix, txn)
+        return self._scan(prefix, txn, hold=txn is not None)
 
     def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
-        """Every mailbox, in order of name."""
+        """Every mailbox, in order of name; each as it is when it is come to. There may be too many to lock all: who
+        changes one reads it again."""
         return self._scan("", txn)
 
     def _scan(self, prefix: str, txn: Txn, *, hold: bool = False) -> Iterator[MailboxEntry]:

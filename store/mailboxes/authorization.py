@@ -174,9 +174,11 @@ def rename_identifier(store: Store, old: str, new: str | None, txn: Txn) -> None
         after = ((names.get(identifier, identifier), held) for identifier, held in entry.acl.items())
         return evolve(entry, acl=dict(sorted((who, held) for who, held in after if who is not None)))
 
-    for entry in list(store.mailboxes.all(txn)):
-        if not names.keys().isdisjoint(entry.acl):
-            store.mailboxes.write(renamed(entry), txn, guarded=False)
+    seen = [entry.id for entry in store.mailboxes.all(txn) if not names.keys().isdisjoint(entry.acl)]
+    for mailbox in seen:
+        now = store.mailboxes.find_id(mailbox, txn)     # it may have been changed since
+        if now is not None:
+            store.mailboxes.write(renamed(now), txn, guarded=False)
     for when, entry in list(store.mailboxes.deleted.all(txn)):
         if not names.keys().isdisjoint(entry.acl):
             store.mailboxes.deleted.add(renamed(entry), when, txn)

@@ -205,8 +205,9 @@ class _Move:
             if self.source.removed.find(key) is None:
                 self.target.transact(lambda txn, key=key: txn.partition.removed.forget(     # type: ignore[misc]
                     [key], txn.handle))
-        for item in self.source.removed.all(since=self._since):
-            if item.mailbox in mailboxes and self._expunged.get(item.key) != hash(item.rows.tobytes()):
+        found = self.source.removed.all(since=self._since)
+        for item in [item for item in found if item.mailbox in mailboxes]:      # nobody's EXPUNGE waits for a copy
+            if self._expunged.get(item.key) != hash(item.rows.tobytes()):
                 self._put_expunged(item)
                 self._expunged[item.key] = hash(item.rows.tobytes())
 

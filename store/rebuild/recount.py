@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import MailboxName, NameProblem
+from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.records import every_reference, sound, sound_rows
@@ -130,13 +132,14 @@ def repair_damaged(store: Store, partition: Partition, mailbox: MailboxId) -> bo
 
 
 def rebuild_rights(store: Store) -> list[Correction]:
-    """Have the table of rights say what the list says."""
+    """Have the table of rights say what the list says. What seems to be wrong is looked at again while it stays as it
+    is: an ACL may just be changed."""
     listed = store.mailboxes
+    doubtful = list(listed.granted.differences(listed.all()))
 
     def work(txn: Txn) -> list[Correction]:
-        entries = list(listed.all(txn))
-        wrong = {name for _, name, _ in listed.granted.differences(entries, txn)}
-        listed.granted.rebuild(entries, txn)
+        wrong = {name for identifier, name, _ in doubtful
+                 if listed.granted.correct(identifier, name, _row(listed, name, txn), txn)}
         return [Correction("the table of rights did not agree with its ACL", name) for name in sorted(wrong)]
 
     done = transact(listed.env, work)
@@ -144,11 +147,18 @@ def rebuild_rights(store: Store) -> list[Correction]:
     return done
 
 
+def _row(listed: MailboxList, name: str, txn: Txn) -> MailboxEntry | None:
+    try:
+        return listed.find(MailboxName.parse(name), txn)
+    except NameProblem:
+        return None
+
+
 def wrong_rights(store: Store) -> list[Correction]:
     """What `rebuild_rights` would put right."""
     listed = store.mailboxes
     entries = list(listed.all())
-    wrong = {name for _, name, _ in listed.granted.differences(entries, None)}
+    wrong = {name for _, name, _ in listed.granted.differences(entries)}
     return [Correction("the table of rights does not agree with its ACL", name) for name in sorted(wrong)]
 
 

@@ -86,7 +86,9 @@ def test_differences_are_named_and_set_right(mailboxes):
     transact(mailboxes.env, lambda txn: mailboxes.granted.update(entry, evolve(entry, acl={"group:staff": "l"}), txn))
     assert list(mailboxes.granted.differences([entry, news])) == [
         ("bob", "user/alice/a", False), ("group:staff", "user/alice/a", True)]
-    transact(mailboxes.env, lambda txn: mailboxes.granted.rebuild([entry, news], txn))
+    transact(mailboxes.env, lambda txn: mailboxes.granted.correct("bob", "user/alice/a", entry, txn))
+    assert not transact(mailboxes.env, lambda txn: mailboxes.granted.correct("bob", "user/alice/a", entry, txn))
+    assert transact(mailboxes.env, lambda txn: mailboxes.granted.correct("group:staff", "user/alice/a", entry, txn))
     assert list(mailboxes.granted.differences([entry, news])) == []
     assert mailboxes.granted.of(["bob", "group:staff", "anyone"]) == {name, other}
     empty(mailboxes)

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
@@ -116,3 +116,35 @@ def test_a_list_keeps_its_identity_and_another_has_another(tmp_path):
         found.append(opened.identity)
         opened.close()
     assert found[0] == found[1] != found[2]
+
+
+def delete(mailboxes, txn):
+    mailboxes.deleted.add(mailboxes.find(MailboxName("al", "a"), txn), 1, txn)
+
+
+READS = {
+    "mailboxes": (lambda mailboxes, txn: mailboxes.below("al", txn=txn),
+                  lambda mailboxes, txn: mailboxes.remove(MailboxName("al", "a"), txn)),
+    "deleted": (lambda mailboxes, txn: mailboxes.deleted.all(txn), delete),
+    "subscriptions": (lambda mailboxes, txn: mailboxes.subscriptions.of("al", txn),
+                      lambda mailboxes, txn: mailboxes.subscriptions.add("al", "b", txn)),
+    "annotations": (lambda mailboxes, txn: mailboxes.annotations.of(1, txn),
+                    lambda mailboxes, txn: mailboxes.annotations.set(1, "/shared/b", b"x", txn)),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_what_a_transaction_has_read_stays_so_to_its_end(mailboxes, what):
+    """Who decides by it may write: nobody has changed it meanwhile."""
+    add(mailboxes, "user/al/INBOX", "user/al/a")
+    read, change = READS[what]
+
+    def decide(txn):
+        before = list(read(mailboxes, txn))
+        with pytest.raises(Deadlock):
+            transact(mailboxes.env, lambda other: change(mailboxes, other), seconds=0)
+        return before
+
+    before = transact(mailboxes.env, decide)
+    transact(mailboxes.env, lambda txn: change(mailboxes, txn))
+    assert list(read(mailboxes, None)) != before

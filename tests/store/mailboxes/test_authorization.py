@@ -1,7 +1,9 @@
 r"""Who may do what with whose mailbox (RFC 4314), as the store decides it."""
 
 import pytest
+from attrs import evolve
 
+from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
@@ -13,6 +15,7 @@ from store.mailboxes.authorization import (
     may,
     may_create,
     parent,
+    rename_identifier,
     rights,
     set_acl,
     visible,
@@ -20,6 +23,7 @@ from store.mailboxes.authorization import (
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import undelete_mailbox
 from store.mailboxes.flagchanges import change_flags
+from store.rebuild.recount import rebuild_rights
 from store.users import lifecycle
 from store.users.lifecycle import rename_user
 from store.users.restorable import forget_user
@@ -382,3 +386,32 @@ def test_a_mailbox_that_comes_back_knows_it_too(store, work, becomes):
     assert store.entry(work).acl == ({becomes: "lr", f"-{becomes}": "s"} if becomes else {}) | {"anyone": "l"}
 
 
+def test_an_acl_that_is_changed_while_its_users_name_is_taken_out_of_all(store, work, faults):
+    """The list has been read, and the change is committed before the row is written again."""
+    share(store, work, bob="lr")
+
+    def late(real, txn=None):
+        yield from list(real(txn))
+        changed = evolve(store.entry(work), acl={"bob": "lr", "carol": "lr"})
+        transact(store.mailboxes.env, lambda other: store.mailboxes.write(changed, other), seconds=0)
+
+    faults.around(store.mailboxes, "all", late)
+    transact(store.mailboxes.env, lambda txn: rename_identifier(store, "bob", None, txn))
+    faults.mend()
+    assert store.entry(work).acl == {"carol": "lr"}
+    assert check(store) == []
+
+
+def test_a_right_that_is_taken_away_while_the_table_of_rights_is_mended(store, work, faults):
+    entry = share(store, work, bob="lr")
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.granted.update(entry, None, txn))
+
+    def late(real, granted, entries):
+        yield from list(real(granted, entries))
+        transact(store.mailboxes.env, lambda txn: store.mailboxes.write(evolve(entry, acl={}), txn), seconds=0)
+
+    faults.around(type(store.mailboxes.granted), "differences", late)
+    assert rebuild_rights(store) == []
+    faults.mend()
+    assert store.mailboxes.granted.of(["bob"]) == set()
+    assert check(store) == []

@@ -19,7 +19,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
-from store.mailboxes.expunge import remove
+from store.mailboxes.expunge import remove, take_out
 from store.mailboxes.flagchanges import change_flags
 from store.partition.marks import behind_marker
 from store.partitions import partitionmove, volumes
@@ -389,3 +389,18 @@ def test_two_do_not_move_at_the_same_time(two):
     with partitionmove.alone(two), pytest.raises(StoreError) as refused:
         partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.BUSY
+
+
+def test_nobodys_expunge_waits_for_what_is_copied(two, faults):
+    """What can be undeleted of one user is brought while another one expunges."""
+    deliver(two, BODIES[1], "user/alice/INBOX", "user/bob/INBOX")
+    remove(two, two.entry(name()), [1])
+    bob, partition = two.entry(name(user="bob")), two.partitions["primary"]
+
+    def meanwhile(*_):
+        partition.transact(lambda txn: take_out(txn, bob.id, txn.state(bob.id), txn.load(bob.id)), seconds=0)
+
+    faults.first(partitionmove._Move, "_put_expunged", meanwhile)
+    partitionmove.move_owner(two, "alice", "second")
+    assert [len(deleted_messages(two, two.entry(name(user=user)))) for user in ("alice", "bob")] == [1, 1]
+    assert check(two) == []

@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.transact import transact
+from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import MailboxName
 from store import hosting, offload
 from store.accounts.apppasswords.accessfiles import AccessFiles
@@ -219,6 +219,24 @@ def test_what_the_list_says_may_change_until_the_end(ends, faults):
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
     assert subscribing.subscriptions(two, "alice") == ["made late"]
     assert [value for _, _, value in two.mailboxes.annotations.of(two.entry(name()).id)] == [b"late"]
+
+
+def test_nobody_changes_the_list_in_the_step_that_decides(ends, faults):
+    """A mailbox that is made when what was sent has been compared would be removed with what is left here."""
+    one, two = ends
+    entry, refused = one.entry(name()), []
+
+    def late(store, user, host, txn):
+        if (store, host) == (one, TWO):
+            with pytest.raises(Deadlock):
+                transact(one.mailboxes.env, lambda other: one.mailboxes.write(evolve(
+                    entry, id=one.mailboxes.next_identity(other)[0], name=name("made late")), other), seconds=0)
+            refused.append(1)
+
+    faults.before(hosting, "set_row_host", late)
+    move("alice", one, two)
+    assert refused == [1]
+    assert [entry.name.path for entry in two.names("alice")] == ["INBOX"]
 
 
 def test_nobody_writes_to_what_has_gone(ends):

@@ -91,8 +91,8 @@ def test_message_files_that_are_gone_or_damaged_are_told_of(mail):
 def test_quotas_and_rights_by_themselves(mail):
     spoil(mail, lambda store, partition: partition.transact(lambda txn: txn.charge_root("alice", 7, 1, enforce=False)))
     spoil(mail, lambda store, partition: partition.transact(lambda txn: txn.charge_root("bob", 9, 1, enforce=False)))
-    spoil(mail, lambda store, partition: transact(store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild(
-        [], txn)))
+    spoil(mail, lambda store, partition: transact(store.mailboxes.env, lambda txn: [
+        store.mailboxes.granted.update(entry, None, txn) for entry in list(store.mailboxes.all(txn))]))
     assert "3 left" in mail("reconstruct", "--quota", "--rights", "--check", status=1)
     found = mail("reconstruct", "bob", "--quota")
     assert "quota root bob: the quota's use was wrong by 9 octets, 1 messages" in found and "alice" not in found
