@@ -73,7 +73,7 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Seq
 
 
 def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str,
-             files: tuple[int, int], network: str) -> None:
+             files: tuple[int, int], network: str = "") -> None:
     if network:
         twonetworks.enter(network)
     resource.setrlimit(resource.RLIMIT_NOFILE, files)
