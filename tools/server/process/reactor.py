@@ -10,6 +10,7 @@ import logging
 import time
 from bisect import bisect_left
 from select import EPOLLET, EPOLLIN
+from time import monotonic
 from typing import Any, cast
 
 from twisted.internet.epollreactor import EPollReactor
@@ -21,12 +22,12 @@ from store.metrics.processcounters import TURN_SECONDS
 log = logging.getLogger(__name__)
 
 LONGEST = 2_000_000.0       # seconds that epoll_wait(2) can be told to wait
-_STARTED = time.time() - time.monotonic()
+_STARTED = time.time() - monotonic()
 
 
 def steady() -> float:
     """The Unix time, by the clock as it was when this program began."""
-    return _STARTED + time.monotonic()
+    return _STARTED + monotonic()
 
 
 class Reactor(EPollReactor):
@@ -40,13 +41,13 @@ class Reactor(EPollReactor):
 
     def mainLoop(self) -> None:
         """Do what is due by time or was asked for by threads, and wait for events, until the reactor is stopped."""
-        self._woken = self.seconds()
-        turns = self.turns
+        self._woken = steady()
+        turns, started = self.turns, _STARTED
         while self._started:
             try:
                 while self._started:
                     timers: list[Any] = self._pendingTimedCalls
-                    now = self.seconds()
+                    now = started + monotonic()         # `steady`, without a call
                     wait: float | None
                     if (self.threadCallQueue or self._newTimedCalls or self._justStopped
                             or timers and timers[0].time <= now):
@@ -67,7 +68,7 @@ class Reactor(EPollReactor):
         deal: Any = self._doReadOrWrite
         disconnect: Any = self._disconnectSelectable
         events = self._poller.poll(-1 if timeout is None else timeout, max(1, len(connections)))
-        self._woken = self.seconds()
+        self._woken = _STARTED + monotonic()
         for handle, event in events:
             connection = connections.get(handle)        # an earlier event may have closed it
             if connection is not None:
