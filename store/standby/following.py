@@ -71,6 +71,7 @@ class Follower:
         except StoreError as error:
             raise Reseed(str(error)) from error
         self._compare(self.source.ends(self.state.ends, sums))
+        self.source.is_followed()
         self.state = evolve(self.state, small={})       # those that were no more when the last connection ended, too
 
     def round(self, wait: float = WAIT) -> bool:

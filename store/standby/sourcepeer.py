@@ -31,6 +31,7 @@ from store.usermove.peer import Peer
 
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
 PATIENCE = 120.0            # seconds that any other answer may take
+SILENCE = 15.0              # and while it is followed: then it answers each second. A network that is cut ends nothing
 PLACES = 100                # standbys of one machine, at most: each takes UIDs (`promotion`)
 
 
@@ -140,6 +141,7 @@ class SourcePeer:
     peer: Peer
     rate: Rate = field(factory=Rate)
     compress: bool = False
+    patience: float = PATIENCE
 
     def begin(self, lineage: Lineage) -> Begun:
         """The first question; these promotions are known here. One that knows of fewer is not followed, nor is one that
@@ -162,7 +164,7 @@ class SourcePeer:
         try:
             said = self._ask({"op": "copy snapshot", "age": age})
         finally:
-            self.peer.wire.limit(PATIENCE)
+            self.peer.wire.limit(self.patience)
         with self._understood():
             return said.text("snapshot"), Manifest.from_bytes(said.octets)
 
@@ -219,6 +221,10 @@ class SourcePeer:
     def small_file(self, folder: str, name: str, at: int) -> bytes:
         """Octets of one of them; none at its end."""
         return self._ask({"op": "copy small file", "folder": folder, "name": name, "at": at}).octets
+
+    def is_followed(self) -> None:
+        """From now on an answer comes soon, or the connection is of no use any more."""
+        self.peer.wire.limit(min(self.patience, SILENCE))
 
     def ask_next(self, state: StandbyState, number: int, wait: float, *, known: bool) -> None:
         """Say that all of `state` is on disk here, which came with the `number`, and ask what there is more, or for so

@@ -4,7 +4,7 @@ import logging
 
 from attrs import evolve
 
-from store.standby.sourcepeer import Rate, SourcePeer
+from store.standby.sourcepeer import PATIENCE, Rate, SourcePeer
 from tools.cli.invocation import Invocation
 from tools.exits import Failure
 from tools.server.control.backendlink import Address, Place
@@ -29,7 +29,7 @@ def connect(invocation: Invocation, address: Address, rate: int = 0) -> SourcePe
     """Call it; octets come so fast at most. Raises Failure, StoreError UNAVAILABLE."""
     place = own_place(invocation, address)
     return SourcePeer(evolve(place, peers={address.host: address}).connect(address.host), Rate(rate),
-                      place.settings.compression)
+                      place.settings.compression, min(PATIENCE, place.settings.timeout))
 
 
 def own_place(invocation: Invocation, address: Address) -> Place:
