@@ -64,11 +64,14 @@ class LargePages:
 
     def _make(self, at: int) -> int:
         """Make one, or none when there is no room for it now: it is only faster. How many were made."""
-        self._done.add(at)
         madvise = ctypes.CDLL(None, use_errno=True).madvise
         if madvise(ctypes.c_void_p(at), ctypes.c_size_t(LARGE), _COLLAPSE) == 0:
+            self._done.add(at)
             return 1
-        if ctypes.get_errno() in _UNKNOWN:
+        reason = ctypes.get_errno()
+        if reason != errno.EAGAIN:      # which is over when the next look comes
+            self._done.add(at)
+        if reason in _UNKNOWN:
             log.debug("large pages: the kernel makes none")
             self._works = False
         return 0
