@@ -20,6 +20,7 @@ from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.mailboxes.expunge import forget_each
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
@@ -316,6 +317,5 @@ def destroy_wholly(partition: Partition, mailboxes: Iterable[MailboxId]) -> None
     for mailbox in sorted(ids):
         destroy(partition, mailbox, int(time.time()))
     keys = [item.key for item in partition.removed.all() if item.mailbox in ids]
-
-    partition.transact(lambda txn: partition.removed.forget(keys, txn.handle))
+    forget_each(partition, keys)
     partition.flush()

@@ -127,6 +127,11 @@ class Expunges:
     keys: tuple[bytes, ...]
     large: tuple[bytes, ...] = ()
 
+    @classmethod
+    def of(cls, sizes: Mapping[bytes, int]) -> "Expunges":
+        """Those that have so many records."""
+        return cls(tuple(sizes), tuple(key for key, size in sizes.items() if size > LARGE))
+
     def __str__(self) -> str:
         return f"{len(self.keys)} expunges"
 
@@ -189,7 +194,7 @@ def expunges(partition: Partition, until: int) -> Iterator[Expunges]:
                 if records >= FORGET:
                     break
         if sizes:
-            yield Expunges(tuple(sizes), tuple(key for key, size in sizes.items() if size > LARGE))
+            yield Expunges.of(sizes)
 
 
 def forget(partition: Partition, some: Expunges) -> int:
@@ -199,6 +204,18 @@ def forget(partition: Partition, some: Expunges) -> int:
             pass
     transact(partition.env, lambda txn: partition.removed.forget(some.keys, txn))
     return len(some.keys)
+
+
+def forget_each(partition: Partition, keys: Iterable[bytes]) -> None:
+    """Have these restored no more, some at a time, as the purge does; what is cut off leaves the others."""
+    sizes: dict[bytes, int] = {}
+    for key in keys:
+        sizes[key] = len(partition.removed.rows(key))
+        if sum(sizes.values()) >= FORGET:
+            forget(partition, Expunges.of(sizes))
+            sizes = {}
+    if sizes:
+        forget(partition, Expunges.of(sizes))
 
 
 def drop_lost(partition: Partition) -> int:

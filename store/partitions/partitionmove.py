@@ -24,6 +24,7 @@ from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.mailboxes import deletion
+from store.mailboxes.expunge import forget_each
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.partitions.changedrows import changed_chunks, unpurged
@@ -318,7 +319,7 @@ class _Move:
         self.source.flush()
 
     def _forget_expunged(self, partition: Partition) -> None:
-        partition.transact(lambda txn: txn.partition.removed.forget(self._expunged, txn.handle))
+        forget_each(partition, self._expunged)
 
 
 def alone(store: Store) -> AbstractContextManager[None]:

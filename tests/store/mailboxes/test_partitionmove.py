@@ -16,7 +16,7 @@ from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition, deletion, namespace
+from store.mailboxes import crosspartition, deletion, expunge, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove, take_out
@@ -26,6 +26,7 @@ from store.partitions import partitionmove, volumes
 from store.partitions.holding import moves_no_more
 from store.quota import roots
 from store.store import Store
+from store.tables.expunged import ExpungedMessages
 from store.userarea import writing
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
@@ -403,4 +404,19 @@ def test_nobodys_expunge_waits_for_what_is_copied(two, faults):
     faults.first(partitionmove._Move, "_put_expunged", meanwhile)
     partitionmove.move_owner(two, "alice", "second")
     assert [len(deleted_messages(two, two.entry(name(user=user)))) for user in ("alice", "bob")] == [1, 1]
+    assert check(two) == []
+
+
+def test_what_was_expunged_is_let_go_some_at_a_time(two, faults, monkeypatch):
+    """Nobody's mail waits until all of a user's expunges have given back their references."""
+    monkeypatch.setattr(expunge, "FORGET", 2)
+    for body in BODIES:
+        deliver(two, body, "user/alice/INBOX")
+    for uid in range(1, len(BODIES)):
+        remove(two, two.entry(name()), [uid])
+    together = faults.watch(ExpungedMessages, "forget", lambda table, keys, txn: len(keys))
+    partitionmove.move_owner(two, "alice", "second")
+    assert together == [2, 2, 1]
+    assert list(two.partitions["primary"].removed.all()) == []
+    assert len(deleted_messages(two, two.entry(name()))) == 5
     assert check(two) == []

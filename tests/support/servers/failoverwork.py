@@ -12,7 +12,7 @@ from tests.support.clients.lmtp import Lmtp
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, body
 from tests.support.servers.standbymachines import USERS
 
-LIMIT = 60.0
+LIMIT = 180.0
 
 
 @define(eq=False)
