@@ -7,7 +7,7 @@ from store.message import headers, mime
 from store.message.text import decode_text, decode_words
 from store.sieve.commandforms import MATCH_OR_LIST, Form, Kind, Tag, constants, matching
 from store.sieve.keymatching import COMPARISON, NOTHING, Values
-from store.sieve.receivedmail import HeaderField, ReceivedMail
+from store.sieve.receivedmail import HeaderField
 from store.sieve.scriptproblems import RunProblem
 from store.sieve.scriptrun import Node, Run
 
@@ -99,11 +99,11 @@ def header(run: Run, node: Node) -> bool:
             if ready.keys is not None and message.lacks(ready.fields):      # as of most names that scripts ask for
                 run.count(node, 0, len(ready.fields))
                 return False
-            found = _texts(message, about)
+            found = _texts(run, node, about)
         return bool(ready.among(run, node, found))
     names = run.list(node.values[0])
     if node.tags.keys().isdisjoint(("index", "mime")):
-        return bool(node.ready.among(run, node, _texts(run.message, names)))
+        return bool(node.ready.among(run, node, _texts(run, node, names)))
     values: list[str] = []
     for name in names:
         for one in fields_for(run, node, name):
@@ -111,11 +111,14 @@ def header(run: Run, node: Node) -> bool:
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
 
 
-def _texts(message: ReceivedMail, names: Sequence[str]) -> Values:
-    """The values of the fields of these names."""
+def _texts(run: Run, node: Node, names: Sequence[str]) -> Values:
+    """The values of the fields of these names. Raises RunProblem as soon as they are more than a run may look at."""
+    message, most = run.message, run.limits.octets // COMPARISON
     texts: list[str] = []
     for name in names:
         texts += message.texts(name)
+        if len(texts) > most:
+            run.count(node, COMPARISON * len(texts))
     if not texts:                       # of most names that scripts ask for there is no field
         return NOTHING
     found = Values(texts, len(names), COMPARISON * len(texts))
@@ -153,15 +156,16 @@ def address(run: Run, node: Node) -> bool:
             if ready.keys is not None and message.lacks(ready.fields):
                 run.count(node, 0, len(ready.fields))
                 return False
-            found = _addresses(message, *about)
+            found = _addresses(run, node, *about)
         return bool(ready.among(run, node, found))
     values = [value for name in run.list(node.values[0]) for one in fields_for(run, node, name)
               for value in _parts(run, node, addresses_of(one.value))]
     return bool(node.ready.any(run, node, values, run.list(node.values[1])))
 
 
-def _addresses(message: ReceivedMail, part: str, names: Sequence[str]) -> Values:
-    """That part of all addresses in the fields of these names."""
+def _addresses(run: Run, node: Node, part: str, names: Sequence[str]) -> Values:
+    """That part of all addresses in the fields of these names. Raises RunProblem as `_texts`."""
+    message, most = run.message, run.limits.octets
     parts: list[str] = []
     cost = 0
     for name in names:
@@ -172,6 +176,8 @@ def _addresses(message: ReceivedMail, part: str, names: Sequence[str]) -> Values
                 pairs = addresses_of(value)
                 message.remember((value,), pairs, 2 * len(value) + 200 * len(pairs))
             parts += _PARTS[part](pairs)
+        if cost > most:
+            run.count(node, cost)
     found = Values(parts, len(names), cost)
     message.remember((part, tuple(names)), found, _MEMORY * found.length)
     return found

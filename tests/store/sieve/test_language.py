@@ -415,6 +415,23 @@ def test_what_costs_much_is_ended_by_the_limits(script, message):
     costly(script, message)
 
 
+@pytest.mark.parametrize("test, message", [
+    ("header", MANY_FIELDS), ("address", b"From: <a@example.org>\r\n" * 4000 + b"\r\n")])
+def test_fields_are_put_together_only_until_the_limit(faults, test, message):
+    """8,000 names of 4,000 fields each are 32 million values, which one user's script would keep in memory."""
+    asked = 0
+
+    def values(found, mail, name):
+        nonlocal asked
+        asked += 1
+        return found(mail, name)
+
+    faults.around(ReceivedMail, "texts" if test == "header" else "values", values)
+    names = ",".join(['"x"' if test == "header" else '"from"'] * 8000)
+    costly(f'if {test} [{names}] "a" {{ keep; }}', message)
+    assert 1 <= asked < 500
+
+
 def test_references_make_no_more_than_a_string_holds():
     """16,000 references to a text of 64,000 characters are a gigabyte when they are put together."""
     asked = 0
