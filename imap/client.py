@@ -92,11 +92,6 @@ class Client(ABC):
         return Caller(self.stream, "imap", private)
 
     @property
-    def may_log_in(self) -> bool:
-        """Whether passwords are taken on this connection as it is."""
-        return self.authenticator.takes_passwords(self.caller)
-
-    @property
     def refers_logins(self) -> bool:
         """Whether who has logged in rightly hears on which other back end the mail is: not behind a proxy, which finds
         that by itself."""

@@ -56,7 +56,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 """
 
 COUNTS = {
-    "a session: LOGIN, SELECT, LOGOUT": 482,
+    "a session: LOGIN, SELECT, LOGOUT": 473,
     "NOOP": 24,
     "UID STORE": 119,
     "UID STORE of a keyword": 230,

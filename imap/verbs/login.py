@@ -22,11 +22,12 @@ log = logging.getLogger(__name__)
 
 async def login(session: Session, command: Login) -> Reply:
     """A user name and a password in the clear, or under TLS."""
-    if not session.may_log_in:
-        session.authenticator.not_looked_at(session.caller, IN_THE_CLEAR, command.user)
+    caller, authenticator = session.caller, session.authenticator
+    if not authenticator.takes_passwords(caller):
+        authenticator.not_looked_at(caller, IN_THE_CLEAR, command.user)
         raise _needs_privacy()
     try:
-        admitted = await session.authenticator.password(session.caller, command.user, command.password)
+        admitted = await authenticator.password(caller, command.user, command.password)
         await firstuse.find_inbox(session.store, admitted.account)
     except StoreError as error:
         return _failed(session, error)

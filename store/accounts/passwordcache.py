@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from store.values import Secret
 
 LIFETIME = 300.0            # seconds
 MOST = 10_000               # entries
+_LENGTHS = struct.Struct(">III")
 
 
 class VerifiedPasswords:
@@ -82,6 +84,6 @@ class VerifiedPasswords:
             self._of.pop(user, None)
 
     def _digest(self, user: str, password: Secret, stored: str) -> bytes:
-        parts = (user.encode(), password.reveal(), stored.encode())
-        text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        name, secret, kept = user.encode(), password.reveal(), stored.encode()
+        text = b"%b%b%b%b" % (_LENGTHS.pack(len(name), len(secret), len(kept)), name, secret, kept)
         return hashlib.blake2b(text, key=self._key, digest_size=32).digest()

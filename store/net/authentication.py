@@ -116,7 +116,7 @@ class Authenticator:
 
     def mechanisms(self, caller: Caller) -> tuple[str, ...]:
         """Those that the client may use as the connection is now."""
-        return tuple(name for name in MECHANISMS if name in self._offered and self._possible(name, caller))
+        return tuple([name for name in MECHANISMS if name in self._offered and self._possible(name, caller)])
 
     def _possible(self, name: str, caller: Caller) -> bool:
         if not caller.passwords:            # SCRAM sends none, and the mail would follow in the clear
