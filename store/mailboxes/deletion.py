@@ -92,7 +92,7 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
     """Bring back the mailbox that was last deleted under that name, or that one of them, as `new_name` or as it was.
 
     UIDs and flags are as before, under a new UIDVALIDITY, since another mailbox may have had the name meanwhile. Quota
-    does not keep it from coming back. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, NO_USER, NO_PERMISSION.
+    does not keep it from coming back. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, NO_USER, NO_PERMISSION, BUSY.
     """
     found = last_deleted(store, name, mailbox)
     target = new_name or name
@@ -117,6 +117,9 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
     def work(txn: Txn) -> None:
         if store.mailboxes.find(target, txn) is not None:
             raise StoreError(Problem.MAILBOX_EXISTS)
+        there = store.mailboxes.deleted.find(entry.id, txn)
+        if there is not None and there[1].partition != entry.partition:
+            raise StoreError(Problem.BUSY, "The mailbox has just been moved")
         if not store.mailboxes.deleted.remove(entry.id, txn):
             raise StoreError(Problem.NO_MAILBOX)
         store.mailboxes.write(entry, txn)
@@ -248,8 +251,10 @@ def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
     partition = store.partitions.get(entry.partition)
 
     def forget(txn: Txn) -> bool:
-        gone = store.mailboxes.deleted.remove(entry.id, txn)
-        if gone:                        # else it has been restored
+        there = store.mailboxes.deleted.find(entry.id, txn)
+        gone = there is not None and there[1].partition == entry.partition and store.mailboxes.deleted.remove(
+            entry.id, txn)
+        if gone:                        # else it has been restored, or is on another partition now: next time
             store.mailboxes.annotations.forget(entry.id, txn)
             store.mailboxes.pending.note([entry.id], txn)
         return gone

@@ -162,6 +162,33 @@ def test_deleted_mailboxes_come_along(two):
     assert two.entry(name("Old")).partition == "second"
 
 
+def test_a_deleted_mailbox_is_purged_where_it_is(two, faults):
+    """Its user is moved when the purge has looked where that is: the next purge finds it."""
+    namespace.create_mailbox(two, name("Old"))
+    deliver(two, BODIES[1], "user/alice/Old")
+    mailbox = two.entry(name("Old")).id
+    deletion.delete_mailbox(two, name("Old"))
+    faults.first(deletion, "_doom", lambda *_: partitionmove.move_owner(two, "alice", "second"))
+    assert [deletion.purge_mailbox(two, mailbox) for _ in range(2)] == [0, 1]
+    assert [partition.any_state(mailbox) for partition in two.partitions.values()] == [None, None]
+    assert check(two) == []
+
+
+def test_a_mailbox_is_restored_where_it_is(two, faults):
+    """Its user is moved when it has been looked up, and is not in the list yet: it is restored from where it is now."""
+    namespace.create_mailbox(two, name("Old"))
+    deliver(two, BODIES[1], "user/alice/Old")
+    deletion.delete_mailbox(two, name("Old"))
+    faults.first(type(two.partitions["primary"]), "flush", lambda *_: partitionmove.move_owner(two, "alice", "second"))
+    with pytest.raises(StoreError) as refused:
+        undelete_mailbox(two, name("Old"))
+    assert refused.value.problem is Problem.BUSY
+    assert check(two) == []
+    assert undelete_mailbox(two, name("Old")).partition == "second"
+    assert [octets for octets, *_ in contents(two, "Old").values()] == [BODIES[1]]
+    assert check(two) == []
+
+
 def test_public_mailboxes(two):
     namespace.create_mailbox(two, MailboxName("", "news/local"))
     deliver(two, BODIES[2], "public/news/local")
