@@ -278,6 +278,10 @@ def test_over_a_failover(configured: Person, tmp_path: Path) -> None:
             assert not thread.is_alive() and not work.errors
         two.command("standby", "promote", "--yes")
         two.start()
+        with Lmtp(two.lmtp) as lmtp:            # before Thunderbird comes: no UID that it knows may come again
+            for number in range(4):
+                reply, = lmtp.deliver("relay@example.org", ["alice"], body(f"before-{number}@example.org"))
+                assert reply.code == 250
         shows(program, two)
         found = shown(two)
         assert gone in found and "\\Answered" not in found[first][1] and "\\Seen" in found[first][1]
