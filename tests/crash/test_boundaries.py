@@ -30,9 +30,9 @@ TORN = bool(os.environ.get("CRASH_TORN"))
 EVERYTHING = SEEDS > 2
 MIXED = 100_000 if EVERYTHING else 24       # states of each operation with a random part of what was not synced
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
-FAULTS = 10_000 if EVERYTHING else 16       # failing calls of each operation that are tried
+FAULTS = 10_000 if EVERYTHING else 12       # failing calls of each operation that are tried
 AGAIN = 100_000 if EVERYTHING else 12       # states that a recovery which was cut off left, and that are looked at
-KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
+KILLS = 8 if EVERYTHING else 1              # processes that are killed before a change, and as many after one
 
 #: Operations whose system calls fail.
 FAULTY = ["deliver", "deliver by scripts", "deliver what is known", "deliver much", "copy", "expunge", "purge many",
