@@ -9,6 +9,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check import scrub as scrubbing
 from store.check.scrub import FOLDERS, MOST_OCTETS, Pace, Stopped, low_priority, scrub
+from store.check.wholecheck import check
 from store.mailboxes.expunge import remove
 from store.values import RESTORE
 from tests.support.stores.purging import purge
@@ -48,6 +49,7 @@ def test_a_folder_that_is_missing(tmp_path):
     os.unlink(path)
     os.rmdir(os.path.dirname(path))
     assert sorted(finding.what for finding in findings(store)) == ["the folder is missing"]
+    assert (os.path.dirname(path), "the folder is missing") in {(each.where, each.what) for each in check(store)}
 
 
 def overwrite(path, at, octets):

@@ -3,6 +3,7 @@ r"""The consistency check finds each kind of damage; a check that finds nothing 
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -315,10 +316,8 @@ DAMAGE = {
     "its file has 5 octets": (shorten_file, "message"),
     "no cache record": (forget_cached, "message"),
     "is another message's": (exchange_cached, "message"),
-    "nothing is known of this file": (lambda store: (
-        store.partitions["primary"].files.folder / "0" / "00" / "stray").touch(), "/stray"),
-    "the folder is missing": (lambda store: (
-        store.partitions["primary"].files.folder / "f" / "ff").rmdir(), "messages/f/ff"),
+    "nothing is known of this file": (lambda store: Path(
+        store.partitions["primary"].files.path(b"\xff" * 32)).with_name("stray").touch(), "/stray"),
     "it was left over": (leave_over, "/staging/"),
     # quota
     "quota says": (lambda store: write(store, lambda txn: store.partitions["primary"].quotas.charge(
