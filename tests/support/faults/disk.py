@@ -214,11 +214,16 @@ class Disk:
         return not self._pending and not any(file.pending for file in self.files.values())
 
     def _image(self, names: dict[str, int], contents: dict[int, tuple[Any, bytes]]) -> Image:
-        def there(path: str) -> bool:
-            folder = os.path.dirname(path)
-            return not folder or names.get(folder) == FOLDER and there(folder)
+        folders = {"": True}            # whether each is there, with all above it
 
-        paths = {path: None if node == FOLDER else contents[node][1] for path, node in names.items() if there(path)}
+        def there(folder: str) -> bool:
+            found = folders.get(folder)
+            if found is None:
+                found = folders[folder] = names.get(folder) == FOLDER and there(os.path.dirname(folder))
+            return found
+
+        paths = {path: None if node == FOLDER else contents[node][1] for path, node in names.items()
+                 if there(path.rpartition("/")[0])}
         key = frozenset((path, None if content is None else (names[path], contents[names[path]][0]))
                         for path, content in paths.items())
         return Image(key, paths, {path: names[path] for path in paths})
