@@ -9,6 +9,8 @@ venv=$root/.venv${PYTHON:+-${PYTHON##*/}}
 # The host may have an onecopy of its own: nothing of its configuration counts for what the scripts start.
 unset ${!ONECOPY_@}
 export ONECOPY_CONFIG=/dev/null
+# What is compiled at a first start is kept, or each start compiles all of onecopy again, and keeps memory for it.
+unset PYTHONDONTWRITEBYTECODE
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 # --yes, wherever it stands, is for set-up alone: the other words stay. Tests that run by themselves have nobody to ask.

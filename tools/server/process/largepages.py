@@ -25,7 +25,7 @@ from store.housekeeping.tasks import Task
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 60.0                 # seconds between two looks
+INTERVAL = 10.0                 # seconds between two looks
 LARGE = 2 << 20                 # octets of a large page,
 SMALL = 4 << 10                 # and of the others
 OWN = LARGE // SMALL * 2 // 5   # small pages that must be the worker's own before they become a large one
