@@ -69,8 +69,7 @@ def test_all_that_only_reads_goes_on(store: Store) -> None:
     deliver(store, MAIL, str(INBOX))
     remove(store, store.entry(INBOX), [2])
     copied = open_store(readingcopy.make(store.root, SMALL.cache), SMALL)
-    assert {(finding.what, finding.where[-9:]) for finding in check(copied, with_layout=False)} == {
-        ("it is missing", "store.idx")}         # no copy has that
+    assert check(copied, with_layout=False) == []           # no copy has a store.idx, and none is missing there
     assert copied.vanished(copied.entry(INBOX), 0).tolist() == [2]
     partition, = copied.partitions.values()
     (digest, record), = partition.refs.all(raw=True)
