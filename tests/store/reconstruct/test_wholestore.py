@@ -37,7 +37,7 @@ from tests.support.stores.whole import (
     unused,
 )
 
-pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+pytestmark = pytest.mark.long
 
 
 def rebuilt(root):
