@@ -30,7 +30,7 @@ from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
-from store.partition.inuse import listed
+from store.partition.inuse import listed, version
 from store.partition.marks import AsOf
 from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
@@ -115,6 +115,7 @@ class Store:
     refusals: DeliveryLog = field(factory=DeliveryLog)
     patience: float = PATIENCE
     _joining: threading.Lock = field(factory=threading.Lock)        # a partition that another process has added
+    _joined: tuple[int, ...] = ()                   # the list of partitions of which all were joined
     _at_close: list[Callable[[], None]] = field(factory=list)
     _logs_ahead: bool = False
     domains: Domains = field(init=False)
@@ -254,6 +255,15 @@ class Store:
     def partition(self, name: str) -> Partition:
         """The partition of that name. Raises StoreError UNAVAILABLE."""
         return self.partitions.get(name) or self._join(name)
+
+    def join_all(self) -> None:
+        """Join the partitions that other processes have added, for who needs the whole store as it is now: from the
+        moment at which a process has anything to write there, a partition is on the list. Raises StoreError
+        UNAVAILABLE, OSError."""
+        if (now := version(self.root)) != self._joined:
+            for name in listed(self.root) or ():
+                self.partition(name)
+            self._joined = now
 
     def _join(self, name: str) -> Partition:
         """A partition that another process has added since this one opened the store. Raises StoreError UNAVAILABLE."""

@@ -1,5 +1,6 @@
 """`run/partitions`: the names of the partitions that are in use since the first process opened the store."""
 
+import os
 from pathlib import Path
 
 from mboxlist import privatefiles
@@ -11,6 +12,12 @@ def listed(root: Path) -> list[str] | None:
         return privatefiles.read_text(root / "run" / "partitions").split()
     except FileNotFoundError:
         return None
+
+
+def version(root: Path) -> tuple[int, ...]:
+    """Another one after each change of the list. Raises OSError."""
+    status = os.stat(f"{os.fspath(root)}/run/partitions")
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def write_list(root: Path, names: list[str]) -> None:

@@ -159,6 +159,8 @@ class Partition:
         if not recover:
             self.outbox.read_clock()
         try:
+            if not recover and (known := self._known_epoch()):
+                return known
             epoch = transact(self.env, count)
         except StoreError:
             self.env.close()
@@ -178,6 +180,15 @@ class Partition:
             privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
         return epoch
+
+    def _known_epoch(self) -> int:
+        """That which whoever recovered the partition has on disk; 0: there is something to write. So who joins changes
+        nothing, and waits for no disk and no standby."""
+        meta = transact(self.env, lambda txn: self.states.get(META_KEY, txn), reads=True)
+        if meta is None:
+            return 0
+        epoch, _, written = META.unpack(self._of_our_format(meta))
+        return int(epoch) if written == FORMAT else 0
 
     def _compare_user_area(self) -> None:
         """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an

@@ -170,6 +170,13 @@ def environments(store: Store) -> dict[str, Env]:
             **{f"partitions/{name}/index": partition.env for name, partition in store.partitions.items()}}
 
 
+def all_environments(store: Store) -> dict[str, Env]:
+    """Also those of partitions that other processes have added, which this one has not needed yet. A moment of the
+    store is one of these both before and after it is looked at. Raises StoreError UNAVAILABLE, OSError."""
+    store.join_all()
+    return environments(store)
+
+
 # Making
 
 def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.nullcontext) -> Snapshot:
@@ -261,7 +268,7 @@ class _Making:
 
     def make(self) -> Snapshot:
         """Raises OSError, Failure, StoreError."""
-        envs = environments(self.store)
+        envs = all_environments(self.store)
         for name, env in envs.items():
             privatefiles.make_folder(self.part / name, parents=True)
             env.checkpoint()                # little of the log is needed then
@@ -282,6 +289,8 @@ class _Making:
             raise StoreError(Problem.BUSY, "Databases are written too often to be copied")
         with self.hold():
             ends, moment = ends_at_one_moment(envs)
+        if all_environments(self.store).keys() != envs.keys():
+            raise StoreError(Problem.BUSY, "A partition was added while a snapshot was made")
         epochs = {f"partitions/{name}/index": partition.epoch for name, partition in self.store.partitions.items()}
         parts = {}
         for name, copy in self.copies.items():

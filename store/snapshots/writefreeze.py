@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from mboxlist.engine.freezegate import ShutAlready
 from store.errors import Problem, StoreError
+from store.partition.inuse import listed
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
-from store.snapshots.taking import environments
+from store.snapshots.taking import all_environments
 from store.store import Store
 
 PATIENCE = 10.0             # seconds until the transactions that are under way must have ended
@@ -27,14 +28,16 @@ def frozen(store: Store, seconds: float) -> Iterator[None]:
     For a thread that has no transaction open. Raises StoreError BUSY, at the end also when that came too late: the
     store has gone on by itself.
     """
+    envs = all_environments(store).values()
     try:
         with store.write_freeze.keep_shut(seconds + PATIENCE):
             deadline = time.monotonic() + PATIENCE
-            envs = environments(store).values()
             while any(env.active() for env in envs):
                 if time.monotonic() > deadline:
                     raise StoreError(Problem.BUSY, "The store cannot be frozen: something takes too long")
                 time.sleep(STEP)
+            if set(listed(store.root) or ()) - store.partitions.keys():
+                raise StoreError(Problem.BUSY, "A partition was added while the store was frozen")
             for env in envs:
                 env.flush()
                 env.checkpoint(held=True)

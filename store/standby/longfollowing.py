@@ -38,7 +38,8 @@ RETRY_APPLY = 60.0          # and to have the tables take over what the logs hav
 NOT_APPLIED = "the logs could not be applied to the tables, and are kept; it is tried again each minute"
 COPY_SECONDS = 600.0        # between two copies of the databases, at least: a snapshot is made for each;
 COPY_WAITED = 5.0           # where answers wait for this standby, at most: perhaps nothing is changed until then
-WAITED_FOR = "joining", "in step"           # as the other side says (`source.instep.Step`)
+WAITED_FOR = "joining", "in step"           # as the other side says (`source.instep.Step`);
+AWAY = "away"                               # so is each until it joins, also one that answers will wait for
 APPLY_OCTETS = 64 << 20     # of logs that wait, after which the tables take them over,
 APPLY_SECONDS = 900.0       # or after so long
 
@@ -129,7 +130,8 @@ class LongFollowing:
                     noted = began
                     self._note(current=began, monotonic=steady, boot=_boot(), moment=follower.state.moment,
                                step=follower.step)
-                self._is_waited_for = follower.step in WAITED_FOR
+                if follower.step != AWAY:           # else nobody has said since
+                    self._is_waited_for = follower.step in WAITED_FOR
                 self._apply(follower)
                 if self._purging.is_under_way:
                     self._purging.step()

@@ -115,11 +115,11 @@ def restore(machines: Machines) -> None:
 OPERATIONS: dict[str, Callable[[Machines], object]] = {
     "purge": purge,
     "expire": expire,
+    "reconstruct": lambda machines: machines.one.command("reconstruct", "--all"),
     "add a partition": lambda machines: machines.one.command("partition", "add", "second"),
     "move a user there": lambda machines: machines.one.command("user", "move", "--to", "second", "alice"),
     "move the user back, and remove the partition, with another size of the cache and of regions": remove,
     "restore a snapshot": restore,
-    "reconstruct": lambda machines: machines.one.command("reconstruct", "--all"),
 }
 
 

@@ -27,7 +27,7 @@ from store.partition.marks import read_epoch
 from store.partition.messagereading import digest_in
 from store.partition.partition import Partition
 from store.snapshots import retention, taking
-from store.snapshots.taking import Snapshot, environments
+from store.snapshots.taking import Snapshot, all_environments, environments
 from store.standby import succession
 from store.standby.applying import distance
 from store.standby.copyformat import (
@@ -57,6 +57,7 @@ ROUND = 0.1                 # seconds, at least, between two answers with news t
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
 AT_ONCE = 256               # folders of message files that are listed at a time
 
+ADDED = "A partition was added at this moment"
 AUDIT = "audit"
 
 Answer = tuple[dict[str, Any], bytes]
@@ -115,6 +116,7 @@ class Source:
         if message.text("version") != VERSION:
             raise StoreError(Problem.UNAVAILABLE, f"This back end has version {VERSION} of onecopy, and the standby "
                                                   f"{message.text('version')}: both must have the same one")
+        self.store.join_all()
         taking.require_whole(self.store)
         self._packing.is_wanted = message.truth("compress")
         root, identity = self.store.root, self.store.mailboxes.identity
@@ -263,11 +265,13 @@ class Source:
         known, sums = positions(message.fields.get("known")), message.fields.get("sums")
         if not isinstance(sums, dict) or not all(isinstance(each, int) for each in sums.values()):
             raise BadMessage("there are no sums")
-        envs = environments(self.store)
+        envs = all_environments(self.store)
         unlike = [name for name, end in known.items() if name not in envs or name in sums and not LogEnd(
             *end, sums[name]).is_in(envs[name].folder) or not _reaches_back(envs[name], end)]
         first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
         ends, moment = self._ends_on_disk(envs)
+        if all_environments(self.store).keys() != envs.keys():
+            raise StoreError(Problem.BUSY, ADDED)
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
                 "small": self._signatures(), "unlike": unlike, "epochs": self._known_epochs}, b""
 
@@ -306,13 +310,15 @@ class Source:
         standby asks.
         """
         known, small = self._known(message)
-        envs, member = environments(self.store), self.member
+        member = self.member
         if member is not None:
             self._hear(member, message.number("number"))
-        number, seen, first = self._news(known, small, envs, min(WAIT, message.number("wait") / 1000))
+        number, envs, seen, first = self._news(known, small, min(WAIT, message.number("wait") / 1000))
         ends, moment = self._ends_on_disk(envs, seen)
+        if all_environments(self.store).keys() != ends.keys():
+            raise StoreError(Problem.BUSY, ADDED)
         seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
-        seldom["first"] = first or self._first
+        seldom["first"] = first if first.keys() == ends.keys() else self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
         said = {"number": number, "ends": ends, "moment": moment, "known": known, "small": small_now}
         if seldom != self._seldom:
@@ -337,10 +343,10 @@ class Source:
             raise BadMessage("what is known was not said")
         return ends, small
 
-    def _news(self, known: dict[str, Position], small: dict[str, Any], envs: dict[str, Env], seconds: float
-              ) -> tuple[int, tuple[dict[str, Position], float], dict[str, int]]:
-        """Wait until there is more, or for so long: the moment before that was looked for, where logs end and the time,
-        and the first log files that recovery needed before."""
+    def _news(self, known: dict[str, Position], small: dict[str, Any], seconds: float
+              ) -> tuple[int, dict[str, Env], tuple[dict[str, Position], float], dict[str, int]]:
+        """Wait until there is more, or for so long: the moment before that was looked for, the environments that there
+        were after it, where their logs end and the time, and the first log files that recovery needed before."""
         member, deadline = self.member, time.monotonic() + seconds
         asked = None if member is None else member.asked
         waits = asked is not None and member is not None and member.step is Step.IN_STEP and not asked.is_awaited(
@@ -356,18 +362,19 @@ class Source:
                     time.sleep(LOOK_FOR_NEWS)
             waits = True
             first, number = self._first, time.monotonic_ns()
+            envs = all_environments(self.store)     # what was committed before the moment is in one of these
             seen = now, _ = taking.log_ends(envs)
             if now != known:
                 if member is not None:
                     member.behind = sum(distance(end, now[name]) for name, end in known.items() if name in now)
-                return number, seen, first
+                return number, envs, seen, first
             if self._is_new(small):
-                return number, seen, first
+                return number, envs, seen, first
             if member is not None:
                 member.is_sent(number)
                 member.has(number)
             if left <= 0:
-                return number, seen, first
+                return number, envs, seen, first
 
     def _is_new(self, small: dict[str, Any]) -> bool:
         """Whether small files are others than those, as far as that has been looked at."""

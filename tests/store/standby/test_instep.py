@@ -4,7 +4,7 @@ alone, by setting."""
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,12 @@ from store.mailboxes import namespace
 from store.mailboxes.expunge import expunges, forget, remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.partitions import partitionmove, volumes
 from store.standby import promotion, standbyjournal
 from store.standby.source.instep import InStep, Member, Step, seen
 from store.store import Store
 from store.values import FlagAction, Flags
-from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, work
+from tests.support.stores.standbypair import HOST, INBOX, Standby, is_equal, promoted, uids, work
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import everything
 
@@ -92,6 +93,29 @@ def test_nothing_is_changed_while_it_is_away(store: Store, standby: Standby) -> 
                 change()
         with pytest.raises(StoreError):
             receive(store)
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_a_partition_that_another_process_has_added_counts_at_once(store: Store, standby: Standby, refuse: bool
+                                                                   ) -> None:
+    """The process with the connections does not need it yet, and must look: no answer is given for what the standby
+    lacks, unless it is away and answers go on alone."""
+    standby.create()
+    with synchronous(store, standby, refuse=refuse) as group, closing(open_store(store.root, SMALL)) as other:
+        with standby.in_step():
+            volumes.add(other, "second")
+            with suppress(StoreError, Unflushed):
+                partitionmove.move_owner(other, "alice", "second")
+                receive(other)
+                assert group.members[HOST].step is Step.AWAY        # there was an answer
+                assert not refuse
+        standby.create(age=0)
+        with standby.in_step():
+            receive(other)
+            known = uids(other)
+    with closing(promoted(standby)) as there:
+        assert uids(there) == known
+        assert check(there) == []
 
 
 def test_housekeeping_says_once_that_it_waits(store: Store, standby: Standby, caplog: pytest.LogCaptureFixture) -> None:

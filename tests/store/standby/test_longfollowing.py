@@ -13,6 +13,7 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFiles
 from store.standby import applying, longfollowing, purgedfiles, standbystate
+from store.standby import following as following_rounds
 from store.standby.source.instep import InStep
 from store.standby.sourcepeer import SourcePeer
 from store.standby.standbystate import FOLLOWING
@@ -194,3 +195,31 @@ def test_how_far_it_is_behind_is_no_matter_of_the_clock(store: Store, standby: S
         assert 0 <= (longfollowing.behind(found) or 0) < 1000
     assert longfollowing.behind({**found, "boot": "another"}) > 80_000         # type: ignore[operator]
     assert longfollowing.behind({}) is None
+
+
+@pytest.mark.parametrize(("steps", "soon"), [(["joining", "in step", "", "away", ""], True),
+                                             (["follows", "", "away", ""], False)])
+def test_a_standby_that_answers_wait_for_is_copied_again_soon(standby: Standby, monkeypatch: pytest.MonkeyPatch,
+                                                              steps: list[str], soon: bool) -> None:
+    """With `refuse` nothing is changed until it is back: also when it has been away since the copy before. "": the logs
+    do not lead on."""
+    standby.create()
+    waited = list[float]()
+
+    def following(follower: following_rounds.Follower, wait: float) -> bool:
+        follower.step = steps.pop(0)
+        if not follower.step:
+            raise following_rounds.Reseed("a table is another one")
+        return False
+
+    class Waits(Until):
+        def wait(self, seconds: float) -> bool:
+            waited.append(seconds)
+            return False
+
+    monkeypatch.setattr(following_rounds.Follower, "round", following)
+    with ExitStack() as stack:
+        longfollowing.LongFollowing(standby.root, lambda: stack.enter_context(standby.connected()),
+                                    Waits(lambda asked: not steps)).run()       # type: ignore[arg-type]
+    assert waited[0] == 0
+    assert (waited[1] <= longfollowing.COPY_WAITED) == soon

@@ -17,7 +17,7 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.standby import promotion, seeding, standbystate
-from store.standby.following import Follower
+from store.standby.following import Follower, Reseed
 from store.standby.source.copysource import Source
 from store.standby.source.instep import InStep, Step
 from store.standby.sourcepeer import SourcePeer
@@ -33,7 +33,7 @@ from tests.support.stores.whole import everything
 
 INBOX = MailboxName("alice", "INBOX")
 HOST = "second.example.org"
-LOOKS, LOOK = 2000, 0.005       # until it is in step
+LOOKS, LOOK = 36_000, 0.005      # until it is in step: 180 s
 
 
 @define(eq=False)
@@ -103,8 +103,8 @@ class Standby:
                     follower.round(0.2)
                 if finish:
                     follower.finish()
-            except StoreError:          # the connection was cut
-                pass
+            except (StoreError, Reseed):        # the connection was cut, or the logs do not lead on
+                follower.source.close()
 
         assert self.group is not None
         member = self.group.members[self.host]
@@ -150,6 +150,11 @@ def work(store: Store, number: int) -> None:
 def promoted(standby: Standby) -> Store:
     promotion.promote(standby.root)
     return open_store(standby.root, SMALL)
+
+
+def uids(store: Store) -> dict[str, list[int]]:
+    """What is in each mailbox, on whichever partition it is."""
+    return {str(entry.name): store.open_mailbox(entry).rows["uid"].tolist() for entry in store.mailboxes.all()}
 
 
 def is_equal(store: Store, other: Store) -> None:
