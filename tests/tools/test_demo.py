@@ -49,7 +49,7 @@ def test_two_starts(tmp_path: Path) -> None:
             said.append(text.replace(str(process.pid), "PID"))
         finally:
             process.terminate()
-            assert process.wait(180) == 0
+            assert process.wait(180) == 0, (tmp_path / "log").read_text()[-4000:]
     assert said[0] == said[1]
     assert stat.S_IMODE((tmp_path / "store" / "demo-users.txt").stat().st_mode) == 0o600
 
