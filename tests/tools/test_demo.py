@@ -12,7 +12,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import COMMAND, PROGRAM
 from tools import demo
 
-PORTS = ("imap", "imap-tls", "pop3", "pop3-tls", "lmtp", "http")
+PORTS = ("imap", "imap-tls", "pop3", "pop3-tls", "lmtp", "managesieve", "http")
 
 
 def start(folder: Path, ports: dict[str, int]) -> "subprocess.Popen[bytes]":
@@ -56,5 +56,7 @@ def test_two_starts(tmp_path: Path) -> None:
 
 def test_the_passwords_of_the_usual_place_are_beside_the_store() -> None:
     assert demo.passwords_file(demo.VAR / "store") == demo.VAR / "demo-users.txt"
+    assert {name.replace(".tls_port", "-tls").removesuffix(".port") for name in demo.DEFAULTS if name.endswith("port")
+            } == set(PORTS)             # the test above takes each from its own
     assert all(int(value) >= 1024 for name, value in demo.DEFAULTS.items() if name.endswith("port"))
     assert {value for name, value in demo.DEFAULTS.items() if name.endswith("address")} == {"127.0.0.1"}
