@@ -127,7 +127,9 @@ OPERATIONS: dict[str, Callable[[Machines], object]] = {
 def test_what_is_done_to_the_first_machine(machines: Machines, name: str) -> None:
     machines.deliver()
     OPERATIONS[name](machines)
-    wait.until(lambda: in_step(machines.two), "it is in step", pid=os.getpid(), limit=LIMIT)
+    operated = time.time()
+    wait.until(lambda: is_current(machines.two, operated) and in_step(machines.two), "it is in step", pid=os.getpid(),
+               limit=LIMIT)
     machines.deliver()
     done = time.time()
     wait.until(lambda: is_current(machines.two, done), "it has all", pid=os.getpid(), limit=LIMIT)
