@@ -106,11 +106,20 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
         pid, _, rest = path.name.partition(".")
         other = Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], path)
         with contextlib.suppress(FileNotFoundError):
-            if is_held(path):
+            if _is_held(path, other.pid):
                 living.append(other)
             elif path.exists():                     # or else it has just left
                 dead.append(other)
     return living, dead
+
+
+def _is_held(path: Path, pid: int) -> bool:
+    """Whether that process has the store open. Of a file of root's, which an owner of the store cannot look at, nothing
+    but whether there is such a process. Raises FileNotFoundError, OSError."""
+    try:
+        return is_held(path)
+    except PermissionError:
+        return Path(f"/proc/{pid}").exists()
 
 
 def forget_dead(folder: Path) -> None:

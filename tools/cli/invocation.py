@@ -68,7 +68,9 @@ class Invocation:
 
     @contextmanager
     def store(self) -> "Iterator[Store]":
-        """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
+        """The store, open; beside a running server too, whose clients hear of changes. Nobody has it open as root, also
+        who has stayed root so far: the server could not look at such a process. Raises Failure."""
+        self.act_as_owner()
         with _opened(self.config, self.arguments.program) as store:
             yield store
 

@@ -52,6 +52,21 @@ class Holder:
         self.process.stdout.close()
 
 
+def test_of_a_file_of_roots_it_is_seen_whether_its_process_is_there(tmp_path, monkeypatch):
+    """A server that is another user goes on: it cannot look at the lock."""
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    (tmp_path / "inside").mkdir()
+    for pid in (os.getpid(), gone.pid):
+        (tmp_path / "inside" / f"{pid}.0.onecopy doctor").touch()
+    monkeypatch.setattr(processes, "is_held", refuse)
+    living, dead = look(tmp_path)
+    assert ([each.pid for each in living], [each.pid for each in dead]) == ([os.getpid()], [gone.pid])
+
+
 def shown(others):
     return [str(other) for other in others]
 

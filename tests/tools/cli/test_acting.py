@@ -116,6 +116,18 @@ def test_check_becomes_the_owner_before_it_opens_the_store(words: list[str], tou
         program.run(program.parse([*words, "--root", str(tmp_path / "store")]))
 
 
+def test_nobody_opens_the_store_as_root(touched: list[str], tmp_path: Path) -> None:
+    """Also where the command has stayed root: its place among those inside would be root's, which no server can look
+    at."""
+    root = tmp_path / "store"
+    make_empty_store(root)
+    invocation = program.parse(["doctor", "--root", str(root)])
+    touched.clear()
+    with pytest.raises(Becoming), invocation.store():
+        pass
+    assert [each for each in touched if str(root) in each] == []
+
+
 def test_a_store_of_root_stays_one_of_root(monkeypatch: pytest.MonkeyPatch, faults: Faults, tmp_path: Path) -> None:
     faults.around(os, "geteuid", lambda _: 0)
     monkeypatch.setattr(Owner, "of", classmethod(lambda cls, folder: Owner(0, 0)))

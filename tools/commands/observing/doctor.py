@@ -35,6 +35,7 @@ def doctor(invocation: Invocation) -> int:
     wanted = deployment.Wanted(arguments.name, arguments.postfix)
     with bar("looking"):
         found = list(deployment.look_over(config or invocation.config, wanted))
+    invocation.act_as_owner()
     if config is not None and (others := differing(invocation.config, config)):
         found.append(Advice("configuration", False, f"the running server goes by other values of {few(others)} "
                             "than its files, or this command, have now; it is judged by what it goes by",
