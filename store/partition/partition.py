@@ -46,7 +46,7 @@ from store.partition.marks import (
 )
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import MessageFile
-from store.partition.serials import FORMAT, META, META_KEY, READABLE, Serials
+from store.partition.serials import FORMAT, META, META_KEY, Serials, meta_of
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
@@ -143,7 +143,7 @@ class Partition:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
-            epoch, serial, written = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            epoch, serial, written = meta_of(data, f"Partition {self.name}") if data else (1, 1, FORMAT)
             if written != FORMAT and not self.read_only:
                 mark_behind(self.folder)
             if recover:
@@ -184,11 +184,9 @@ class Partition:
     def _known_epoch(self) -> int:
         """That which whoever recovered the partition has on disk; 0: there is something to write. So who joins changes
         nothing, and waits for no disk and no standby."""
-        meta = transact(self.env, lambda txn: self.states.get(META_KEY, txn), reads=True)
-        if meta is None:
-            return 0
-        epoch, _, written = META.unpack(self._of_our_format(meta))
-        return int(epoch) if written == FORMAT else 0
+        stored = transact(self.env, lambda txn: self.states.get(META_KEY, txn), reads=True)
+        epoch, _, written = meta_of(stored, f"Partition {self.name}") if stored else (0, 0, FORMAT)
+        return epoch if written == FORMAT else 0
 
     def _compare_user_area(self) -> None:
         """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an
@@ -332,14 +330,6 @@ class Partition:
         self.epoch = epoch
         self.serials.forget_taken()
         write_epoch(self.folder, epoch)
-
-    def _of_our_format(self, meta: bytes) -> bytes:
-        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
-        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
-        if found not in READABLE:
-            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
-                                                  f"onecopy; this one knows format {FORMAT}")
-        return meta
 
     def kept_since(self) -> int:
         """The Unix time of the oldest snapshot: the message files that had references then must stay. While the volume

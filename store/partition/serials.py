@@ -37,6 +37,16 @@ HELD = 250                              # cache records that are in memory at a 
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 
+def meta_of(stored: bytes, place: str) -> tuple[int, int, int]:
+    """What is stored under META_KEY of the states: epoch, first arrival serial that has not been given out, format.
+    Raises StoreError UNAVAILABLE, which names the place, when another version of onecopy wrote it."""
+    epoch, first, form = META.unpack(stored) if len(stored) == META.size else (0, 0, 1)
+    if form not in READABLE:
+        raise StoreError(Problem.UNAVAILABLE, f"{place} has the format {form} of another version of onecopy; this one "
+                                              f"knows format {FORMAT}")
+    return epoch, first, form
+
+
 class Owner(Protocol):
     """Whose serials they are: a partition."""
 

@@ -33,7 +33,7 @@ from store.message.mime import parse
 from store.partition.filecontent import seen
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import MessageFile
-from store.partition.serials import META, META_KEY, READABLE
+from store.partition.serials import META_KEY, meta_of
 from store.problems import problems
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
@@ -73,7 +73,7 @@ class SnapshotPartition:
         self._readers = ReaderFlags(self._still.table("seen.db"))
         self._rendered: dict[bytes, CachedMessage] = {}
         try:
-            self._epoch = epoch_of(self._states.get(META_KEY) or b"")
+            self._epoch = meta_of(self._states.get(META_KEY) or b"", "That snapshot")[0]
         except BaseException:
             self.close()
             raise
@@ -133,15 +133,6 @@ class SnapshotPartition:
 
     def close(self) -> None:
         self._still.close()
-
-
-def epoch_of(meta: bytes) -> int:
-    """The epoch in what is stored under META_KEY of a partition's states. Raises StoreError UNAVAILABLE when another
-    version of onecopy wrote it."""
-    epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
-    if form not in READABLE:
-        raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
-    return int(epoch)
 
 
 @define(eq=False)

@@ -14,10 +14,9 @@ from mboxlist.engine.btree import Table
 from mboxlist.engine.hotcopy import Still
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.snapshotlist import SnapshotList
-from store.partition.serials import META_KEY
+from store.partition.serials import META_KEY, meta_of
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
-from store.snapshots.snapshotreader import epoch_of
 from store.snapshots.taking import LIST, Snapshot
 from store.store import Store
 
@@ -112,7 +111,8 @@ def opened_partition(folder: str) -> PartitionTables:
         still = Still(Path(folder), CACHE)
         states, *others = (still.table(f"{name}.db") for name in (
             "state", "index", "messages", "cache", "quota", "removed"))
-        _partitions[folder] = PartitionTables(epoch_of(states.get(META_KEY) or b""), states, *others), still
+        epoch, _, _ = meta_of(states.get(META_KEY) or b"", "That snapshot")
+        _partitions[folder] = PartitionTables(epoch, states, *others), still
     return _partitions[folder][0]
 
 
