@@ -40,6 +40,7 @@ from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL
+from store.standby.sourcepeer import PLACES
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState
 from store.standby.succession import Succession
 from store.tables.state import UID_SKIP
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 UNCLEAN_ENDS = 8            # that are counted: 524,288 UIDs of each mailbox
 AT_ONCE = 300.0             # seconds behind for which that is enough: 1,700 messages a second in one mailbox. After it
-STEP = 64                   # this many times as much more: 33,554,432 UIDs, for each
+STEP = PLACES + 3           # this many times as much more: 33,554,432 UIDs, for each
 STEP_SECONDS = 8 * 3600.0   # begun, 1,100 a second,
 STEPS = 8                   # but not so often that UIDs could run out (RFC 9051 §2.3.1.1: 32 bits)
 BLOCKS = 1024               # of arrival serials that are left out
@@ -100,7 +101,7 @@ def promote(root: Path) -> StandbyState:
 def skipped(place: int, behind: float) -> int:
     """How many times UNCLEAN_ENDS the standby in that place skips that was so many seconds behind."""
     steps = 0 if behind <= AT_ONCE else min(STEPS, math.ceil(behind / STEP_SECONDS))
-    return min(place + 1, STEP - 2) + steps * STEP
+    return place + 1 + steps * STEP
 
 
 def _behind(root: Path, state: StandbyState) -> float:

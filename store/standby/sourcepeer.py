@@ -32,7 +32,7 @@ from store.usermove.peer import Peer
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
 PATIENCE = 120.0            # seconds that any other answer may take
 SILENCE = 15.0              # and while it is followed: then it answers each second. A network that is cut ends nothing
-PLACES = 100                # standbys of one machine, at most: each takes UIDs (`promotion`)
+PLACES = 61                 # the last place of a standby, the first is 0: each takes UIDs (`promotion.skipped`)
 
 
 @define

@@ -18,6 +18,7 @@ from store.partition.messagefiles import MessageFiles
 from store.rebuild import emptying
 from store.snapshots import reset
 from store.standby import longfollowing, promotion, standbystate
+from store.standby.sourcepeer import PLACES
 from store.store import Store
 from store.tables.state import UID_SKIP
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
@@ -64,7 +65,7 @@ def test_a_standby_that_was_long_behind_skips_more(store: Store, standby: Standb
 def test_two_standbys_never_skip_to_one_place() -> None:
     """However long each was behind; and 15 promotions leave UIDs (RFC 9051 §2.3.1.1)."""
     late = [0.0, 299.0, 301.0, *(hours * 3600.0 for hours in (1, 7, 9, 17, 25, 63, 65, 1000, 100_000))]
-    for place, other in itertools.combinations(range(8), 2):
+    for place, other in itertools.combinations(range(PLACES + 1), 2):
         assert not {promotion.skipped(place, behind) for behind in late} & {
             promotion.skipped(other, behind) for behind in late}
     assert sorted(late) == sorted(late, key=lambda behind: promotion.skipped(3, behind))
