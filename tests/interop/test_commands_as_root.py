@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import MEMORY
 from tests.support.clients.admission import IMAP, LMTP, Knock
-from tests.support.processes import command
-from tests.support.processes.otheruser import USER, closed_folder, in_view
+from tests.support.processes import command, otheruser
+from tests.support.processes.otheruser import USER
 from tests.support.servers.server import Server
 from tools.cli import registry
 
@@ -286,14 +286,8 @@ def what_root_left_is_mended(folder: Path) -> None:
 
 
 def test_as_root(folder: Path) -> None:
-    closed = closed_folder()
-    if closed is not None:
-        in_view(f"{Path(__file__).resolve()}::test_as_root", closed, folder / "interpreter", LIMIT)
-        return
-    for case in (every_command, what_root_left_is_mended):
-        place = folder / case.__name__
-        place.mkdir(mode=0o711)
-        case(place)
+    cases = every_command, what_root_left_is_mended
+    otheruser.each(f"{Path(__file__).resolve()}::test_as_root", cases, folder, 0o711, LIMIT)
 
 
 def test_every_command_is_tried() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.conftest import MEMORY
 from tests.support.clients.admission import IMAP, LMTP, Knock
-from tests.support.processes import wait
-from tests.support.processes.otheruser import USER, closed_folder, in_view
+from tests.support.processes import otheruser, wait
+from tests.support.processes.otheruser import USER
 from tests.support.servers.server import PROGRAM, Server
 from tools.exits import Failure
 from tools.server.process import privileges
@@ -76,14 +76,8 @@ def who_is_not_root_becomes_nobody_else(folder: Path) -> None:
 
 
 def test_somebody_else(folder: Path) -> None:
-    closed = closed_folder()
-    if closed is not None:
-        in_view(f"{Path(__file__).resolve()}::test_somebody_else", closed, folder / "interpreter", LIMIT)
-        return
-    for case in (root_binds_and_somebody_else_serves, who_is_not_root_becomes_nobody_else):
-        place = folder / case.__name__
-        place.mkdir(mode=0o755)
-        case(place)
+    cases = root_binds_and_somebody_else_serves, who_is_not_root_becomes_nobody_else
+    otheruser.each(f"{Path(__file__).resolve()}::test_somebody_else", cases, folder, 0o755, LIMIT)
 
 
 @pytest.mark.parametrize(("workers", "said"), [

@@ -1,7 +1,9 @@
 """Tests with processes of another user, who may not be able to read the interpreter: it is in root's home, perhaps."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support import ROOT
@@ -15,7 +17,21 @@ shift 3; exec "$@"
 """
 
 
-def closed_folder() -> Path | None:
+def each(test: str, cases: Sequence[Callable[[Path], None]], folder: Path, mode: int, limit: float) -> None:
+    """Each case in a folder of its own with that mode. Where USER cannot read the interpreter, this `test` begins again
+    where that can be read: for so many seconds at most."""
+    closed = _closed_folder()
+    if closed is not None:
+        _in_view(test, closed, folder / "interpreter", limit)
+        return
+    for case in cases:
+        place = folder / case.__name__
+        place.mkdir()
+        os.chmod(place, mode)
+        case(place)
+
+
+def _closed_folder() -> Path | None:
     """The first folder on the way to the interpreter that USER may not enter."""
     for folder in reversed(Path(sys.executable).resolve().parents):
         if subprocess.run(["/usr/bin/env", "test", "-x", folder], user=USER, check=False).returncode:
@@ -23,7 +39,7 @@ def closed_folder() -> Path | None:
     return None
 
 
-def in_view(test: str, closed: Path, keep: Path, limit: float) -> None:
+def _in_view(test: str, closed: Path, keep: Path, limit: float) -> None:
     """That test in a mount namespace of its own, in which USER can read the interpreter."""
     keep.mkdir()
     done = subprocess.run(
