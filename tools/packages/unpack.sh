@@ -1,6 +1,7 @@
 #!/bin/bash
-# unpack.sh FOLDER PACKAGE...: unpack Debian packages into FOLDER, with all they need that is not installed. Nothing is
-# installed, so they may exclude what is. Root is not needed: the lists of packages are fetched into a folder, too.
+# unpack.sh FOLDER PACKAGE...: unpack Debian packages into FOLDER, installed or not, with all they need that is not
+# installed. Nothing is installed, so they may exclude what is. Root is not needed: the lists of packages are fetched into
+# a folder, too.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
@@ -15,7 +16,7 @@ mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
 apt=(apt-get -qq -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User="$(id -un)"
      -o Debug::NoLocking=1)
 "${apt[@]}" update
-"${apt[@]}" -y --download-only --no-install-recommends install "$@"
+"${apt[@]}" -y --download-only --reinstall --no-install-recommends install "$@"
 
 rm -rf "$folder.part"
 mkdir -p "$folder.part"
