@@ -168,16 +168,21 @@ def undo(root: Path) -> bool:
 @define
 class _Before:
     """What the present databases of a partition tell: the figures of mailboxes by id, the epoch, the first serial that
-    was not given out."""
+    was not given out.
 
-    figures: dict[int, tuple[int, int, int]] = field(factory=dict)      # UIDVALIDITY, UIDNEXT, HIGHESTMODSEQ
+    A mailbox that was undeleted has another UIDVALIDITY than in the snapshot, and its UIDs and MODSEQs have gone on
+    under both; one that was moved has gone on in another partition. So figures count whatever UIDVALIDITY they were
+    written with, and of all partitions.
+    """
+
+    figures: dict[int, tuple[int, int]]         # UIDNEXT, HIGHESTMODSEQ; the one dictionary of all partitions
     epoch: int = 1
     serial: int = 1
 
     @classmethod
-    def read(cls, folder: Path, recorded: int) -> "_Before":
-        """Of the partition in that folder; `recorded` is the epoch of the snapshot."""
-        before = cls(epoch=max(recorded, read_epoch(folder)))
+    def read(cls, folder: Path, recorded: int, figures: dict[int, tuple[int, int]]) -> "_Before":
+        """Of the partition in that folder, into `figures`, too; `recorded` is the epoch of the snapshot."""
+        before = cls(figures, epoch=max(recorded, read_epoch(folder)))
         try:
             rows = list(salvage(folder / "index" / "state.db"))
         except Failure:
@@ -189,7 +194,7 @@ class _Before:
                     before.epoch, before.serial = max(before.epoch, epoch), serial
                 elif len(key) == 4:
                     state = MailboxState.from_bytes(data, before.epoch)
-                    before._note(int.from_bytes(key, "big"), state.uidvalidity, state.uidnext, state.highestmodseq)
+                    before._note(int.from_bytes(key, "big"), state.uidnext, state.highestmodseq)
         if not rows:
             before._read_files(folder)
         return before
@@ -198,11 +203,11 @@ class _Before:
         for path in (folder / "users").rglob(idxfile.NAME):
             with contextlib.suppress(StoreError):
                 head = idxreading.read_head(path)
-                self._note(head.id, head.uidvalidity, head.uidnext, head.highestmodseq)
+                self._note(head.id, head.uidnext, head.highestmodseq)
 
-    def _note(self, mailbox: int, validity: int, uidnext: int, modseq: int) -> None:
-        known = self.figures.get(mailbox, (validity, 0, 0))
-        self.figures[mailbox] = validity, max(uidnext, known[1]), max(modseq, known[2])
+    def _note(self, mailbox: int, uidnext: int, modseq: int) -> None:
+        known = self.figures.get(mailbox, (0, 0))
+        self.figures[mailbox] = max(uidnext, known[0]), max(modseq, known[1])
 
 
 @define
@@ -236,6 +241,7 @@ class _Restoring:
                 raise StoreError(Problem.UNAVAILABLE, f"{(self.root / name).parent} is not there: is its volume?")
         self.clear()
         self.aside = self._free_name()
+        before = self._read_before()
         done = 0
         for name in self.names:
             self.progress(name, done, self.snapshot.size)
@@ -250,7 +256,17 @@ class _Restoring:
             if name == LIST:
                 self._skip_in_list(new)
             else:
-                self._skip_in_partition(new, (self.root / name).parent, name)
+                self._skip_in_partition(new, (self.root / name).parent, name, before[name])
+
+    def _read_before(self) -> dict[str, _Before]:
+        """By the partition's environment; also of partitions that are newer than the snapshot."""
+        figures: dict[int, tuple[int, int]] = {}
+        recorded = {name: part.epoch for name, part in self.snapshot.manifest.environments.items()}
+        found = {}
+        for folder in (self.root / "partitions").glob("[!.]*"):
+            name = f"partitions/{folder.name}/index"
+            found[name] = _Before.read(folder, recorded.get(name, 0), figures)
+        return found
 
     def _free_name(self) -> str:
         """One that no earlier restore has used anywhere."""
@@ -266,9 +282,8 @@ class _Restoring:
     def _env(self, folder: Path) -> Env:
         return Env(folder, cache=CACHE, locks=20_000, recover=True, broken=lambda: None)
 
-    def _skip_in_partition(self, new: Path, folder: Path, name: str) -> None:
+    def _skip_in_partition(self, new: Path, folder: Path, name: str, before: _Before) -> None:
         """Neither an epoch, nor a serial, nor a UID or MODSEQ comes again."""
-        before = _Before.read(folder, self.snapshot.manifest.environments[name].epoch)
         env = self._env(new)
         try:
             states = env.table("state.db", page=4096)
@@ -278,8 +293,9 @@ class _Restoring:
             changed = [(META_KEY, META.pack(known, first, version))]
             for key, data in states.scan(b"\x00\x00\x00\x01"):
                 state = MailboxState.from_bytes(data, known)
-                validity, uidnext, modseq = before.figures.get(int.from_bytes(key, "big"), (0, 0, 0))
-                if validity == state.uidvalidity:       # one more: or its store.idx would pass for one of this mailbox
+                mailbox = int.from_bytes(key, "big")
+                if mailbox in before.figures:           # one more: or its store.idx would pass for one of this mailbox
+                    uidnext, modseq = before.figures[mailbox]
                     highest = max(modseq, state.highestmodseq) + 1
                     changed.append((key, evolve(state, uidnext=max(uidnext, state.uidnext), highestmodseq=highest,
                                                 changed=highest).to_bytes()))

@@ -356,7 +356,7 @@ def test_where_all_may_write_nothing_is_set_up(repository: Path) -> None:
 def test_a_package_is_unpacked_though_it_is_installed(tmp_path: Path) -> None:
     """Who has Dovecot's servers installed runs the tests with those of the folder."""
     assert subprocess.run(["dpkg", "-s", "hostname"], capture_output=True, check=False).returncode == 0
-    done = subprocess.run(["bash", LISTS / "unpack.sh", tmp_path / "folder", "hostname"], capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=180, check=False)
+    done = subprocess.run(["bash", LISTS / "unpack.sh", tmp_path / "folder", "hostname"], capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "folder" / "bin" / "hostname").stat().st_size > 0

@@ -14,6 +14,8 @@ from store.housekeeping.tasks import environments
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.opening import make_empty_store, open_store
+from store.partitions import volumes
+from store.partitions.partitionmove import move_owner
 from store.recovery.userareacheck import reconcile
 from store.snapshots import reset, retention, taking
 from store.snapshots.reset import choose, restore
@@ -145,6 +147,46 @@ def test_a_mailbox_that_ran_far_ahead_since_then_stays_ahead(used):
     store, _ = put_back(used, exact=True)
     assert state(store).uidnext >= 5_000_000
     assert state(store).highestmodseq >= 1 << 40
+    store.close()
+
+
+def test_a_mailbox_that_was_deleted_and_undeleted_since_then_goes_on_behind_both(used):
+    """It has another UIDVALIDITY since, and may have shown UIDs under the earlier one after the snapshot."""
+    old, shown = MailboxName.parse("user/bob/Old"), 5_000_000
+    namespace.create_mailbox(used, old)
+    deliver(used, body(1), "user/bob/Old")
+    snapshot = retention.make(used)
+    first = used.entry(old)
+    used.partition_of(first).transact(lambda txn: txn.set_state(
+        first.id, None, evolve(txn.state(first.id), uidnext=shown, highestmodseq=1 << 40)))
+    deliver(used, body(2), "user/bob/Old")
+    deletion.delete_mailbox(used, old)
+    assert deletion.undelete_mailbox(used, old).uidvalidity > first.uidvalidity
+    used.close()
+    restore(used.root, SMALL, snapshot, exact=True)
+    store = open_store(used.root, SMALL)
+    assert check(store) == []
+    there = state(store, "user/bob/Old")
+    assert (there.uidvalidity, uids(store, "user/bob/Old")) == (first.uidvalidity, [1])
+    assert there.uidnext > shown and there.highestmodseq > 1 << 40
+    reconcile(store)
+    assert check(store) == []
+    store.close()
+
+
+def test_a_mailbox_that_moved_to_another_partition_goes_on_behind_what_it_showed_there(used):
+    snapshot = retention.make(used)
+    volumes.add(used, "second")
+    move_owner(used, "alice", "second")
+    inbox = used.entry(MailboxName.parse(ALICE))
+    used.partition_of(inbox).transact(lambda txn: txn.set_state(
+        inbox.id, None, evolve(txn.state(inbox.id), uidnext=5_000_000, highestmodseq=1 << 40)))
+    used.close()
+    restore(used.root, SMALL, snapshot, exact=True)
+    store = open_store(used.root, SMALL)
+    assert store.entry(MailboxName.parse(ALICE)).partition == "primary"
+    assert state(store).uidnext > 5_000_000 and state(store).highestmodseq > 1 << 40
+    assert check(store) == []
     store.close()
 
 
