@@ -53,11 +53,15 @@ class ProcessRegistry:
         self._folder = folder / "inside"
         privatefiles.make_folder(self._folder, parents=True, exist_ok=True)
         self._door = -1
-        self.alone = self._come(time.monotonic() + wait)
-        name = f"{os.getpid()}.{next(_numbers)}.{_file_name(who)}"
-        hidden = self._folder / f".{name}"
-        self._inside = _lock(hidden)
-        self._own = hidden.rename(self._folder / name)
+        try:
+            self.alone = self._come(time.monotonic() + wait)
+            name = f"{os.getpid()}.{next(_numbers)}.{_file_name(who)}"
+            hidden = self._folder / f".{name}"
+            self._inside = _lock(hidden)
+            self._own = hidden.rename(self._folder / name)
+        except BaseException:
+            self.opened()                           # a process that lives on must not keep all others out
+            raise
 
     def _come(self, deadline: float) -> bool:
         while True:
@@ -68,16 +72,17 @@ class ProcessRegistry:
                 return True
             if not dead:
                 return False
-            os.close(self._door)
+            self.opened()
             if time.monotonic() > deadline:
                 raise StoreError(Problem.UNAVAILABLE, f"{_listed(dead)} died in the store: it can be used again when "
                                  f"the others have left it: {_listed(living)}")
             time.sleep(STEP)
 
     def opened(self) -> None:
-        """The store is open: let the next ones in."""
-        os.close(self._door)
-        self._door = -1
+        """The store is open, or is not to be: let the next ones in."""
+        if self._door >= 0:
+            os.close(self._door)
+            self._door = -1
 
     def leaving(self) -> bool:
         """Shut the door in order to leave; whether this is the last process inside, and none died there."""
@@ -99,7 +104,8 @@ class ProcessRegistry:
 def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
     """Those that have the store open, whose `run` folder this is, and those that died with it open.
 
-    The latter are listed until the next process comes in alone, to recover the store.
+    The latter are listed until the next process comes in alone, to recover the store. Raises OSError when the folder
+    cannot be read.
     """
     living, dead = [], []
     for path in sorted((folder / "inside").glob("[!.]*")):
@@ -114,11 +120,13 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
 
 
 def _is_held(path: Path, pid: int) -> bool:
-    """Whether that process has the store open. Of a file of root's, which an owner of the store cannot look at, nothing
-    but whether there is such a process. Raises FileNotFoundError, OSError."""
+    """Whether that process has the store open. Of a file that cannot be looked at (it is root's, no descriptor is left,
+    the disk fails) nothing but whether there is such a process. Raises FileNotFoundError."""
     try:
         return is_held(path)
-    except PermissionError:
+    except FileNotFoundError:
+        raise
+    except OSError:
         return Path(f"/proc/{pid}").exists()
 
 

@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from mboxlist import privatefiles
+from mboxlist.engine.troubles import TROUBLES
 from store.accounts.throttle import sharedcounts
 from store.accounts.throttle.loginmemory import LoginMemory
 from store.accounts.throttle.sharedcounts import Place
-from store.errors import StoreError
+from store.errors import StoreError, in_words
 from store.net import controlchannel
 from store.news import changeboard
 from store.partition import processes as process_registry
@@ -39,6 +40,7 @@ from tools.server.fork import Child
 from tools.server.process import clearing, logs, reloadable, sockets
 from tools.server.process.sockets import BESIDE, EXCHANGE, HTTP, SERVERS, Listening
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
+from tools.server.roles import STANDBYS, roles
 from tools.server.tls.tickets import TicketKeys
 from tools.server.watchdog import Watchdog
 from tools.serversettings import Exchange, Log, Tls, Workers
@@ -53,6 +55,7 @@ KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions 
 LOOK = 1.0              # seconds between two looks for tools that died in the store, and at its volume
 ALIVE_TIME = 1.0        # seconds that a process may take to answer that it is there
 NEXT_COPY = 5.0         # seconds until a copy for reading is tried again
+UNSEEN = "it cannot be seen who died in the store, and whether its volumes take writes; the server goes on"
 
 _WORKER = "tools.server.worker:main"        # loaded before the first process is begun: they share what it needs
 
@@ -61,39 +64,8 @@ _may_go_on = Later("tools.server.control.fencing:require_again")
 _still_serves = Later("tools.server.control.fencing:require")
 _require_known_standbys = Later("tools.server.control.backendlink:require_known_standbys")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
-
-
-@frozen
-class Role:
-    """What one kind of worker serves, and how many of it there are."""
-
-    name: str
-    servers: tuple[str, ...]
-    processes: int
-
-
-# What standbys are sent is read and encrypted beside the mail, not between two turns of its event loop.
-STANDBYS = Role(EXCHANGE, (EXCHANGE,), 1)
 _LAST = (f"{EXCHANGE}-1", KEEPER)           # to be stopped, in this order
-
-
-def roles(workers: Workers, *, http: bool = False) -> list[Role]:
-    """The workers that the settings ask for; a protocol that has no process of its own shares one, but for HTTP, if it
-    is served: what it gathers takes time from nobody's mail.
-
-    None: the keeper serves all clients.
-    """
-    found = [Role(server, (server,), count) for server in SERVERS if (count := getattr(workers, server))]
-    rest = tuple(server for server in SERVERS if not getattr(workers, server))
-    if workers.all:
-        found.append(Role("all", SERVERS, workers.all))
-    elif rest and found:
-        found.append(Role("+".join(rest), rest, 1))
-    if http and (found or workers.http):
-        found += [Role("+".join(SERVERS), SERVERS, 1)] if not found else []
-        found.append(Role(HTTP, (HTTP,), max(1, workers.http)))
-    return found
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
 class _Stopped(Exception):
@@ -106,6 +78,9 @@ class _Died(Exception):
 
 class _OtherVolume(_Died):
     """The volume of the store takes no writes any more, or takes them again."""
+
+    def __str__(self) -> str:
+        return "a volume takes no writes any more, or takes them again"
 
 
 class _ToolDied(_Died):
@@ -164,14 +139,11 @@ class Supervisor:
                     self._start()
                     self._wait(None)
                 except _Died as death:
-                    volume = isinstance(death, _OtherVolume) or self._has_changed()
-                    if not volume:
-                        log.error("%s", death)
-                    self._kill()
-                    if self._draining:
-                        raise Failure("a process died while the server was drained", 1) from None
-                    if not volume and not isinstance(death, _ToolDied):
-                        self._pause()
+                    self._end_all(death)
+                except OSError as error:
+                    if not self._served:
+                        raise
+                    self._end_all(_Died(f"the processes cannot be started: {in_words(error)}"))
         except _Stopped:
             self._stop()
             self._require_not_superseded(_still_serves)
@@ -179,6 +151,20 @@ class Supervisor:
             self._kill()                                # nothing is left to kill after a clean stop
             sockets.close(self._sockets)
             self._let_go()
+
+    def _end_all(self, death: _Died) -> None:
+        """All leave the store, and a while passes before they are started again. A server that is drained is to stop
+        in any case: it has done what it was to do, and systemd must not start it again. Raises _Stopped, Failure."""
+        volume = isinstance(death, _OtherVolume) or self._has_changed()
+        if self._draining:
+            log.error("%s; the server, which was drained, stops, and who was left is disconnected", death)
+        elif not volume:
+            log.error("%s; all are started again", death)
+        self._kill()
+        if self._draining:
+            raise _Stopped
+        if not volume and not isinstance(death, _ToolDied):
+            self._pause()
 
     def _start(self) -> None:
         self._up = False
@@ -277,7 +263,16 @@ class Supervisor:
 
     def _has_changed(self) -> bool:
         """Whether a volume of the store takes no writes any more; or takes them again, while a copy is served, or
-        somebody has removed that (logind does at a logout of a user who is no system's: logind.conf(5), RemoveIPC)."""
+        somebody has removed that (logind does at a logout of a user who is no system's: logind.conf(5), RemoveIPC).
+
+        What cannot be looked at is as it was."""
+        try:
+            return self._is_otherwise()
+        except OSError as error:
+            TROUBLES.met(UNSEEN, in_words(error))
+            return False
+
+    def _is_otherwise(self) -> bool:
         root = self.config.root
         if self._copy is None:
             gone = {name for name in self._reading if not (root / "partitions" / name / "index").is_dir()}
@@ -392,15 +387,23 @@ class Supervisor:
             if status == 0 and self._draining:
                 continue
             if status is not None and process.stdout.closed:
-                raise _Died(f"{name} ({process.pid}) died: {_how(status)}; all are started again")
+                raise _Died(f"{name} ({process.pid}) died: {_how(status)}")
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + LOOK
             self._tickets.current()                 # forgets those of the past
-            self._look_at_volume()
-            ours = {process.pid for process in self._processes.values()}
-            for other in process_registry.look(self._run_folder)[1]:
-                if other.pid not in ours:
-                    raise _ToolDied(f"{other} died in the store; all are started again")
+            TROUBLES.look()
+            try:
+                self._look_at_volume()
+                self._look_for_dead()
+            except OSError as error:                # descriptors are used up, a disk fails: those who are served go on
+                TROUBLES.met(UNSEEN, in_words(error))
+
+    def _look_for_dead(self) -> None:
+        """Raise _ToolDied for a process that died in the store and is not the server's."""
+        ours = {process.pid for process in self._processes.values()}
+        for other in process_registry.look(self._run_folder)[1]:
+            if other.pid not in ours:
+                raise _ToolDied(f"{other} died in the store")
 
     def _pause(self) -> None:
         """Wait before a restart, longer each time. Raises Failure when there were too many, _Stopped."""

@@ -1,6 +1,7 @@
 """The watchdog of systemd (sd_notify(3), WatchdogSec= of systemd.service(5)): it is told that the server is well; where
 it is not told it ends the server, and starts it again."""
 
+import contextlib
 import os
 import socket
 import time
@@ -40,9 +41,7 @@ class Watchdog:
 
     def _send(self, message: bytes) -> None:
         address = "\0" + self._path[1:] if self._path.startswith("@") else self._path
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
-            connection.setblocking(False)
-            try:
+        with contextlib.suppress(OSError):      # also where no descriptor is left: the next beat tells it
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+                connection.setblocking(False)
                 connection.sendto(message, address)
-            except OSError:             # the next beat tells it
-                pass

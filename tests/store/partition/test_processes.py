@@ -1,5 +1,6 @@
 """Who has a store open, who died in it, and who may come in then."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+from mboxlist.heldlocks import is_held
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import make_empty_store, open_store
@@ -52,10 +54,11 @@ class Holder:
         self.process.stdout.close()
 
 
-def test_of_a_file_of_roots_it_is_seen_whether_its_process_is_there(tmp_path, monkeypatch):
-    """A server that is another user goes on: it cannot look at the lock."""
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_of_a_file_that_cannot_be_looked_at_it_is_seen_whether_its_process_is_there(tmp_path, monkeypatch, number):
+    """It is root's, and the server is another user; no descriptor is left; the disk fails."""
     def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
+        raise OSError(number, os.strerror(number), str(path))
 
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
@@ -65,6 +68,14 @@ def test_of_a_file_of_roots_it_is_seen_whether_its_process_is_there(tmp_path, mo
     monkeypatch.setattr(processes, "is_held", refuse)
     living, dead = look(tmp_path)
     assert ([each.pid for each in living], [each.pid for each in dead]) == ([os.getpid()], [gone.pid])
+
+
+def test_who_cannot_come_in_keeps_nobody_else_out(tmp_path, faults):
+    """The process lives on; another one comes in at once."""
+    faults.fail(processes, "look", OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(OSError, match="Input/output error"):
+        ProcessRegistry(tmp_path)
+    assert not is_held(tmp_path / processes.DOOR)
 
 
 def shown(others):

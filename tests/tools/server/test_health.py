@@ -1,5 +1,6 @@
 """tools/server: what /health says, and what systemd's watchdog is told."""
 
+import errno
 import json
 import os
 import signal
@@ -55,7 +56,7 @@ def test_health_and_the_watchdog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             server.check()
 
 
-def test_the_watchdog_hears_only_of_what_is_well(tmp_path: Path) -> None:
+def test_the_watchdog_hears_only_of_what_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.setblocking(False)
@@ -72,6 +73,14 @@ def test_the_watchdog_hears_only_of_what_is_well(tmp_path: Path) -> None:
                 assert systemd.recv(100) == b"WATCHDOG=1" and said
             except BlockingIOError:
                 assert not said
+        with monkeypatch.context() as patch:                # no descriptor is left: it is told later
+            patch.setattr(socket, "socket", no_socket)
+            now[0] += 1
+            watchdog.beat(lambda: True)
+
+
+def no_socket(*_: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @pytest.mark.parametrize("environment", [

@@ -1,5 +1,6 @@
 """The whole server in real processes: one that does all, and several with their supervisor."""
 
+import errno
 import os
 import signal
 import socket
@@ -7,19 +8,25 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from mboxlist.engine.troubles import TROUBLES
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.faults.planted import Faults
 from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
+from tools.cli import options
 from tools.exits import Failure
-from tools.server.supervisor import Role, Supervisor, _Died, _Stopped, roles
+from tools.server import supervisor as supervising
+from tools.server.roles import Role, roles
+from tools.server.supervisor import Supervisor, _Died, _Stopped
 from tools.server.tls.contexts import CERTIFICATE, make_certificate
-from tools.serversettings import Workers
+from tools.server.tls.tickets import TicketKeys
+from tools.serversettings import Tls, Workers
 
 LIMIT = 180
 TWO = {"workers.all": "2"}
@@ -185,8 +192,19 @@ def test_a_worker_that_dies_takes_nothing_along(tmp_path: Path) -> None:
         send(server, 1, ["alice"])
         assert count(server, "alice") == 2
         assert server.said().count("died: signal SIGKILL; all are started again") == 1
-        assert server.stop() == 0
+        _dies_while_it_is_drained(server)
     server.check()
+
+
+def _dies_while_it_is_drained(server: Server) -> None:
+    """It was to stop, and stops: systemd starts again what ends with another status than 0."""
+    with Imap(server.imap, "alice", PASSWORD):
+        server.command("drain", "--no-wait")
+        wait.until(lambda: server.said().count("nobody new may log in") >= 3 or None, "all have heard it",
+                   pid=server.pid, limit=LIMIT)
+        os.kill(workers(server)[0], signal.SIGKILL)
+        assert server.wait() == 0
+    assert "died: signal SIGKILL; the server, which was drained, stops" in server.said()
 
 
 def test_workers_that_die_again_and_again(tmp_path: Path) -> None:
@@ -284,3 +302,50 @@ def test_a_drain_in_the_pause_before_a_restart() -> None:
     finally:
         os.close(supervisor._wake)
         os.close(write)
+
+
+@pytest.fixture
+def supervisor(faults: Faults, tmp_path: Path) -> Iterator[Supervisor]:
+    """One without processes, of a store that is not there; signals are left as they are."""
+    read, write = os.pipe()
+    faults.around(supervising, "_signals_to_pipe", lambda _: read)
+    yield Supervisor(options.load({"root": str(tmp_path)}, {}, None))
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(("where", "name"), [(supervising.process_registry, "look"),
+                                             (supervising.volumestate, "is_read_only")])
+def test_no_error_of_a_look_ends_a_server(supervisor: Supervisor, faults: Faults, caplog: pytest.LogCaptureFixture,
+                                          where: ModuleType, name: str) -> None:
+    """Descriptors are used up, or a disk fails: it is said once, and who is served goes on."""
+    faults.fail(where, name, OSError(errno.EIO, "Input/output error", "run/inside"))
+    supervisor._tickets = TicketKeys.shared(Tls())
+    TROUBLES.over(supervising.UNSEEN)
+    for _ in range(2):
+        supervisor._next_look = 0.0
+        supervisor._look()
+    TROUBLES.over(supervising.UNSEEN)
+    said, over = (line.message for line in caplog.records)
+    assert said == f"{supervising.UNSEEN}: run/inside: Input/output error (more of this is counted)"
+    assert "met 2 times" in over
+
+
+def test_what_keeps_processes_from_being_started_again_may_pass(
+        supervisor: Supervisor, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
+    """At the first start it ends the program, with the reason; later it is tried again."""
+    full = OSError(errno.EMFILE, "Too many open files")
+    faults.fail(Supervisor, "_start", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        supervisor.run()
+    supervisor._served, ends = True, [full, _Stopped()]
+    faults.around(Supervisor, "_sleep", lambda *_: None)
+    faults.around(Supervisor, "_require_not_superseded", lambda *_: None)
+    faults.around(Supervisor, "_start", lambda *_: _raise(ends.pop(0)))
+    supervisor.run()
+    assert not ends
+    assert "the processes cannot be started: Too many open files; all are started again" in caplog.text
+
+
+def _raise(error: BaseException) -> None:
+    raise error
