@@ -1,19 +1,22 @@
-"""One process at a time, by the lock of a file or folder (flock(2)), which a killed process cannot leave behind; and
-folders that end with the process that works in them, by the same lock."""
+"""One process at a time, by the lock of a file or folder (flock(2)) or of octets of a file (fcntl(2)), which a killed
+process cannot leave behind; and folders that end with the process that works in them, by the same lock."""
 
 import contextlib
 import fcntl
 import os
 import shutil
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.heldlocks import take
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 
 SCRATCH = ".scratch"            # a folder that has those of all processes
 # What earlier versions called theirs, which lay beside the store's own folders.
+_FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
 _FORMER = (".plan-*", ".recover-*", "[0-9]*.scratch")
 
 
@@ -42,6 +45,33 @@ def in_turn(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def in_turn_for(path: Path, what: str) -> Iterator[None]:
+    """`in_turn` among those that name the same, or what happens to have the same checksum. Raises StoreError."""
+    try:
+        handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise disk_problem(error) from error
+    try:
+        lock_octet(handle, zlib.crc32(what.encode()), wait=True)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock_octet(handle: int, offset: int, *, wait: bool) -> bool:
+    """Lock one octet of an open file; without `wait`, False when another has it. The lock belongs to the open file
+    (open file description locks), so that it keeps threads apart as well, and ends with it. Raises StoreError."""
+    what = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+    try:
+        fcntl.fcntl(handle, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, what)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        raise disk_problem(error) from error
+    return True
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ A crash leaves the mailboxes where the list says; what is on another partition i
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 from attrs import define, evolve, field, frozen
 
@@ -30,6 +30,7 @@ from store.partition.transactions import WriteTxn
 from store.partitions.changedrows import changed_chunks, unpurged
 from store.partitions.holding import hold, moves_no_more
 from store.problems import problems
+from store.quota import limitturns
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import Rows
@@ -134,19 +135,21 @@ class _Move:
 
     def run(self) -> Moved:
         """See the module's text."""
-        try:
-            for _ in range(PASSES):
-                if self._bring() <= LITTLE:
-                    break
-            self._hold()
-            self._bring()
-            self._finish()
-            self.target.flush()
-            entries = transact(self.store.mailboxes.env, self._switch)
-        except BaseException:
-            self._give_up()
-            raise
-        self.store.mailboxes.env.flush()
+        with ExitStack() as turn:
+            try:
+                for _ in range(PASSES):
+                    if self._bring() <= LITTLE:
+                        break
+                self._hold()
+                self._bring()
+                turn.enter_context(limitturns.in_turn(self.store, self.owner))
+                self._finish()
+                self.target.flush()
+                entries = transact(self.store.mailboxes.env, self._switch)
+            except BaseException:
+                self._give_up()
+                raise
+            self.store.mailboxes.env.flush()
         self._let_go(entries)
         self._leave(entries)
         return self._so_far()

@@ -22,9 +22,11 @@ from attrs import evolve, frozen
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
+from store import hosting
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.problems import nothing_shown, problems
+from store.quota import limitturns
 from store.quota.everypartition import all_or_none
 from store.tables.domainlimits import NotSummed
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
@@ -84,8 +86,10 @@ def root_for(partition: "Partition", name: MailboxName) -> str:
     return root_of(name, partition.quotas.roots_below(name.owner))
 
 
-def _partitions(store: "Store", owner: str) -> "list[Partition]":
-    """Where the owner's mailboxes are or will be; a domain is everywhere. Raises StoreError NO_USER."""
+def _partitions(store: "Store", root: str) -> "list[Partition]":
+    """Where the mailboxes of the root's owner are or will be, or the root has a row, as it still has where they have
+    just been moved away; a domain is everywhere. Raises StoreError BAD_NAME, NO_USER."""
+    owner, _ = parse(store, root)
     if owner.startswith(DOMAIN):
         return list(store.partitions.values())
     names = {entry.partition for entry in store.names(owner)}
@@ -94,7 +98,8 @@ def _partitions(store: "Store", owner: str) -> "list[Partition]":
         names.add(account.partition)
     if owner and not names:
         raise StoreError(Problem.NO_USER)
-    return [partition for name, partition in store.partitions.items() if name in names or not (owner or names)]
+    return [partition for name, partition in store.partitions.items()
+            if name in names or not (owner or names) or partition.quotas.has(root)]
 
 
 # Use and limits
@@ -126,7 +131,7 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
     mailbox and those below it moves to the root. Raises StoreError BAD_NAME, NO_USER, BUSY, UNAVAILABLE.
     """
     root = _whole_name(store, root)
-    with all_or_none(store, root, _partitions(store, parse(store, root)[0]), "quota set",
+    with all_or_none(store, root, _partitions(store, root), "quota set",
                      {"composite": None, "octets": octets, "messages": messages}, partial(_put_back, store, root)):
         change_limits(store, root, octets, messages)
 
@@ -134,12 +139,25 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
 def change_limits(store: "Store", root: str, octets: int | None = None, messages: int | None = None) -> None:
     """`set_quota`, for who has put on record what it does."""
     root = _whole_name(store, root)
-    owner, path = parse(store, root)
+    owner = parse(store, root)[0]
+    with limitturns.in_turn(store, owner):
+        _require_changeable(store, owner)
+        _change_limits(store, root, octets, messages)
+
+
+def _require_changeable(store: "Store", owner: str) -> None:
+    """Raises StoreError ELSEWHERE for a user whom another back end has, READ_ONLY for a domain."""
     if owner.startswith(DOMAIN):
         store.require_writable()
+    else:
+        hosting.require_here(store, owner, None)
+
+
+def _change_limits(store: "Store", root: str, octets: int | None, messages: int | None) -> None:
+    owner, path = parse(store, root)
     if path or owner.startswith(DOMAIN):
         octets, messages = _explicit(octets), _explicit(messages)
-    for partition in _partitions(store, owner):
+    for partition in _partitions(store, root):
         _change_on(store, partition, root, lambda txn: txn.partition.quotas.set_limits(
             root, octets, messages, txn.handle))
     _note_limits(store, root)
@@ -196,6 +214,13 @@ def take_root(store: "Store", root: str) -> None:
     """`remove_quota_root`, for who has put on record what it does."""
     store.require_writable()
     root = _whole_name(store, root)
+    owner = parse(store, root)[0]
+    with limitturns.in_turn(store, owner):
+        _require_changeable(store, owner)
+        _take_root(store, root)
+
+
+def _take_root(store: "Store", root: str) -> None:
     if root.startswith(DOMAIN):
         if _domain(store, root) not in store.domains.limited:
             raise StoreError(Problem.BAD_NAME, f"{root} has no limits")
@@ -415,8 +440,14 @@ def with_below(store: "Overview", root: str) -> list[str]:
 def set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
     """Set these limits of a user and of mailboxes, by root; the user's other mailboxes have no root of their own any
     more. For who has put that on record. Raises StoreError."""
+    with limitturns.in_turn(store, user):
+        _require_changeable(store, user)
+        _set_all(store, user, octets)
+
+
+def _set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
     for root, limit in octets.items():
-        change_limits(store, root, octets=limit)
+        _change_limits(store, root, limit, None)
     for root in with_below(store, user):
         if root not in octets and root != user:
-            take_root(store, root)
+            _take_root(store, root)

@@ -12,10 +12,8 @@ and while one looks whose file has it and takes it away.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
-import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,13 +24,13 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
 from mboxlist.setaside import make_way, set_aside
 from store.errors import StoreError, disk_problem
+from store.filelock import lock_octet
 from store.partition.partition import Partition
 from store.userarea import idxreading
 from store.userarea.idxfile import NAME, Head
 
 DELETED = "deleted"
 TRIES = 10
-_FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
 _NAMES = 1 << 40                        # the locks of names begin here; those of mailboxes are below
 
 T = TypeVar("T")
@@ -152,8 +150,7 @@ def _make_folders(folder: Path, top: Path, sync: bool) -> None:
 
 
 class Locks:
-    """Locks on octets of `index/portable.lock`. They belong to the open file (fcntl(2), open file description locks),
-    so that they keep threads apart as well, and end with the `with` or with the process.
+    """Locks on octets of `index/portable.lock` (`lock_octet`), which end with the `with` or with the process.
 
     Raises StoreError UNAVAILABLE.
     """
@@ -174,14 +171,7 @@ class Locks:
 
     def take(self, offset: int, *, wait: bool) -> bool:
         """Lock one octet; without `wait`, False when another has it."""
-        what = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-        try:
-            fcntl.fcntl(self._handle, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, what)
-        except (BlockingIOError, PermissionError):
-            return False
-        except OSError as error:
-            raise disk_problem(error) from error
-        return True
+        return lock_octet(self._handle, offset, wait=wait)
 
     def take_name(self, path: Path) -> None:
         """Lock the name of a file."""

@@ -78,6 +78,7 @@ class Arrival:
     _numbers: dict[tuple[str, int], int] = field(factory=dict, init=False)
     _found: dict[Wanted, CopiedFile] = field(factory=dict, init=False)     # of what was asked for last
     _planned: dict[MailboxId, Planned] = field(factory=dict, init=False)
+    _roots: frozenset[str] = field(default=frozenset(), init=False)
     _subscriptions: list[str] = field(factory=list, init=False)
     _row: User | None = field(default=None, init=False)
     _begun: bool = True
@@ -353,12 +354,21 @@ class Arrival:
             raise BadMessage(f"that is not of {self.user}")
         self._row, self._subscriptions = row, []
         self._planned.clear()
+        self._roots = frozenset(limits)
 
         def work(txn: WriteTxn) -> None:
             for root, use in limits.items():
                 self.partition.quotas.take_over(root, use, txn.handle)
 
         self.partition.transact(work)
+
+    def _forget_roots(self, txn: WriteTxn) -> None:
+        """Those that have been removed since the user was described before."""
+        quotas = self.partition.quotas
+        for root in {self.user, *quotas.roots_below(self.user, txn.handle)} - self._roots:
+            use = quotas.find(root, txn.handle)
+            if not use.octets and not use.messages:
+                quotas.forget(root, txn.handle)
 
     def subscribe(self, names: Sequence[str]) -> None:
         self._subscriptions += names
@@ -374,6 +384,7 @@ class Arrival:
                 raise StoreError(Problem.CORRUPT, "The log of expunged UIDs did not come as it was")
         gone = [target for target in self._ids.values() if target not in self._planned]     # purged meanwhile
         deletion.destroy_wholly(partition, gone)
+        partition.transact(self._forget_roots)
         partition.flush()
         planned = tuple(planned for _, planned in sorted(self._planned.items()))
         ids = tuple(planned.entry.id for planned in planned)

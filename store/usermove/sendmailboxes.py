@@ -22,6 +22,7 @@ from store.partition.partition import Partition
 from store.partitions.changedrows import changed_chunks, chunks_from, unpurged
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved
+from store.quota import limitturns
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import CHUNK, Rows, decode
@@ -258,18 +259,22 @@ class MailboxSender:
         for _ in range(ROUNDS):
             self._hold()
             self._send_changes()
-            snapshot = transact(self.store.mailboxes.env, lambda txn: _Snapshot.of(self.store, self.user, txn))
-            if {entry.id for entry, _ in snapshot.every()} - self._held.keys():
-                continue                                # made just now
-            self._describe(snapshot)
-            self.peer.ready()
-            move = transact(self.store.mailboxes.env, lambda txn, snapshot=snapshot: self._switch(   # type: ignore[misc]
-                snapshot, txn))
+            with limitturns.in_turn(self.store, self.user):
+                move = self._describe_and_switch()
             if move is not None:
                 self.store.directory.noticed(self.user)
                 self.moved = evolve(self.moved, mailboxes=len(self._held))
                 return move
         raise StoreError(Problem.BUSY, f"The mailboxes of {self.user} are being made or changed all the time")
+
+    def _describe_and_switch(self) -> Move | None:
+        """The row GONE; None when others have changed the list meanwhile."""
+        snapshot = transact(self.store.mailboxes.env, lambda txn: _Snapshot.of(self.store, self.user, txn))
+        if {entry.id for entry, _ in snapshot.every()} - self._held.keys():
+            return None                                 # made just now
+        self._describe(snapshot)
+        self.peer.ready()
+        return transact(self.store.mailboxes.env, lambda txn: self._switch(snapshot, txn))
 
     def _hold(self) -> None:
         """Nobody writes to the mailboxes from here on, nor to those that were made meanwhile."""

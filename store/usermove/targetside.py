@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
+from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxId
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.usermoves import Move, Phase
@@ -23,6 +24,7 @@ from store.delivery.batch import BatchStore, SideBySide, one_by_one
 from store.errors import Problem, StoreError
 from store.mailboxes import placement
 from store.partition.partition import Partition
+from store.quota import roots
 from store.store import Store
 from store.userarea import writing
 from store.usermove import sourceside
@@ -130,6 +132,7 @@ def activate(store: Store, user: str, move: str, host: str, access: Access) -> N
         for planned in done.planned:
             writing.note(store, planned.entry)
         store.news.tell([planned.entry.id for planned in done.planned])
+        after_commit(roots.recharge_renamed, store, user)       # a root may have been made while they were held
         log.info("%s is here now, from %s", user, done.host)
 
 

@@ -8,6 +8,7 @@ asked next. Where a profile has no such attributes the store's own limits stay.
 import logging
 
 from mboxlist.names import SEPARATOR
+from store import hosting
 from store.accounts.base import delivery_problem
 from store.accounts.ldap.ldapentry import Found
 from store.accounts.ldap.ldapquota import QuotaWish
@@ -23,20 +24,23 @@ log = logging.getLogger(__name__)
 
 
 def take_over_account(store: Store, found: Found) -> None:
-    """Have the limits and the script of an account whose row is there be those that the directory wants. For a thread.
+    """Have the limits and the script of an account whose row is there be those that the directory wants; those of one
+    that is on another back end are kept there. For a thread.
 
     What cannot be done now is tried again when the directory is asked next; a login or mail does not fail by it.
     """
-    user = found.account.user
+    user, is_here = found.account.user, hosting.is_here(store, found.account)
     try:
-        _limit(store, user, found.quota.octets, found.quota.messages)
-        _limit_mailboxes(store, user, found.quota)
+        if is_here:
+            _limit(store, user, found.quota.octets, found.quota.messages)
+            _limit_mailboxes(store, user, found.quota)
         if found.domain:
             _limit_domain(store, DOMAIN + found.domain, found.domain_quota)
     except StoreError as error:
         log.warning("directory: the limits of %s could not be set: %s", user, error)
     try:
-        _set_script(store, found)
+        if is_here:
+            _set_script(store, found)
     except (StoreError, ScriptRefused) as error:
         log.warning("directory: the Sieve script of %s could not be set: %s", user, error)
 

@@ -1,7 +1,9 @@
 """Mailboxes moved to another partition."""
 
 import contextlib
+import threading
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from attrs import evolve
 
 from mboxlist.engine.transact import transact
 from mboxlist.names import MailboxName
-from store import offload
+from store import filelock, offload
 from store.check.wholecheck import check
 from store.delivery import durable, severalmessages
 from store.delivery.commit import Target
@@ -411,6 +413,27 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):
     Path(path).write_bytes(whole)
     partitionmove.move_owner(two, "alice", "second")
     assert len(contents(two)) == 3
+
+
+def test_limits_that_are_set_at_the_end_hold_where_the_mailboxes_are_now(two, faults):
+    """When they have been copied and the list does not name the other partition yet."""
+    deliver(two, BODIES[1], "user/alice/INBOX")
+    roots.set_quota(two, "alice", 100_000)
+    thread, waits = threading.Thread(target=lambda: roots.set_quota(two, "alice", 200_000)), threading.Event()
+
+    def begin(*_):
+        with (two.root / "run" / "limits.lock").open("rb+") as file:
+            assert not filelock.lock_octet(file.fileno(), zlib.crc32(b"alice"), wait=False)
+        thread.start()
+        assert waits.wait(180)
+
+    faults.before(filelock, "lock_octet", lambda *_, **__: threading.current_thread() is thread and waits.set())
+    faults.before(partitionmove._Move, "_switch", begin)
+    partitionmove.move_owner(two, "alice", "second")
+    thread.join(180)
+    assert two.partitions["second"].quotas.find("alice").octet_limit == 200_000
+    assert roots.quota(two, "alice").octet_limit == 200_000
+    assert not two.partitions["primary"].quotas.has("alice")
 
 
 def test_two_do_not_move_at_the_same_time(two):

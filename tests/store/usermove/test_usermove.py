@@ -1,11 +1,14 @@
 """Users moved from one back end to another, both in this process."""
 
+import threading
+import zlib
+
 import pytest
 from attrs import evolve
 
 from mboxlist.engine.transact import Deadlock, transact
 from mboxlist.names import MailboxName
-from store import hosting, offload
+from store import filelock, hosting, offload
 from store.accounts.apppasswords.accessfiles import AccessFiles
 from store.accounts.apppasswords.accessrecord import Access, SecurityKey, Totp
 from store.accounts.apppasswords.apppassword import make
@@ -27,6 +30,7 @@ from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
 from store.quota import roots as quotaroots
 from store.store import Store
+from store.tables.quotatable import UNLIMITED
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import send
@@ -34,7 +38,7 @@ from store.users import lastuse
 from store.users.accesschanges import change_access
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
-from tests.support.stores.movepair import ONE, TWO, Line
+from tests.support.stores.movepair import LIMIT, ONE, TWO, Line
 from tests.support.stores.stores import deliver
 from tests.support.stores.whole import give_scripts
 
@@ -237,6 +241,66 @@ def test_nobody_changes_the_list_in_the_step_that_decides(ends, faults):
     move("alice", one, two)
     assert refused == [1]
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX"]
+
+
+def test_limits_that_are_set_until_the_end_go_along(ends, faults):
+    """Until the step that decides: a change of limits is sent, or waits for that step, and is refused."""
+    one, two = ends
+    archive = namespace.create_mailbox(one, name("Archive"))
+    deliver(one, BODIES[1], "user/alice/INBOX", "user/alice/Archive")
+    quotaroots.set_quota(one, "alice/Archive", 10_000)
+    rounds, refused = [], []
+
+    def change(*_):
+        rounds.append(1)
+        if len(rounds) == 1:
+            quotaroots.remove_quota_root(one, "alice/Archive")
+            quotaroots.set_quota(one, "alice/Sent", 20_000)
+            quotaroots.set_quota(one, "alice", 300_000, 40)
+
+    def late():
+        with pytest.raises(StoreError) as refusal:
+            quotaroots.set_quota(one, "alice", 500_000)
+        refused.append(refusal.value.problem)
+
+    thread, waits = threading.Thread(target=late), threading.Event()
+
+    def decide(real, *given):
+        with (one.root / "run" / "limits.lock").open("rb+") as file:
+            assert not filelock.lock_octet(file.fileno(), zlib.crc32(b"alice"), wait=False)
+        thread.start()
+        assert waits.wait(LIMIT)
+        return real(*given)
+
+    faults.before(filelock, "lock_octet", lambda *_, **__: threading.current_thread() is thread and waits.set())
+
+    faults.before(MailboxSender, "_hold", change)
+    faults.around(MailboxSender, "_switch", decide)
+    move("alice", one, two)
+    thread.join(LIMIT)
+    assert refused == [Problem.ELSEWHERE]
+    limits = {root: (use.octet_limit, use.message_limit) for root, use in two.partitions["primary"].quotas.all()
+              if root.startswith("alice")}
+    assert limits == {"alice": (300_000, 40), "alice/Sent": (20_000, UNLIMITED)}
+    assert two.partition_of(two.entry(name("Archive"))).quota_root(two.entry(name("Archive")).id) == "alice"
+    assert archive.uidvalidity == two.entry(name("Archive")).uidvalidity
+    for work in (lambda: quotaroots.set_quota(one, "alice", 1), lambda: quotaroots.set_all(one, "alice", {"alice": 1}),
+                 lambda: quotaroots.remove_quota_root(one, "alice/Sent")):
+        with pytest.raises(StoreError) as refusal:
+            work()
+        assert refusal.value.problem is Problem.ELSEWHERE
+    assert not any(root.startswith("alice") for root, _ in one.partitions["primary"].quotas.all())
+
+
+def test_a_root_that_is_made_while_the_mailboxes_are_held_has_its_mailboxes_there(ends, faults):
+    one, two = ends
+    namespace.create_mailbox(one, name("Archive"))
+    deliver(one, BODIES[1], "user/alice/Archive")
+    faults.after(MailboxSender, "_hold", lambda *_: quotaroots.set_quota(one, "alice/Archive", 10_000))
+    move("alice", one, two)
+    archive = two.entry(name("Archive"))
+    assert two.partition_of(archive).quota_root(archive.id) == "alice/Archive"
+    assert quotaroots.quota(two, "alice/Archive").messages == 1
 
 
 def test_nobody_writes_to_what_has_gone(ends):
