@@ -22,6 +22,7 @@ from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
+from store.delivery.filejournal import replay
 from store.errors import Problem, StoreError, disk_problem
 from store.events import receivers
 from store.events.listrecording import ListRecording
@@ -240,6 +241,8 @@ class _Opening:
         copy = self.copies.get(folder.name)
         if copy is not None:
             return self._for_reading(folder, copy, freeze)
+        if recover and not (self.root / READ_ONLY).exists():
+            replay(folder / "staging")          # before anything looks at message files
         return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
             folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
 

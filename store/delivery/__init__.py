@@ -4,9 +4,10 @@ Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction
 `onecopy deliver` come this way.
 
 1. `Staged.digested`: the digest is final.
-2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written and synced, side by side
-   with those of other messages; up to eight such batches are under way. A journal merges syncs that come together, so
-   side by side is several times faster than one after the other. A message whose digest has references
+2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written, and the octets go to the
+   file journal of this process, which is synced for all that wait (`filejournal`). Large ones, and those for which the
+   journal has no room, have their own file synced, side by side with those of other messages: the file system merges
+   syncs that come together. A message whose digest has references
    (`is_known`) skips this, unless that would tell a client what others have (`concealment`); up to 128 KiB nothing is
    even written. Whether it still has any is looked at again within the transaction (`NotOnDisk`).
    While the disk is at work `Staged.finish` makes the cache record.

@@ -1,6 +1,6 @@
 """Syncs that are asked for at the same time share one: of message files, and of the database's log.
 
-The kernel does them where it can (`KernelSyncs`), and else threads.
+The kernel does them where it can (`kernelsyncs`), and else threads.
 """
 
 import errno
@@ -18,14 +18,17 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
+from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.secondcopy import STATE_AT, SecondCopy, State, unknown
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
+from store.delivery.filejournal import FileJournal
 from store.errors import StoreError
 from store.metrics.histograms import SECONDS
 from store.metrics.processcounters import WAITING, Counters
+from store.net.kernelsyncs import KernelSyncs
 from store.net.linestates import Wait
 from store.net.stream import Done
 from store.net.threads import ReactorThreads
@@ -36,22 +39,18 @@ from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store
 
-try:
-    from caio import linux_aio
-except ImportError:         # the kernel is older than 4.18, or a sandbox does not let us
-    linux_aio = None  # type: ignore[assignment]
-
 log = logging.getLogger(__name__)
 
-Ended = Callable[[OSError | None], None]
+NOT_SETTLED = "message files cannot be synced; they are in the file journal"
+NOT_MADE = "no file journal can be made: message files are synced one by one"
 Batch = list[tuple[Done, Sequence[Staged]]]
 
 BATCHES = 8                 # batches of message files that threads sync at the same time
-SYNCS = 256                 # that the kernel has to do at the same time
+JOURNAL_SECONDS = 30.0     # after which a file journal is tried again that could not be made
 GATHER_SECONDS = 0.1       # for which message files wait for others that get their places too
 
 
-def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" = None, reactor: Any = None) -> None:
+def attach(store: Store, threads: ReactorThreads, kernel: KernelSyncs | None = None, reactor: Any = None) -> None:
     """Have the store's long work done by `threads`, and its syncs by the kernel; what waits for a standby waits in the
     event loop of the `reactor`. Until then all is done at once. For the thread of the event loop."""
     if reactor is not None:
@@ -59,89 +58,6 @@ def attach(store: Store, threads: ReactorThreads, kernel: "KernelSyncs | None" =
     store.owned.put(Threads, threads)
     store.owned.put(Durability, SharedSyncs(store, threads, kernel))
     store.write_freeze.never_waits()
-
-
-class KernelSyncs:
-    """Syncs that threads of the kernel do (Linux's asynchronous I/O, io_submit(2)): one is begun and answered in the
-    event loop, which costs a tenth of a thread of Python's that waits for it and must get the interpreter's lock."""
-
-    def __init__(self, reactor: Any, most: int = SYNCS) -> None:
-        self._context = linux_aio.Context(most)
-        self._most = most
-        self._under_way = 0
-        self._waiting: deque[tuple[int, Ended]] = deque()
-        once_each = getattr(reactor, "add_signalled", None)     # the server's own: see there
-        self._must_read = once_each is None
-        (once_each or reactor.addReader)(self)
-
-    @classmethod
-    def of(cls, reactor: Any) -> "KernelSyncs | None":
-        """Those of this process; None where the kernel has none, or does not let us."""
-        try:
-            if linux_aio is not None:
-                return cls(reactor)
-        except (RuntimeError, SystemError, ValueError, OverflowError) as error:     # caio's for io_setup(2)
-            log.info("the kernel does no syncs, threads do: %s", error)
-        return None
-
-    def sync(self, handle: int, ended: Ended) -> None:
-        """Have `ended` called when the open file's octets are on disk, or with the error with which that has failed; it
-        must not raise."""
-        if self._under_way >= self._most:
-            try:
-                self._waiting.append((os.dup(handle), ended))
-            except OSError:             # there are no more descriptors, and a sync that has not begun has not failed
-                self._under_way += 1
-                self._ended(ended, _sync_at_once(handle))
-            return
-        operation = linux_aio.Operation.fdsync(handle)
-        operation.set_callback(partial(self._ended, ended))
-        self._under_way += 1
-        try:
-            self._context.submit(operation)
-        except (SystemError, ValueError, OverflowError):        # as caio puts the errors of io_submit(2)
-            self._ended(ended, _sync_at_once(handle))
-
-    def _ended(self, ended: Ended, result: int) -> None:
-        """`result` is that of the kernel: 0, or an error's negative number as 64 bits without a sign."""
-        self._under_way -= 1
-        if result:
-            number = -result % (1 << 64)
-            ended(OSError(number, os.strerror(number)))
-        else:
-            ended(None)
-
-    # What the reactor calls
-
-    def fileno(self) -> int:
-        """That of the eventfd."""
-        return self._context.fileno
-
-    def logPrefix(self) -> str:
-        """For Twisted's log."""
-        return "syncs"
-
-    def doRead(self) -> None:
-        """Some have ended."""
-        if self._must_read:
-            self._context.poll()
-        self._context.process_events()          # all that have ended: it takes more than SYNCS at a time
-        while self._waiting and self._under_way < self._most:
-            handle, ended = self._waiting.popleft()
-            self.sync(handle, ended)
-            os.close(handle)
-
-    def connectionLost(self, reason: Failure) -> None:
-        """The reactor has ended."""
-
-
-def _sync_at_once(handle: int) -> int:
-    """What the kernel could not be asked for; the result as in `KernelSyncs._ended`."""
-    try:
-        os.fdatasync(handle)
-    except OSError as error:
-        return -(error.errno or errno.EIO)
-    return 0
 
 
 class _Shared:
@@ -299,6 +215,99 @@ class _LogFlush:
             done.end(failure)
 
 
+class _Journalling:
+    """Messages of a partition that go to this process's file journal, which is synced for all that wait at a moment."""
+
+    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None, freeze: WriteFreeze
+                 ) -> None:
+        self._partition = partition
+        self._threads = threads
+        self._kernel = kernel
+        self._freeze = freeze
+        self._journal: FileJournal | None = None
+        self._next_try = 0.0
+        self._making = self._settling = self._under_way = False
+        self._waiting: list[tuple[Done, Staged]] = []
+
+    def ask(self, staged: Staged) -> Done | None:
+        """Fires when the message is on disk; None: its file is to be synced. Raises StoreError."""
+        journal = self._journal
+        if journal is None or journal.given_up:
+            self._begin_another()
+            return None
+        if not journal.append(staged):
+            return None
+        if journal.half_full and not self._settling:
+            self._settling = True
+            try:
+                self._threads.start("sync", self._settle)
+            except RuntimeError as error:       # the next message tries it again
+                self._settling = False
+                TROUBLES.met(NOT_SETTLED, str(error))
+        done = Done()
+        done.waits_for = DISK
+        self._waiting.append((done, staged))
+        if not self._under_way:
+            self._sync(journal)
+        return done
+
+    def _sync(self, journal: FileJournal) -> None:
+        batch, self._waiting = self._waiting, []
+        self._under_way = True
+        ended = partial(self._synced, journal, batch)
+        try:
+            if self._kernel is not None:
+                self._kernel.sync(journal.handle, ended)
+            else:
+                self._threads.run("sync", partial(os.fdatasync, journal.handle)).addCallbacks(
+                    lambda _: ended(None), lambda failure: ended(failure.value))
+        except (OSError, RuntimeError) as error:        # or nobody would ever ask for one again
+            ended(error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error)))
+
+    def _synced(self, journal: FileJournal, batch: list[tuple[Done, Staged]], failure: OSError | None) -> None:
+        self._under_way = False
+        if failure is not None:
+            log.error("%s cannot be synced: %s", journal.path, failure.strerror)
+            journal.given_up = True         # what it has had on disk stays there
+        if self._waiting:
+            self._sync(journal)
+        for done, staged in batch:
+            _file_synced(staged, done, failure)
+
+    def _settle(self) -> None:
+        try:
+            if self._journal is not None and self._journal.settled_lately:
+                self._journal.grow()
+            self._partition.files.drop_staged_names()
+        except (OSError, StoreError) as error:
+            TROUBLES.met(NOT_SETTLED, str(error))
+        finally:
+            self._settling = False
+
+    def _begin_another(self) -> None:
+        """Have one made, in a thread; in place of one that was given up, when that is not needed any more."""
+        if self._making or self._freeze.shut or monotonic() < self._next_try:
+            return
+        self._next_try = monotonic() + JOURNAL_SECONDS
+        if self._journal is not None:
+            if self._under_way or self._journal.holds:
+                return
+            self._journal.close()
+            self._journal = self._partition.files.journal = None
+        try:
+            made = self._threads.run("files", self._made)
+        except RuntimeError as error:
+            TROUBLES.met(NOT_MADE, str(error))
+            return
+        self._making = True
+        made.addErrback(lambda failure: TROUBLES.met(NOT_MADE, str(failure.value)))
+        made.addBoth(lambda _: setattr(self, "_making", False))
+
+    def _made(self) -> None:
+        files = self._partition.files
+        self._journal = files.journal = FileJournal.make(files, self._partition.serials.next_serial())
+
+
 class SharedSyncs(Durability):
     """The shared syncs of an open store, one of each kind for each partition."""
 
@@ -310,24 +319,34 @@ class SharedSyncs(Durability):
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _LogFlush] = {}
+        self._journals: dict[str, _Journalling] = {}
         for name in store.partitions:       # a counter is seen to grow only where it has been seen before
             Counters.of(store).of_partition(name)
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
-        if self._kernel is not None and staged.named and staged.held <= SPILL:
-            done = Done()
-            done.waits_for = DISK
+        if staged.named and staged.held <= SPILL:
             try:
-                self._kernel.sync(staged.unsynced(), partial(_file_synced, staged, done))
+                if (done := self._journalling(partition).ask(staged)) is not None:
+                    return done
+                if self._kernel is not None:
+                    done = Done()
+                    done.waits_for = DISK
+                    self._kernel.sync(staged.unsynced(), partial(_file_synced, staged, done))
+                    return done
             except StoreError:
                 return fail()
-            return done
         found = self._folders.get(partition.name)
         if found is None:
             found = self._folders[partition.name] = _Shared(
                 lambda batch: self._threads.run("sync", lambda: self._sync_staged(batch)), BATCHES)
         return found.ask(staged)
+
+    def _journalling(self, partition: Partition) -> _Journalling:
+        found = self._journals.get(partition.name)
+        if found is None:
+            found = self._journals[partition.name] = _Journalling(partition, self._threads, self._kernel, self._freeze)
+        return found
 
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Done:
         """Fires when everything committed so far is on disk; after that these messages get their places. Nothing but

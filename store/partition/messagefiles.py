@@ -42,6 +42,20 @@ class Receiving(Protocol):
     serial: int
 
 
+class Journal(Protocol):
+    """What has messages on disk whose files need not be: a `delivery.filejournal.FileJournal`."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are any."""
+
+    def settle(self) -> None:
+        """Return when all files that were written before are on disk, and their names. Raises OSError."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class MessageFiles(ReadableFiles):
     """The message files of one partition, which `messagereading` reads. `committed` says whether the databases refer to
     the file with that digest and serial: a message that has come whole is not removed before it has been asked."""
@@ -53,6 +67,7 @@ class MessageFiles(ReadableFiles):
         self.receiving: set[weakref.ref[Receiving]] = set()    # while one lives its file is not left over
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self.few_ready = True           # more should be made ready
+        self.journal: Journal | None = None     # this process's
         self._names = -1                # an open descriptor of `staging/`
 
     def make_folders(self) -> None:
@@ -125,6 +140,9 @@ class MessageFiles(ReadableFiles):
         """Let go of the folder, and of the files that were made ready."""
         while (serial := self.take_ready()) is not None:
             remove_name(self.staged_path(serial))
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
         if self._names >= 0:
             os.close(self._names)
             self._names = -1
@@ -208,14 +226,21 @@ class MessageFiles(ReadableFiles):
                 sync_folder(Path(folder))
 
     def drop_staged_names(self) -> int:
-        """Put the names that `place` gave on disk and take the staged ones away, and those that were let go; how many.
-        For a thread: it syncs."""
+        """Put the names that `place` gave on disk, with the files that only a journal has there, and take the staged
+        ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
         serials = [self._placed.popleft() for _ in range(len(self._placed))]
-        if serials:
-            sync_file_system(self.folder)
-            for serial in serials:
-                remove_name(self.staged_path(serial))
+        journal = self.journal
+        try:
+            if journal is not None and (serials or journal.holds):
+                journal.settle()
+            elif serials:
+                sync_file_system(self.folder)
+        except OSError:
+            self._placed.extend(serials)
+            raise
+        for serial in serials:
+            remove_name(self.staged_path(serial))
         return len(serials)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:

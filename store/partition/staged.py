@@ -148,6 +148,12 @@ class Staged:
         else:
             self.synced()
 
+    def in_memory(self) -> bytes | None:
+        """All its octets, trace header and all, while none of them has been written."""
+        if self.written or self._failed is not None or not self.held:
+            return None
+        return self._waiting[0] if len(self._waiting) == 1 else self._joined()
+
     def unsynced(self) -> int:
         """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
         DISK_FULL, UNAVAILABLE."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
+from store.delivery.filejournal import replay
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
@@ -116,6 +117,7 @@ def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
     was committed may not have got there yet. For each the names that it got: which is the right one turns out later."""
     adopted = []
+    replay(staging)
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
         if path.is_file() and not path.is_symlink() and path.stat().st_size:      # empty ones wait for messages
             names = [messages / name[0] / name[1:3] / name

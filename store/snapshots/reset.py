@@ -34,6 +34,7 @@ from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
+from store.delivery.filejournal import is_journal
 from store.errors import Problem, StoreError, disk_problem
 from store.events import receivers
 from store.partition.marks import RESTORING, read_epoch, require_no_standby
@@ -370,7 +371,8 @@ class _Restoring:
         privatefiles.make_folder(staging, parents=True, exist_ok=True)
         for path in (folder / "staging").iterdir():     # the first open sweeps what it does not know
             with contextlib.suppress(FileExistsError):
-                os.link(path, staging / path.name)
+                if not is_journal(path.name):
+                    os.link(path, staging / path.name)
         paths = privatefiles.read_text(note).splitlines()
         note.unlink()
         return [(folder / path, aside / path) for path in paths]

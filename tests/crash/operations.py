@@ -24,6 +24,7 @@ from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.crash import operations_events as sending
+from tests.crash import operations_journal as journal
 from tests.crash import operations_mailboxes as mailboxes
 from tests.crash import operations_restore as restore
 from tests.crash import operations_scripts as scripts
@@ -344,6 +345,8 @@ def _close(place: Place, answered: Answered) -> None:
 #: By name, for the tests. What is added to the store and changes its disk is added here.
 OPERATIONS: dict[str, Operation] = {
     "deliver": Operation(_deliver_one),
+    "deliver with a journal": Operation(journal.deliver),
+    "deliver until it is full": Operation(journal.deliver_until_full),
     "deliver to three": Operation(_deliver_three),
     "deliver what is known": Operation(_deliver_known),
     "deliver what was released": Operation(_deliver_released),

@@ -35,6 +35,7 @@ from mboxlist import privatefiles
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
 from store.net import authentication, sharedsyncs
+from store.net.kernelsyncs import KernelSyncs
 from store.net.threads import ReactorThreads
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
@@ -252,7 +253,7 @@ def measure(parent: Path | None, sync: str) -> list[Cost]:
             add_user(store, user, hash_password(Secret(PASSWORD.encode())))
         give_script(store, FILING)
         threads = ReactorThreads(reactor.callFromThread)
-        sharedsyncs.attach(store, threads, sharedsyncs.KernelSyncs.of(reactor))
+        sharedsyncs.attach(store, threads, KernelSyncs.of(reactor))
         authentication.attach(store, LoginSettings())
         factories = {"imap": imap.protocol.factory(store, imap.settings.Settings(), reactor),
                      "pop3": pop3.protocol.factory(store, pop3.settings.Settings(), reactor),

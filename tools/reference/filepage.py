@@ -109,6 +109,7 @@ _FILES = (
     ("messages/<x>/<xx>/<digest>", "a message, octet for octet, under the trace header of its first delivery; "
                                    "the folders are the first digits of the digest"),
     ("staging/<serial>", "a message that is being received, or is committed and gets its place"),
+    ("staging/journal-<serial>", "the file journal of a process: messages whose files are not synced yet"),
     ("users/<xx>/<xx>/<user>/store.idx", "the portable copy of the INBOX's index: what databases are rebuilt from"),
     ("users/<xx>/<xx>/<user>/<path>/store.idx", "that of each other mailbox of the user"),
     ("users/deleted/<id>/store.idx", "that of a deleted mailbox that can be brought back"),

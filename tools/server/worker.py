@@ -34,6 +34,7 @@ from store.housekeeping.tasks import Task
 from store.metrics.processcounters import Counters
 from store.net import authentication, sharedsyncs
 from store.net.authentication import Authenticator
+from store.net.kernelsyncs import KernelSyncs
 from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
 from store.news.changeboard import Board
@@ -130,7 +131,7 @@ def _end_broken(root: Path) -> None:
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     Counters.of(opened).turns = reactor.turns
-    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor), reactor)
+    sharedsyncs.attach(opened, threads, KernelSyncs.of(reactor), reactor)
     noted = worker_config.config.settings("audit", AuditSettings)
     sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)

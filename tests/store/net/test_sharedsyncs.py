@@ -20,7 +20,7 @@ from store.delivery.durable import durability_of
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
 from store.net import sharedsyncs
-from store.net.sharedsyncs import KernelSyncs
+from store.net.kernelsyncs import KernelSyncs
 from store.net.threads import ReactorThreads
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -238,3 +238,90 @@ def test_without_a_thread_for_their_places_messages_are_answered_and_the_next_br
     threads = durability_of(store)._threads             # type: ignore[attr-defined]
     threads.stop()                                      # when all have their places
     assert all(map(os.path.exists, places))
+
+
+def journalled(served: tuple[Store, InHand], *bodies: bytes) -> list[list[object]]:
+    """Deliver messages, of which each goes to the file journal; their outcomes, as they come."""
+    store, _ = served
+    found: list[list[object]] = []
+    for body in bodies:
+        staged = store.stage(store.entry(INBOX))
+        staged.write(b"Subject: text\r\n\r\n" + body)
+        found.append([])
+        ensureDeferred(durable.deliver(store, staged, [Target(store.entry(INBOX))])).addCallback(found[-1].extend)
+    return found
+
+
+@pytest.fixture
+def with_journal(served: tuple[Store, InHand]) -> tuple[Store, InHand]:
+    store, _ = served
+    journalling(store)._made()
+    return served
+
+
+def journalling(store: Store) -> "sharedsyncs._Journalling":
+    syncs = durability_of(store)
+    assert isinstance(syncs, sharedsyncs.SharedSyncs)
+    return syncs._journalling(store.partitions["primary"])
+
+
+def test_messages_that_come_together_share_a_sync_of_the_journal(with_journal: tuple[Store, InHand]) -> None:
+    _, kernel = with_journal
+    first, second, third = journalled(with_journal, b"1", b"2", b"3")
+    (path, done), = kernel.begun
+    assert "/staging/journal-" in path
+    done.callback(None)                                                 # of the first: the others came after it began
+    assert sorted(path.split("/")[-2] for path, _ in kernel.begun[1:]) == ["index", "staging"]
+    for _, done in kernel.begun[1:]:
+        done.callback(None)
+    assert [type(outcome) for outcome in first] == [Delivered] and not second and len(kernel.begun) == 4
+    kernel.begun[3][1].callback(None)
+    assert [type(outcome) for outcome in (*second, *third)] == [Delivered] * 2
+    assert len(kernel.begun) == 4                                       # four syncs, for six of their own
+
+
+def test_a_journal_that_cannot_be_synced_refuses_and_another_comes(with_journal: tuple[Store, InHand]) -> None:
+    store, kernel = with_journal
+    refused, = journalled(with_journal, b"1")
+    kernel.begun[0][1].errback(OSError(errno.EIO, "no"))
+    outcome, = refused
+    assert isinstance(outcome, StoreError) and outcome.problem is Problem.UNAVAILABLE
+    journalled(with_journal, b"2")
+    assert "/staging/0" in kernel.begun[1][0]                           # its own file
+    kernel.begun[1][1].callback(None)
+    kernel.begun[2][1].callback(None)                                   # the log
+    store.partitions["primary"].files.drop_staged_names()
+    ours = journalling(store)
+    ours._next_try = 0.0
+    journalled(with_journal, b"3")
+    assert ours._journal is None or not ours._journal.given_up
+    for _, done in kernel.begun[3:]:
+        done.callback(None)
+
+
+def test_a_sync_of_the_journal_that_cannot_be_begun_refuses(with_journal: tuple[Store, InHand], faults: Faults) -> None:
+    faults.fail(InHand, "sync", OSError(errno.EMFILE, "no more descriptors"))
+    refused, = journalled(with_journal, b"1")
+    assert isinstance(refused[0], StoreError)
+
+
+def test_half_full_all_message_files_are_synced(with_journal: tuple[Store, InHand]) -> None:
+    store, kernel = with_journal
+    ours = journalling(store)
+    assert ours._journal is not None
+    ours._journal.octets = 80 << 10
+    journalled(with_journal, b"1" * 30_000, b"2" * 30_000)
+    ours._threads.stop()                                                # when it is done
+    assert not ours._journal.holds
+    while kernel.begun:
+        kernel.begun.pop(0)[1].callback(None)
+
+
+def test_a_server_makes_itself_a_journal_at_the_first_message(served: tuple[Store, InHand]) -> None:
+    store, kernel = served
+    journalled(served, b"1")
+    assert "/staging/0" in kernel.begun[0][0]
+    journalling(store)._threads.stop()                                  # when it is made
+    assert len(list(store.partitions["primary"].files.staging.glob("journal-*"))) == 1
+    kernel.begun[0][1].callback(None)
+    kernel.begun[1][1].callback(None)

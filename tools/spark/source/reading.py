@@ -20,6 +20,7 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist.names import PUBLIC
+from store.delivery.filejournal import is_journal
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
 from store.userarea import idxreading
@@ -346,7 +347,7 @@ def staged_files(task: Task) -> Iterator[tuple["os.DirEntry[str]", bytes | None]
     for entry in inside:
         try:
             status = entry.stat()
-            if not status.st_size or not entry.is_file():
+            if not status.st_size or not entry.is_file() or is_journal(entry.name):
                 continue                # made ready for a message to come
             digests = likely_digests(Path(entry.path))
             if not any(_same(task.folder, digest.hex(), status) for digest in digests):

@@ -1,0 +1,307 @@
+"""The file journal of a process: what it has received is on disk here before the message files themselves are.
+
+To sync a new file the file system must write its own journal, too: 2 ms on a disk that syncs octets in place in 0.3.
+So a process that serves a store writes each message of up to 128 KiB (`messagereading.SPILL`) to its file in
+`staging/`, which is not synced, and once more to `staging/journal-<serial>`: a file of one length that was written
+before, so that a sync of it changes nothing else of the file system; one sync is for all messages that wait at that
+moment. All message files are synced together (syncfs(2), `MessageFiles.drop_staged_names`) each five seconds, or when
+half of the journal is full. Then its octets may be written over. A message for which there is no room takes the long
+way: its own file is synced. A journal that is half full sooner grows, since syncfs(2) writes more than message files:
+the shared memory of the databases, too.
+
+After an end that was not clean `replay` writes what the journals have to the files in `staging/` once more, before
+anything else looks at these. It writes to a name that is there, and makes none: whose staged name is gone, its file
+was on disk before (`drop_staged_names`), or nobody wants it. It does not ask whether the file has the octets already:
+memory may have what the disk has not, when a write has failed.
+
+The format. A page of 4,096 octets: `MAGIC` and a secret of 32. Then records, each from the beginning of a page on:
+serial, octets of the message, octets of its trace header, and a keyed digest (BLAKE2b by the secret, of these three,
+the message's own digest, and the trace header); then the message. Records are found by looking at each page, since
+older ones are written over in part. Hence the secret: what a stranger puts into a message cannot look like a record.
+No page has octets of two records, so that a write that is torn harms only the record that it is about.
+"""
+
+import hashlib
+import logging
+import os
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_bytes
+
+from attrs import define, field, frozen
+
+from mboxlist import privatefiles
+from mboxlist.engine.disk import sync_folder
+from mboxlist.heldlocks import take
+from store.errors import Problem, StoreError, disk_problem
+from store.partition.messagefiles import MessageFiles, remove_name, sync_file_system
+from store.partition.messagereading import MID_OCTETS
+from store.partition.staged import Staged
+
+log = logging.getLogger(__name__)
+
+OCTETS = 2 << 20            # of a journal at first,
+MOST_OCTETS = 64 << 20      # and when it has grown
+LEFT = 10                   # journals of that size for which a volume must have room
+SOON = 5.0                  # seconds between two syncs of all message files: it grows when they are fewer
+PREFIX = "journal-"
+MAGIC = b"onecopy file journal 1\n"
+PAGE = 4096                 # octets that a file system writes whole
+_SECRET = 32
+_FIXED = struct.Struct("<QQQ")      # serial, octets of the message, octets of its trace header
+_HEAD = _FIXED.size + MID_OCTETS
+_ZEROS = bytes(1 << 20)
+
+
+@frozen
+class _Kept:
+    """A message in the journal whose file need not be on disk yet: its number, from 1 on; where its record begins."""
+
+    number: int
+    serial: int
+    at: int
+    octets: int
+
+
+@define(eq=False)
+class FileJournal:
+    """That of this process for a partition. The thread of the event loop appends; who settles is any other one."""
+
+    files: MessageFiles
+    path: Path
+    handle: int
+    octets: int
+    _secret: bytes = field(repr=False)
+    _volume: int = field(repr=False)            # open since before the first message: so it hears of each failed write
+    given_up: bool = False                      # nothing is appended any more
+    _next: int = PAGE                           # where the next record comes if there is room
+    _number: int = 0                            # of the last message
+    _settled: float = 0.0                       # when the last sync of all began
+    _kept: deque[_Kept] = field(factory=deque, repr=False)
+    _to_write: bool = False                     # a sync of all has failed: message files are written once more
+    _settling: threading.Lock = field(factory=threading.Lock, repr=False)
+
+    @classmethod
+    def make(cls, files: MessageFiles, serial: int, octets: int = OCTETS) -> "FileJournal":
+        """A new one, on disk, whose name has that arrival serial. For a thread. Raises StoreError DISK_FULL,
+        UNAVAILABLE."""
+        path = files.staging / f"{PREFIX}{serial:016x}"
+        _require_room(files, octets)
+        handle, volume, secret = -1, -1, token_bytes(_SECRET)
+        try:
+            handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            take(handle)
+            _write(handle, (MAGIC + secret).ljust(PAGE, b"\0"), 0)
+            _write_zeros(handle, PAGE, octets)
+            sync_folder(files.staging)
+            volume = privatefiles.open_folder(files.staging)
+        except OSError as error:
+            if handle >= 0:
+                os.close(handle)
+                with suppress(OSError):
+                    remove_name(os.fspath(path))
+            raise disk_problem(error) from error
+        return cls(files, path, handle, octets, secret, volume)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has messages whose files are perhaps not on disk."""
+        return bool(self._kept)
+
+    @property
+    def half_full(self) -> bool:
+        """Whether it is time to `settle`."""
+        kept = self._kept
+        try:
+            used = self._next - kept[0].at
+        except IndexError:
+            return False
+        return (used if used > 0 else used + self.octets) > self.octets // 2
+
+    def append(self, staged: Staged) -> bool:
+        """Write the message to its file, and to the journal; it is on disk when `handle` has been synced. False: it is
+        not in the journal, and its file is to be synced. Raises StoreError DISK_FULL, UNAVAILABLE: it is not in its
+        file either."""
+        octets = staged.in_memory()
+        if octets is None or self.given_up:
+            return False
+        pages = -(-(_HEAD + len(octets)) // PAGE) * PAGE
+        at = self._room(pages)
+        if not at:
+            return False
+        staged.unsynced()
+        try:
+            _write(self.handle, _head(self._secret, staged.serial, octets, staged.trace, staged.digest) + octets, at)
+        except OSError as error:
+            log.error("%s cannot be written (%s): message files are synced one by one", self.path, error.strerror)
+            self.given_up = True
+            return False
+        self._next = at + pages
+        self._number += 1
+        self._kept.append(_Kept(self._number, staged.serial, at, len(octets)))
+        return True
+
+    def _room(self, octets: int) -> int:
+        """Where there is room for that many; 0: nowhere."""
+        try:
+            first = self._kept[0].at
+        except IndexError:              # all is free
+            return self._next if self._next + octets <= self.octets else PAGE if PAGE + octets <= self.octets else 0
+        if self._next <= first:
+            return self._next if self._next + octets <= first else 0
+        if self._next + octets <= self.octets:
+            return self._next
+        return PAGE if PAGE + octets <= first else 0
+
+    def grow(self) -> None:
+        """Become twice as large. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        octets = min(2 * self.octets, MOST_OCTETS)
+        if octets > self.octets:
+            _require_room(self.files, octets)
+            try:
+                _write_zeros(self.handle, self.octets, octets)
+            except OSError as error:
+                raise disk_problem(error) from error
+            self.octets = octets
+
+    @property
+    def settled_lately(self) -> bool:
+        """Whether that was begun so lately that the journal is too small."""
+        return time.monotonic() - self._settled < SOON
+
+    def settle(self) -> None:
+        """Return when all message files, and their names, are on disk that had been written before. For a thread.
+        Raises OSError: what the journal has is kept, and written to the files once more the next time."""
+        with self._settling:
+            last, self._settled = self._number, time.monotonic()
+            for again in (False, True):
+                try:
+                    if again or self._to_write:
+                        self._to_write = True
+                        self._write_again(last)
+                    sync_file_system(self._volume)
+                    break
+                except OSError as error:
+                    if again:
+                        raise
+                    log.error("message files of %s cannot be synced: %s", self.files.folder.parent, error.strerror)
+                    self._to_write = True
+            self._to_write = False
+            while self._kept and self._kept[0].number <= last:
+                self._kept.popleft()
+
+    def _write_again(self, last: int) -> None:
+        """After a write that has failed memory has what the disk has not, and nobody writes that (fsync(2))."""
+        for kept in [each for each in tuple(self._kept) if each.number <= last]:
+            _put(self.files.staged_path(kept.serial), os.pread(self.handle, kept.octets, kept.at + _HEAD))
+
+    def close(self) -> None:
+        """Let go of it; the file goes, unless a start may need it."""
+        if not self._kept:
+            with suppress(OSError):
+                remove_name(os.fspath(self.path))
+        os.close(self.handle)
+        os.close(self._volume)
+
+
+def is_journal(name: str) -> bool:
+    """Whether that is a name of a journal."""
+    return name.startswith(PREFIX)
+
+
+def replay(staging: Path) -> int:
+    """Have on disk, in that folder, the message files of which a journal is left, and the journals gone; how many files
+    there were. For who comes first. Raises OSError."""
+    paths = sorted(path for path in staging.iterdir() if is_journal(path.name)) if staging.is_dir() else []
+    if not paths:
+        return 0
+    volume, done, count = privatefiles.open_folder(staging), list[Path](), 0
+    try:
+        for path in paths:
+            handle = privatefiles.open_regular(path)
+            try:
+                if take(handle):            # else a process has it
+                    done.append(path)
+                    for serial, octets in _records(handle, path):
+                        count += _put(f"{staging}/{serial:016x}", octets)
+            finally:
+                os.close(handle)
+        sync_file_system(volume)
+    finally:
+        os.close(volume)
+    for path in done:
+        path.unlink()
+    if count:
+        log.info("%s: %d message files were written once more", staging, count)
+    return count
+
+
+def _records(handle: int, path: Path) -> Iterator[tuple[int, bytes]]:
+    """Those that are whole: serial and message. What cannot be read, or was written over, is passed over."""
+    size = os.fstat(handle).st_size
+    first = _read(handle, PAGE, 0, path)
+    secret = first[len(MAGIC):][:_SECRET]
+    if not first.startswith(MAGIC):
+        return                              # it was not made to its end
+    at = PAGE
+    while at < size:
+        head = _read(handle, _HEAD, at, path)
+        serial, octets, trace = _FIXED.unpack(head[:_FIXED.size]) if len(head) == _HEAD else (0, 0, 0)
+        if trace <= octets and 0 < octets <= size - at - _HEAD:
+            message = _read(handle, octets, at + _HEAD, path)
+            digest = hashlib.blake2b(memoryview(message)[trace:], digest_size=MID_OCTETS).digest()
+            if len(message) == octets and head == _head(secret, serial, message, trace, digest):
+                yield serial, message
+                at += -(-(_HEAD + octets) // PAGE) * PAGE
+                continue
+        at += PAGE
+
+
+def _read(handle: int, octets: int, at: int, path: Path) -> bytes:
+    try:
+        return os.pread(handle, octets, at)
+    except OSError as error:
+        log.error("%s cannot be read at %d: %s", path, at, error.strerror)
+        return b""
+
+
+def _head(secret: bytes, serial: int, octets: bytes, trace: int, digest: bytes) -> bytes:
+    """What stands before a message in the journal."""
+    fixed = _FIXED.pack(serial, len(octets), trace)
+    return fixed + hashlib.blake2b(fixed + digest + octets[:trace], key=secret, digest_size=MID_OCTETS).digest()
+
+
+def _put(path: str, octets: bytes) -> bool:
+    """Write the message file, unsynced, if it has that name; whether it has."""
+    try:
+        handle = privatefiles.open_handle(path, os.O_WRONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        _write(handle, octets, 0)
+        os.ftruncate(handle, len(octets))
+    finally:
+        os.close(handle)
+    return True
+
+
+def _require_room(files: MessageFiles, octets: int) -> None:
+    if files.volume()[0] < LEFT * octets:
+        raise StoreError(Problem.DISK_FULL, detail=f"there is no room for a file journal of {octets} octets")
+
+
+def _write_zeros(handle: int, begin: int, end: int) -> None:
+    for at in range(begin, end, len(_ZEROS)):       # in pieces: a message that comes meanwhile waits for one of them
+        _write(handle, _ZEROS[:end - at], at)
+        os.fsync(handle)
+
+
+def _write(handle: int, octets: bytes, at: int) -> None:
+    written = os.pwrite(handle, octets, at)
+    while written < len(octets):
+        written += os.pwrite(handle, memoryview(octets)[written:], at + written)

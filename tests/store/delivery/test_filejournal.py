@@ -1,0 +1,257 @@
+"""The file journal: what it has on disk, what a start makes of it, and what happens when the disk does not do it."""
+
+import errno
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.delivery import filejournal
+from store.delivery.filejournal import PAGE, FileJournal, replay
+from store.errors import Problem, StoreError
+from store.partition.messagefiles import MessageFiles
+from store.partition.staged import Staged
+from tests.support.faults.planted import Faults
+
+TRACE = b"Return-Path: <sender@example.org>\r\n"
+OCTETS = 16 * PAGE
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> MessageFiles:
+    found = MessageFiles(tmp_path / "primary")
+    (tmp_path / "primary").mkdir()
+    found.make_folders()
+    return found
+
+
+@pytest.fixture
+def journal(files: MessageFiles) -> Iterator[FileJournal]:
+    made = FileJournal.make(files, 0xfff, OCTETS)
+    files.journal = made
+    yield made
+    if files.journal is not None:
+        files.close()
+
+
+def received(files: MessageFiles, serial: int, octets: bytes, trace: bytes = TRACE) -> Staged:
+    """A message as it is when its content is complete; its empty file had been made ready."""
+    files.make_ready([serial])
+    assert files.take_ready() == serial
+    staged = Staged(files, serial, trace, 1 << 20, named=True)
+    staged.write(octets)
+    staged.digested()
+    return staged
+
+
+def message(number: int, octets: int = 1000) -> bytes:
+    return (b"Subject: %d\r\n\r\n" % number).ljust(octets, b"%d" % (number % 10))
+
+
+def content(files: MessageFiles, serial: int) -> bytes:
+    return Path(files.staged_path(serial)).read_bytes()
+
+
+def left_without_power(files: MessageFiles, journal: FileJournal) -> None:
+    """Of the message files, which were not synced, only the names are left; the process is gone."""
+    for serial in files.staged():
+        os.truncate(files.staged_path(serial), 0)
+    os.close(journal.handle)
+    files.journal = None
+
+
+def test_a_start_writes_what_the_journal_has(files: MessageFiles, journal: FileJournal) -> None:
+    for number in range(3):
+        assert journal.append(received(files, number, message(number)))
+    left_without_power(files, journal)
+    assert replay(files.staging) == 3
+    assert [content(files, number) for number in range(3)] == [TRACE + message(number) for number in range(3)]
+    assert not journal.path.exists() and replay(files.staging) == 0
+
+
+def test_a_file_of_which_only_a_part_was_written_is_whole_again(files: MessageFiles, journal: FileJournal) -> None:
+    assert journal.append(received(files, 1, message(1, 5000)))
+    os.close(journal.handle)
+    files.journal = None
+    Path(files.staged_path(1)).write_bytes(bytes(9000))
+    replay(files.staging)
+    assert content(files, 1) == TRACE + message(1, 5000)
+
+
+def test_both_names_of_a_file_are_mended(files: MessageFiles, journal: FileJournal) -> None:
+    staged = received(files, 1, message(1))
+    assert journal.append(staged)
+    files.place(1, staged.digest)
+    left_without_power(files, journal)
+    replay(files.staging)
+    assert Path(files.path(staged.digest)).read_bytes() == TRACE + message(1)
+
+
+def test_what_has_no_name_in_staging_is_not_made(files: MessageFiles, journal: FileJournal) -> None:
+    """It was on disk before the name went (`drop_staged_names`), or nobody wants it."""
+    staged = received(files, 1, message(1))
+    assert journal.append(staged)
+    staged.abort()
+    left_without_power(files, journal)
+    assert replay(files.staging) == 0 and files.staged() == frozenset()
+
+
+def test_what_a_process_has_open_is_left_alone(files: MessageFiles, journal: FileJournal) -> None:
+    assert journal.append(received(files, 1, message(1)))
+    os.truncate(files.staged_path(1), 0)
+    assert replay(files.staging) == 0 and journal.path.exists()
+
+
+@pytest.mark.parametrize("at", [0, 8, 16, 24, 55, 56, 60, 1000, 1100])
+def test_a_record_that_was_not_written_to_its_end_counts_for_nothing(files: MessageFiles, journal: FileJournal, at: int
+                                                                     ) -> None:
+    """Each octet of it counts: the fields before it, the trace header, and the content."""
+    for number in (1, 2):
+        assert journal.append(received(files, number, message(number, 1200)))
+    octet = os.pread(journal.handle, 1, PAGE + at)
+    os.pwrite(journal.handle, bytes([octet[0] ^ 1]), PAGE + at)
+    left_without_power(files, journal)
+    assert replay(files.staging) == 1
+    assert content(files, 1) == b"" and content(files, 2) == TRACE + message(2, 1200)
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_stranger_cannot_write_a_record(files: MessageFiles, journal: FileJournal, knows: bool) -> None:
+    """A message with a whole record of other octets in it, at the beginning of a page. Who knew the secret could."""
+    victim, secret = message(7), journal._secret if knows else bytes(32)
+    forged = filejournal._head(secret, 1, victim, 0, hashlib.blake2b(victim, digest_size=32).digest()) + victim
+    assert journal.append(received(files, 2, b"x" * (PAGE - filejournal._HEAD) + forged, b""))
+    files.make_ready([1])
+    os.pwrite(journal.handle, b"\xff" * 8, PAGE)            # the record around it was written over in part
+    left_without_power(files, journal)
+    assert replay(files.staging) == knows
+    assert content(files, 1) == (victim if knows else b"")
+
+
+def test_messages_that_are_on_disk_make_room(files: MessageFiles, journal: FileJournal) -> None:
+    """15 pages, two for each of these: the eighth does not fit, and its own file is to be synced."""
+    last = [journal.append(received(files, number, message(number, 5000))) for number in range(8)]
+    assert last == [True] * 7 + [False] and journal.half_full
+    assert content(files, 6) == TRACE + message(6, 5000)
+    files.drop_staged_names()
+    assert not journal.holds and not journal.half_full
+    for number in range(8, 14):
+        assert journal.append(received(files, number, message(number, 5000)))
+    left_without_power(files, journal)
+    replay(files.staging)
+    assert [content(files, number) for number in range(8, 14)] == [
+        TRACE + message(number, 5000) for number in range(8, 14)]
+
+
+def test_a_journal_that_has_grown_takes_more(files: MessageFiles, journal: FileJournal) -> None:
+    for number in range(8):
+        journal.append(received(files, number, message(number, 5000)))
+    journal.grow()
+    assert journal.path.stat().st_size == journal.octets == 2 * OCTETS and not journal.half_full
+    for number in range(8, 16):
+        assert journal.append(received(files, number, message(number, 5000)))
+    assert journal.half_full
+    left_without_power(files, journal)
+    assert replay(files.staging) == 15          # all but the one that did not fit
+    assert content(files, 15) == TRACE + message(15, 5000)
+
+
+def test_what_comes_during_a_sync_of_all_is_kept(files: MessageFiles, journal: FileJournal, faults: Faults) -> None:
+    assert journal.append(received(files, 1, message(1)))
+    faults.before(filejournal, "sync_file_system", lambda _: journal.append(received(files, 2, message(2))))
+    files.drop_staged_names()
+    assert [kept.serial for kept in journal._kept] == [2]
+
+
+def test_files_are_written_once_more_when_a_sync_of_all_has_failed(files: MessageFiles, journal: FileJournal,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an error the pages count as written (fsync(2)): what is on the disk may be anything."""
+    failures, synced = [errno.EIO, errno.EIO, errno.EIO, 0], filejournal.sync_file_system
+
+    def fails(folder: int) -> None:
+        if number := failures.pop(0):
+            os.truncate(files.staged_path(1), 0)
+            raise OSError(number, os.strerror(number))
+        synced(folder)
+
+    monkeypatch.setattr(filejournal, "sync_file_system", fails)
+    assert journal.append(received(files, 1, message(1)))
+    with pytest.raises(OSError):
+        files.drop_staged_names()
+    assert journal.holds
+    files.drop_staged_names()
+    assert content(files, 1) == TRACE + message(1) and not journal.holds and not failures
+
+
+def test_names_stay_when_they_are_not_on_disk(files: MessageFiles, journal: FileJournal,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = received(files, 1, message(1))
+    assert journal.append(staged)
+    files.place(1, staged.digest)
+
+    def fails(folder: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filejournal, "sync_file_system", fails)
+        with pytest.raises(OSError):
+            files.drop_staged_names()
+    assert files.staged() == {1}
+    assert files.drop_staged_names() == 1 and files.staged() == frozenset()
+
+
+def test_a_journal_that_cannot_be_written_is_given_up(files: MessageFiles, journal: FileJournal,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(handle: int, octets: bytes, at: int) -> int:
+        raise OSError(errno.EIO, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", fails)
+        staged = received(files, 1, message(1))
+        assert not journal.append(staged)
+    assert journal.given_up and content(files, 1) == TRACE + message(1)        # to be synced for itself
+    assert not journal.append(received(files, 2, message(2)))
+
+
+def test_what_was_written_in_parts_is_not_for_the_journal(files: MessageFiles, journal: FileJournal) -> None:
+    files.make_ready([1])
+    assert files.take_ready() == 1
+    staged = Staged(files, 1, TRACE, 1 << 20, named=True)
+    staged.write(message(1))
+    staged.spill()
+    staged.write(message(2))
+    staged.digested()
+    assert not journal.append(staged)
+
+
+def test_a_clean_end_leaves_no_journal(files: MessageFiles, journal: FileJournal) -> None:
+    assert journal.append(received(files, 1, message(1)))
+    files.drop_staged_names()
+    files.close()
+    assert not journal.path.exists()
+
+
+def test_an_end_with_messages_that_are_not_on_disk_leaves_it(files: MessageFiles, journal: FileJournal) -> None:
+    assert journal.append(received(files, 1, message(1)))
+    files.close()
+    assert journal.path.exists() and replay(files.staging) == 1
+
+
+def test_without_room_there_is_none(files: MessageFiles, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "volume", lambda: (9 * OCTETS, 0))
+    with pytest.raises(StoreError) as refused:
+        FileJournal.make(files, 5, OCTETS)
+    assert refused.value.problem is Problem.DISK_FULL and not list(files.staging.iterdir())
+
+
+def test_one_that_is_half_made_is_nothing(files: MessageFiles) -> None:
+    (files.staging / "journal-0000000000000005").write_bytes(struct.pack("<QQQ", 1, 10, 0) + bytes(8000))
+    files.make_ready([1])
+    assert replay(files.staging) == 0 and not list(files.staging.glob("journal-*"))
+
+
+def test_it_is_for_nobody_else(files: MessageFiles, journal: FileJournal) -> None:
+    assert journal.path.stat().st_mode & 0o777 == 0o600
