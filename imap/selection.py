@@ -184,7 +184,8 @@ class Selection(Client):
         if self.snapshots.snapshot is not None:
             self.snapshots.require(self.snapshots.snapshot)
             return self.view
-        if self._heard_of or self._is_shared(self.view):
+        entry = self.view.mailbox.entry
+        if self._heard_of or entry.acl or entry.name.owner != self.user:      # as `_is_shared`: each command asks twice
             self._heard_of = False
             self._follow_rights(self.view)
         return self.view
@@ -253,7 +254,9 @@ class Selection(Client):
             view.other_rights = False
             self.stream.write(view.flags_line())
         try:
-            new = self._glance(view.mailbox) or self.store.refresh_at_once(view.mailbox)
+            partition = self.store.partitions.get(view.mailbox.entry.partition)
+            new = None if partition is None else partition.views.glance(view.mailbox)
+            new = new or self.store.refresh_at_once(view.mailbox)
             if read := new is None:
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:

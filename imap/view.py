@@ -156,7 +156,7 @@ class View:
         since = new.since
         if (since is not None and since.at is not None and since.state is self.mailbox.state and self._gone is None
                 and belief is None and (always is None or tuple(always.tolist()) == since.at)):
-            return self._merge_some(new, since.at, told=always is not None)
+            return self._merge_some(new, since.at, always)
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
@@ -182,17 +182,16 @@ class View:
         self._gone[gone] = True
         return Merged(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
 
-    def _merge_some(self, new: Mailbox, at: tuple[int, ...], *, told: bool) -> Merged:
-        """`merge` when nothing is new but arrivals, and system flags of the messages at these places, which a client
-        that is `told` them hears anyway: what each click of a user costs, and each delivery."""
-        changed = list(at)
-        if not told:
+    def _merge_some(self, new: Mailbox, at: tuple[int, ...], told: Positions | None) -> Merged:
+        """`merge` when nothing is new but arrivals, and system flags of the messages at these places, of which a client
+        is `told` anyway, if those are there: what each click of a user costs, and each delivery."""
+        if told is None:
             changed = [place for place in at if self.rows[place]["flags"] != new.rows[place]["flags"]]
+            told = np.array(changed, np.intp) if changed else _NONE
         more, keywords = len(new.uids) > len(self.uids), new.state.keywords != self.mailbox.state.keywords
-        self.mailbox = new
-        self._set_rows(new)
+        self.mailbox, self.rows, self.uids = new, new.rows, new.uids
         self.modseq = new.state.highestmodseq
-        return Merged(_NONE, more, keywords, np.array(changed, np.intp)) if changed else Merged(_NONE, more, keywords)
+        return Merged(_NONE, more, keywords, told)
 
     def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
         """The places of the messages that may be other than the client believes, unless those are many (None: all)."""

@@ -157,7 +157,7 @@ class Store:
     def is_read_only(self, entry: MailboxEntry) -> bool:
         """Whether nothing can be changed in that mailbox, whoever asks."""
         partition = self.partitions.get(entry.partition)
-        return self.read_only or (partition is not None and partition.read_only)
+        return self.write_freeze.read_only or (partition is not None and partition.read_only)
 
     def is_put_off(self, entry: MailboxEntry) -> bool:
         """Whether changes in that mailbox wait while others can be changed."""

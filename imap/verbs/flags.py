@@ -13,13 +13,16 @@ from imap.view import Belief, View
 from imap.wire import responses
 from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
+from mboxlist.engine.transact import Unflushed
 from store.delivery import durable
 from store.errors import Problem
-from store.mailboxes.flagchanges import Known, Update, update_flags
+from store.mailboxes.flagchanges import Known, Update, update_flags, update_one
 from store.partition.transactions import FLAG_UNITS, PartlyDone, units
 from store.tables.index import take
 from store.tables.state import DELETED, SEEN, MailboxState, keyword_bits
 from store.values import FlagAction
+
+FEW = 100                   # messages of which the client's answer is made before the change is on disk
 
 
 async def store_flags(session: Session, command: StoreFlags) -> Reply:
@@ -27,50 +30,91 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
     UNCHANGEDSINCE, always.
 
     Messages that have vanished meanwhile keep the others from nothing; a client that waits to hear of their flags gets
-    a NO (RFC 2180 §4.2).
+    a NO (RFC 2180 §4.2). What is said of a few is made while the disk has the log, and goes out after that.
     """
     view = session.writable()
     if command.unchanged_since is not None:
         session.enable_condstore()
-    entry = view.mailbox.entry
+    entry, stream = view.mailbox.entry, session.stream
     positions = view.positions(command.messages, by_uid=command.by_uid)
     name = "UID STORE" if command.by_uid else "STORE"
     if not len(positions):
         return Reply(f"{name} completed")
-    uids, rows = view.uids[positions], view.rows
+    update = None                               # stays so when it is one message, and nothing stood in the way
+    if len(positions) == 1 and command.unchanged_since is None:
+        uid = int(view.uids[positions[0]])
+        if not await session.change(0.0, lambda: update_one(
+                session.store, entry, uid, command.action, command.flags, session.user,
+                event_of=session.event_of(entry))):
+            update = Update.of_gone(view.uids[positions])
+    else:
+        update = await _updated(session, view, command, positions)
+    if command.action is not FlagAction.REMOVE:
+        system = int(command.flags.system)
+        if system & DELETED:
+            stream.acts["deleted"] += 1 if update is None else len(update.uids)
+        if system & SEEN and session.login is not None:
+            session.login.has_read = True
+    on_disk, unsent = durable.syncing(session.store, entry), stream.unsent
+    if on_disk is not None and len(positions) > FEW:
+        await on_disk
+        on_disk = None
+    other = trouble = None
+    try:
+        if update is None and not command.silent:
+            await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
+        else:
+            other = await _tell(session, view, command, positions, update)
+    except Exception as error:                  # keeps nobody from the reply that it is done: see `Session.done`
+        trouble = error
+    if on_disk is not None:
+        try:
+            await on_disk
+        except Unflushed:
+            stream.take_back(unsent)
+            raise
+    reply = session.done(f"{name} completed")
+    if trouble is not None:
+        raise trouble
+    return other or reply
+
+
+async def _updated(session: Session, view: View, command: StoreFlags, positions: Positions) -> Update:
+    """Change the messages at these places."""
+    uids, rows, store, entry = view.uids[positions], view.rows, session.store, view.mailbox.entry
 
     def work() -> Update:
         since = command.unchanged_since
         known = None if since is None else Known(since, take(rows, positions))
-        return update_flags(session.store, entry, uids, command.action, command.flags, session.user, known,
+        return update_flags(store, entry, uids, command.action, command.flags, session.user, known,
                             event_of=session.event_of(entry))
 
     try:
-        update = await session.change(units(uids, FLAG_UNITS), work)
-    except PartlyDone:                      # the client is told of the new flags before the NO
-        await durable.flushed(session.store, entry)
+        return await session.change(units(uids, FLAG_UNITS), work)
+    except PartlyDone:                          # the client is told of the new flags before the NO
+        await durable.flushed(store, entry)
         raise
-    await durable.flushed(session.store, entry)
-    reply = session.done(f"{name} completed")
-    if command.action is not FlagAction.REMOVE:
-        system = int(command.flags.system)
-        if system & DELETED:
-            session.stream.acts["deleted"] += len(update.uids)
-        if system & SEEN and session.login is not None:
-            session.login.has_read = True
-    code, failed = b"", positions[:0]
-    if len(update.modified) or len(update.gone):
-        code, failed, positions = await session.of_many(len(uids), lambda: _failing(command, update, uids, positions))
+
+
+async def _tell(session: Session, view: View, command: StoreFlags, positions: Positions, update: Update | None
+                ) -> Reply | None:
+    """Tell what has become of the messages at these places; the reply, if it is not that all is done."""
+    by_uid, uids = command.by_uid, view.uids[positions]
+    code, failed, gone = b"", positions[:0], update is not None and len(update.gone) > 0
+    if update is not None and (gone or len(update.modified)):
+        found, places = update, positions
+        code, failed, positions = await session.of_many(len(uids), lambda: _failing(command, found, uids, places))
     if command.silent:
-        state = await session.change(0, lambda: session.store.status(entry))
+        state = await session.change(0, lambda: session.store.status(view.mailbox.entry))
         belief = await session.of_many(len(uids), lambda: _believed(session, view, positions, command, state))
-        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief, always=failed)
+        await session.tell(expunges=by_uid, by_uid=by_uid, belief=belief, always=failed)
     else:
         always = np.union1d(positions, failed) if len(failed) else positions
-        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=always)
-    if len(update.gone) and not command.by_uid and not command.silent:
+        await session.tell(expunges=by_uid, by_uid=by_uid, always=always)
+    if gone and not by_uid and not command.silent:
         return Reply("Some of the messages have been expunged", code or CODES[Problem.GONE], NO)
-    return Reply(f"{name}: some messages were changed meanwhile", code) if code else reply
+    name = "UID STORE" if by_uid else "STORE"
+    return Reply(f"{name}: some messages were changed meanwhile", code) if code else None
 
 
 def _failing(command: StoreFlags, update: Update, uids: NDArray[np.uint32], positions: Positions

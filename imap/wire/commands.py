@@ -7,7 +7,7 @@ with in the end, `status_response`, is here, too; what else a server says is in 
 import re
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from attrs import frozen
@@ -202,11 +202,14 @@ def status_response(tag: bytes | None, status: bytes, text: str, code: bytes = b
 
     Raises ValueError for a code that would end early.
     """
-    if _NOT_TEXT.search(text):
-        text = _NOT_TEXT.sub("?", text)
     if code:
         if _NOT_CODE.search(code):
             raise ValueError("not a response code")
-        return b"%s %s [%s] %s\r\n" % (tag or b"*", status, code, text.encode("ascii") or b"-")
-    # Text that begins with "[" would be read as a code.
-    return b"%s %s %s\r\n" % (tag or b"*", status, text.lstrip("[ ").encode("ascii") or b"-")
+        return b"%s %s [%s] %s\r\n" % (tag or b"*", status, code, _NOT_TEXT.sub("?", text).encode("ascii") or b"-")
+    return b"%s %s %s\r\n" % (tag or b"*", status, _without_code(text))
+
+
+@lru_cache(maxsize=256)
+def _without_code(text: str) -> bytes:
+    """resp-text without a code; the same few come again and again. What begins with "[" would be read as a code."""
+    return _NOT_TEXT.sub("?", text).lstrip("[ ").encode("ascii") or b"-"

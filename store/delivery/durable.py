@@ -299,5 +299,12 @@ async def flushed(store: Store, entry: MailboxEntry) -> None:
 
     Unless the setting `sync` says not to wait for that. Raises Unflushed: there is no answer then.
     """
-    if store.settings.sync == EVERYTHING:
-        await durability_of(store).log(store.partition_of(entry))
+    on_disk = syncing(store, entry)
+    if on_disk is not None:
+        await on_disk
+
+
+def syncing(store: Store, entry: MailboxEntry) -> Awaitable[None] | None:
+    """What to await before a positive answer, as `flushed` does: where it can be, the sync has begun. None when the
+    setting `sync` says not to wait. Raises StoreError UNAVAILABLE."""
+    return durability_of(store).log(store.partition_of(entry)) if store.settings.sync == EVERYTHING else None

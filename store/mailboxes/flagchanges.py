@@ -39,6 +39,11 @@ class Update:
     uids: NDArray[np.uint32]
     modseqs: NDArray[np.uint64]
 
+    @classmethod
+    def of_gone(cls, uids: NDArray[np.uint32]) -> "Update":
+        """That none of these is there."""
+        return cls(uids, _NONE, _NONE, np.empty(0, np.uint64))
+
 
 def change_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "") -> NDArray[np.uint32]:
@@ -102,6 +107,18 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
     return _joined(in_slices(wanted, FLAG_UNITS, lambda some: store.transact(entry, partial(work, wanted=some))))
 
 
+def update_one(store: Store, entry: MailboxEntry, uid: int, action: FlagAction, flags: Flags, reader: str = "", *,
+               event_of: str = "") -> bool:
+    """`update_flags` of one message; whether it is there. What every click of a user costs: in a mailbox of one's own,
+    and of system flags, there is nothing else to look at."""
+    if (entry.acl or entry.name.owner != reader or flags.keywords or event_of or action is FlagAction.REPLACE
+            or not reader):
+        return not len(update_flags(store, entry, (uid,), action, flags, reader, event_of=event_of).gone)
+    bits = int(flags.system)
+    kept, come = (~0, bits) if action is FlagAction.ADD else (~bits, 0)
+    return store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come)) is not None
+
+
 def change_within(txn: WriteTxn, mailbox: MailboxId, uid: int, come: Flags, gone: Flags) -> None:
     """One message gets flags and loses others, if it is there still; keywords for which there is no room are left away.
     Raises StoreError NO_MAILBOX, BUSY, CORRUPT."""
@@ -155,7 +172,7 @@ def _update_one(store: Store, entry: MailboxEntry, wanted: NDArray[np.uint32], a
         kept = ~allowed
     modseq = store.transact(entry, lambda txn: txn.flag(entry.id, uid, kept, come))
     if modseq is None:
-        return Update(wanted, _NONE, _NONE, np.empty(0, np.uint64))
+        return Update.of_gone(wanted)
     return Update(_NONE, _NONE, wanted, np.array([modseq], np.uint64))
 
 

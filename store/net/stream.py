@@ -260,6 +260,15 @@ class Stream(Channel):
         then: large ones are copied once."""
         self._output += pieces
 
+    @property
+    def unsent(self) -> int:
+        """How many pieces have been written and not sent."""
+        return len(self._output)
+
+    def take_back(self, unsent: int) -> None:
+        """Of what has been written since there were so many pieces unsent, none goes out that has not yet."""
+        del self._output[unsent:]
+
     def flush(self) -> None:
         """Send what was written, without waiting for the peer to take it."""
         self._send()

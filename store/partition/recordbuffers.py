@@ -79,10 +79,9 @@ class Copy:
         """What is in it."""
         array = self._array()
         if array is None:
-            array = np.frombuffer(self.memory, ROW)
+            array = np.frombuffer(self.memory.toreadonly(), ROW)
             self._array = weakref.ref(array)
         rows: Rows = array[:len(self.uids)]
-        rows.flags.writeable = False
         return Records(self.state, rows, self.uids)
 
     def fill(self, state: MailboxState, source: Records | Mailbox, pieces: Pieces) -> bool:
@@ -242,8 +241,9 @@ class Shelf:
             seen = copy.seen()
             copies = self._copies.setdefault((mailbox, reader), [])
             self._copies.move_to_end((mailbox, reader))
-            at = next((at for at, one in enumerate(copies) if one.state.highestmodseq > copy.state.highestmodseq),
-                      len(copies))
+            at, modseq = len(copies), copy.state.highestmodseq
+            while at and copies[at - 1].state.highestmodseq > modseq:
+                at -= 1
             copies.insert(at, copy)
             self._octets += copy.memory.nbytes
             if len(copies) > EACH:

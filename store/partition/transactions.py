@@ -174,7 +174,7 @@ class WriteTxn:
         if value is None or at is None:
             must_be_here(data, partition.epoch)
             return None
-        old, modseq = flags_at(value, at)
+        _, old, _, _, modseq = flags_at(value, at)
         flags = old & kept | come
         gone, come = old & ~flags, flags & ~old
         if not (gone or come):

@@ -165,7 +165,7 @@ class MailboxViews:
             return mailbox
         steps = self._steps.get(mailbox.entry.id)
         if (steps is None or steps[-1].figures != data or not 0 <= old.highestmodseq - steps[0].before < len(steps)
-                or self._is_own(mailbox.reader)):
+                or mailbox.reader and self._is_own(mailbox.reader)):
             return None
         return self._stepped(mailbox, steps)
 

@@ -5,9 +5,11 @@ import errno
 import os
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Deadlock, Failure, Unflushed
+from store.delivery.durable import Durability
 from store.housekeeping import interrupted
 from store.mailboxes import subscribing
 from tests.support.faults.planted import Faults
@@ -26,7 +28,7 @@ COMMANDS = {
 
 @pytest.fixture
 def wire(place):
-    place.have("INBOX", "one")
+    place.have("INBOX", "one two")
     place.have("Old", "")
     subscribing.subscribe(place.store, "alice", "INBOX")
     wire = place.connect()
@@ -80,6 +82,52 @@ def test_the_log_cannot_be_written(place, wire, command, code):
     assert said(wire, command).startswith((b"a OK ", b"a NO [ALREADYEXISTS] ", b"a NO [NONEXISTENT] "))
     for item in list(place.store.mailboxes.pending.all()):
         interrupted.finish(place.store, item)
+
+
+class _Disk(Durability):
+    """Takes its time: `syncs` are under way."""
+
+    def __init__(self):
+        self.syncs = []
+
+    def log(self, partition, staged=()):
+        self.syncs.append(Deferred())
+        return self.syncs[-1]
+
+
+@pytest.fixture
+def disk(place, wire):
+    """The disk is slow from here on, and INBOX is selected."""
+    assert b"a OK" in said(wire, b"SELECT INBOX")
+    disk, before = _Disk(), place.store.owned.get(Durability, Durability)
+    place.store.owned.put(Durability, disk)
+    yield disk
+    place.store.owned.put(Durability, before)
+
+
+STORES = {
+    b"STORE 1 +FLAGS (\\Seen)": b"* 1 FETCH (FLAGS (\\Recent \\Seen))\r\n",
+    b"STORE 1:2 +FLAGS (\\Seen)": b"* 1 FETCH (FLAGS (\\Recent \\Seen))\r\n* 2 FETCH (FLAGS (\\Recent \\Seen))\r\n",
+    b"STORE 1 +FLAGS.SILENT (\\Seen)": b""}
+
+
+@pytest.mark.parametrize("command", STORES)
+def test_nothing_of_a_store_is_said_before_it_is_on_disk(wire, disk, command):
+    assert said(wire, command) == b""
+    disk.syncs.pop().callback(None)
+    answer = wire.received()
+    assert sorted(answer.replace(b"\\Seen \\Recent", b"\\Recent \\Seen").splitlines(True)[:-1]) == STORES[
+        command].splitlines(True)
+    assert answer.endswith(b"a OK STORE completed\r\n") and not disk.syncs
+
+
+@pytest.mark.parametrize("command", STORES)
+def test_nothing_of_a_store_is_said_that_may_not_be_on_disk(wire, disk, command):
+    """The session ends without an answer (`Unflushed`): another one finds out what has become of it."""
+    assert said(wire, command) == b""
+    disk.syncs.pop().errback(Unflushed(errno.EIO, "no disk"))
+    answer = wire.received()
+    assert answer.startswith(b"* BYE [UNAVAILABLE] ") and answer.count(b"\n") == 1 and wire.closed
 
 
 def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire):
