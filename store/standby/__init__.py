@@ -12,5 +12,7 @@ written down how far it is (`standbystate`). So what both say is a state that th
 and message files. Nothing else ever writes to these log files. Recovery writes to the log; so when logs are applied to
 the databases of the standby it gets copies (`applying`).
 
-In synchronous mode answers of the one that serves wait for that (`instep`, `mboxlist/engine/secondcopy.py`).
+In synchronous mode answers of the one that serves wait for that (`instep`, `mboxlist/engine/secondcopy.py`). Then what
+comes may not be on disk at the one that serves: both sync side by side, and it counts at the standby when it is on both
+disks, or when the standby is promoted (`standbyjournal`).
 """

@@ -171,7 +171,8 @@ class FileWhole:
 @frozen
 class Quick:
     """An answer that has all that is new, from `known` to `ends`. `seldom`: the first files of the logs that recovery
-    needs, the tables and the epochs, when they are others than before."""
+    needs, the tables and the epochs, when they are others than before. `ahead`: the one that serves may not have its
+    logs on disk up to `ends`; it does when it says more."""
 
     known: dict[str, Position]
     ends: dict[str, Position]
@@ -179,6 +180,7 @@ class Quick:
     logs: tuple[LogPart, ...]
     files: tuple[FileWhole, ...]
     seldom: dict[str, dict[str, Any]]
+    ahead: bool = False
 
     @classmethod
     def of(cls, said: Message) -> "Quick":
@@ -207,7 +209,7 @@ class Quick:
             moment = float(said.fields["moment"])
         except (ValueError, TypeError, KeyError) as error:
             raise BadMessage(f"an answer cannot be read: {error}") from error
-        return cls(known, ends, moment, tuple(logs), tuple(files), seldom)
+        return cls(known, ends, moment, tuple(logs), tuple(files), seldom, "ahead" in said.fields)
 
     def is_whole(self) -> bool:
         """Whether the octets of the logs lead from `known` to `ends`."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from attrs import define, evolve, field
+from attrs import Factory, define, evolve, field
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
@@ -24,6 +24,7 @@ from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
 from store.standby.standbyjournal import Journal
 from store.standby.standbystate import FOLLOWING, StandbyState
+from store.usermove.messageformat import Message
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +38,20 @@ class Reseed(Exception):
 
 @define
 class Follower:
-    """Follows over one connection. `state` is what is on disk here."""
+    """Follows over one connection. `state` is what is on disk here and there; `newest` is later by an answer that came
+    `ahead`, which is on disk here only, as far as is known."""
 
     root: Path
     source: SourcePeer
     state: StandbyState
     came: Callable[[str, bytes], None] = lambda environment, octets: None      # is told what comes of the logs
+    newest: StandbyState = field(default=Factory(lambda self: self.state, takes_self=True), init=False)
     step: str = field(default="", init=False)               # whether answers wait for us (`instep.Step`)
     _number: int = field(default=0, init=False)             # of what we have, as the other side counts,
     _is_as_told: bool = field(default=False, init=False)    # and whether that is what came with it
-    _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place
+    _has_asked: bool = field(default=False, init=False)     # what comes next
+    _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place,
+    _ahead: tuple[Quick, Message] | None = field(default=None, init=False)      # and must not be there yet
     _journal: Journal = field(init=False)
     _gone: set[Path] = field(factory=set, init=False)       # small files that are no more
 
@@ -64,31 +69,42 @@ class Follower:
             self.state = found
         if self.state.phase != FOLLOWING:
             raise Reseed("its beginning was cut off")
-        self.state = standbyjournal.replay(self.root, self.state)
+        self.state = standbyjournal.replay(self.root, self.state, ahead=False)
         applying.cut(self.root, self.state)
         try:
             sums = self.state.sums(self.root)
         except StoreError as error:
             raise Reseed(str(error)) from error
+        self.newest = self.state
         self._compare(self.source.ends(self.state.ends, sums))
         self.source.is_followed()
         self.state = evolve(self.state, small={})       # those that were no more when the last connection ended, too
+        self.newest = self.state
+
+    def ask(self, wait: float = WAIT) -> None:
+        """Say that all that came is on disk here, and have the next `round` be under way. Raises StoreError."""
+        if not self._has_asked:
+            self.source.ask_next(self.newest, self._number, wait, known=self._is_as_told)
+            self._has_asked = True
 
     def round(self, wait: float = WAIT) -> bool:
         """Have what is new, after so many seconds if nothing is; whether anything was. What little came is in a journal
         then. Raises Reseed, StoreError, OSError."""
-        self.source.ask_next(self.state, self._number, wait, known=self._is_as_told)
+        self.ask(wait)
         self._put()                     # while the other side is at it
         if self._journal.is_due():
-            self._journal.begin_emptying(self.state)
-        found = self.source.next(self.state)
+            self._journal.begin_emptying(self.state, self._last)
+        found = self.source.next(self.newest)
+        self._has_asked = False
         there, quick, self.step = found.there, found.quick, found.step
         self._compare(there)
+        self._be_sure()
         self._is_as_told = True
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()
             self.state = evolve(self.state, moment=there.moment, first=there.first, tables=there.tables,
                                 epochs=there.epochs)
+            self.newest = self.state
             self._number = found.number
             return False
         changed = [folder for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)]
@@ -98,8 +114,12 @@ class Follower:
         if quick is not None and self._large(quick):
             self._tell(quick)
             self._journal.append(found.said)
-            self._waiting.append(quick)
-            self.state = quick.after(self.state, there.small)
+            self.newest = quick.after(self.state, there.small)
+            if quick.ahead:
+                self._ahead = quick, found.said
+            else:
+                self._waiting.append(quick)
+                self.state = self.newest
         else:
             self._long_round(there)
             self._is_as_told = False
@@ -109,13 +129,26 @@ class Follower:
         return True
 
     def finish(self) -> None:
-        """Have all that came in its place, on disk. Raises OSError."""
+        """Have all that came in its place, on disk, but for what came ahead. Raises OSError."""
         self._put()
-        self._journal.empty(self.state)
+        self._journal.empty(self.state, self._last)
 
     def close(self) -> None:
         """What is in the journal stays for the next one."""
         self._journal.close()
+
+    @property
+    def _last(self) -> Message | None:
+        """The answer that stays in a journal."""
+        return None if self._ahead is None else self._ahead[1]
+
+    def _be_sure(self) -> None:
+        """The other side has said more: it has on disk what came ahead."""
+        if self._ahead is not None:
+            self._waiting.append(self._ahead[0])
+            self._ahead = None
+            applied = self.state.applied        # perhaps later than those of `newest`
+            self.state = self.newest if self.newest.applied is applied else evolve(self.newest, applied=applied)
 
     def _put(self) -> None:
         while self._waiting:
@@ -150,6 +183,7 @@ class Follower:
             self._compare(there)
         self.state = evolve(self.state, ends=there.ends, first=there.first, tables=there.tables, moment=there.moment,
                             epochs=there.epochs, small=there.small)
+        self.newest = self.state
         self.state.save(self.root)
 
     def _drop(self) -> None:
@@ -161,14 +195,15 @@ class Follower:
         """Raises Reseed."""
         if there.unlike:
             raise Reseed(f"the log of {there.unlike[0]} does not go on from what is here")
-        if set(there.ends) != set(self.state.ends):
+        before = self.newest
+        if set(there.ends) != set(before.ends):
             raise Reseed("other partitions are there")
         for name, end in there.ends.items():
-            if end < self.state.ends[name]:
+            if end < before.ends[name]:
                 raise Reseed(f"the log of {name} is shorter than what is here")
-        for name, tables in there.tables.items() if there.tables is not self.state.tables else ():
+        for name, tables in there.tables.items() if there.tables is not before.tables else ():
             for table, there_id in tables.items():
-                if self.state.tables[name].get(table, there_id) != there_id:
+                if before.tables[name].get(table, there_id) != there_id:
                     raise Reseed(f"{table} of {name} is a table that its log does not have")
 
     def _logs(self, at: dict[str, Position], there: Ends) -> int:

@@ -124,9 +124,12 @@ class LongFollowing:
             switching.tidy(self.root)           # the logs lead on: no copy is needed
             log.info("the standby follows %s", follower.state.host)
             self._trouble, noted = "", 0.0
+            asked = self.clock(), time.monotonic()
             while not self.stop.is_set():
-                began, steady = self.clock(), time.monotonic()
-                if not follower.round(WAIT) or abs(began - noted) > NOTE_SECONDS:
+                has_come = follower.round(WAIT)
+                (began, steady), asked = asked, (self.clock(), time.monotonic())
+                follower.ask(WAIT)                  # before all else: answers there may wait for it
+                if not has_come or abs(began - noted) > NOTE_SECONDS:
                     noted = began
                     self._note(current=began, monotonic=steady, boot=_boot(), moment=follower.state.moment,
                                step=follower.step)

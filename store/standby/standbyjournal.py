@@ -6,6 +6,11 @@ sync. From time to time, in a thread, the file systems are synced, `standby.json
 begins again in the other file. The files stay, and are written over: a sync that changes no length is a cheap one.
 Whatever is left of a journal after an end is put into its places once more (`replay`):
 each answer says from where to where it leads, so nothing is done out of order, and a rest that is not whole is none.
+
+An answer that came `ahead` stays in the journal only, as the last one, until another one goes on from it: if the first
+machine loses its power in that moment, it comes back without what it had not synced, and goes on otherwise. Then the
+answer that leads away from the same place takes its place. When the standby is promoted instead, it counts: somebody
+may have been told that it is done, by a first machine that had synced it.
 """
 
 import contextlib
@@ -22,7 +27,7 @@ from typing import BinaryIO
 from attrs import define, evolve, field
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.logfiles import log_name
 from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.standby.copyformat import FileWhole, Quick
@@ -49,10 +54,10 @@ class Journal:
 
     def append(self, answer: Message) -> None:
         """Return when the answer is on disk. Raises OSError."""
-        octets = answer.head + answer.octets if answer.head else encode(answer.fields, answer.octets)
+        octets = _with_sum(answer)
         if self._file is None:
             self._file = self._begin()
-        left = memoryview(_SUM.pack(zlib.crc32(octets)) + octets)
+        left = memoryview(octets)
         while left:
             left = left[self._file.write(left):]
         os.fdatasync(self._file.fileno())
@@ -75,20 +80,22 @@ class Journal:
                                            >= EMPTY_SECONDS) and not (
             self._emptying is not None and self._emptying.is_alive())
 
-    def begin_emptying(self, state: StandbyState) -> None:
-        """Have all that was appended in its places on disk, and this state on record, in a thread. Raises OSError: the
-        last time this has failed."""
+    def begin_emptying(self, state: StandbyState, ahead: Message | None = None) -> None:
+        """Have all that was appended in its places on disk, and this state on record, in a thread; but for the last
+        answer, if it came `ahead`: that stays. Raises OSError: the last time this has failed."""
         self._join()
         if self._file is None:
             return
         old, self._file = self._file, None
         self._number = 1 - self._number
+        if ahead is not None:
+            self.append(ahead)
         self._emptying = threading.Thread(target=self._empty, args=(state, old), name="emptying")
         self._emptying.start()
 
-    def empty(self, state: StandbyState) -> None:
+    def empty(self, state: StandbyState, ahead: Message | None = None) -> None:
         """Return when that is done. Raises OSError."""
-        self.begin_emptying(state)
+        self.begin_emptying(state, ahead)
         self._join()
 
     def _empty(self, state: StandbyState, old: BinaryIO) -> None:
@@ -189,35 +196,57 @@ def sync_places(root: Path, state: StandbyState) -> None:
         sync_file_system(root / name)
 
 
-def replay(root: Path, state: StandbyState) -> StandbyState:
-    """Put what the journals have into its places, on disk; the state then. Raises OSError."""
-    begun = state
-    for name in (*NAMES, NAMES[0]):             # each may be the older one
-        for quick in _answers(root / name) if (root / name).exists() else ():
-            if quick.known == state.ends:
-                put(root, quick, again=True)
-                state = quick.after(state)
+def replay(root: Path, state: StandbyState, *, ahead: bool = True) -> StandbyState:
+    """Put what the journals have into its places, on disk; the state then. Unless `ahead`, one that came so stays in a
+    journal. Raises OSError."""
+    begun, kept = state, None
+    for quick, answer, is_sure in _in_order(root, state):
+        if is_sure or ahead:
+            put(root, quick, again=True)
+            state = quick.after(state)
+        else:
+            kept = answer
     if state is not begun:
         sync_places(root, state)
         state = evolve(state, small={})         # what was no more then is asked for again
         state.save(root)
-    drop(root)
+    if kept is None:
+        drop(root)
+    else:
+        replace_file(root / NAMES[1], _with_sum(kept))      # what comes is appended to the other one
+        (root / NAMES[0]).unlink(missing_ok=True)
+        sync_folder(root)
     return state
 
 
 def beyond(root: Path, state: StandbyState, *, in_place: bool = True) -> Iterator[Quick]:
     """What the journals have beyond that state, in order, as far as its message files are in their places; or all of
-    it. For others than the process that follows. Nothing is changed. Raises OSError."""
-    for name in (*NAMES, NAMES[0]):
-        try:
-            for quick in _answers(root / name):
-                if quick.known == state.ends:
-                    if in_place and not all(_is_there(root, file) for file in quick.files):
-                        return
-                    yield quick
-                    state = quick.after(state)
-        except FileNotFoundError:               # emptied: there, or a moment ago
-            continue
+    it. Not what came ahead: a reader would see what may be gone. For others than the process that follows. Nothing is
+    changed. Raises OSError."""
+    for quick, _, is_sure in _in_order(root, state):
+        if not is_sure or in_place and not all(_is_there(root, file) for file in quick.files):
+            return
+        yield quick
+
+
+def _in_order(root: Path, state: StandbyState) -> Iterator[tuple[Quick, Message, bool]]:
+    """The answers that lead on from that state, and whether the first machine has their logs on disk; one of which
+    nobody knows comes last."""
+    ends, ahead = state.ends, list[tuple[Quick, Message]]()
+    for name in (*NAMES, NAMES[0]):             # each may be the older one
+        for quick, answer in _answers(root / name):
+            if ahead and quick.known == ahead[0][0].ends:
+                yield *ahead.pop(), True
+                ends = quick.known
+            if quick.known == ends:
+                ahead.clear()                   # the first machine has come back without it, or it is the one
+                if quick.ahead:
+                    ahead.append((quick, answer))
+                else:
+                    yield quick, answer, True
+                    ends = quick.ends
+    for last in ahead:
+        yield *last, False
 
 
 def drop(root: Path) -> None:
@@ -229,16 +258,26 @@ def drop(root: Path) -> None:
         sync_folder(root)
 
 
-def _answers(path: Path) -> Iterator[Quick]:
-    """Those that are whole."""
-    with privatefiles.open_file(path) as file:
+def _with_sum(answer: Message) -> bytes:
+    """As it is in a journal."""
+    octets = answer.head + answer.octets if answer.head else encode(answer.fields, answer.octets)
+    return _SUM.pack(zlib.crc32(octets)) + octets
+
+
+def _answers(path: Path) -> Iterator[tuple[Quick, Message]]:
+    """Those that are whole; none of a file that is not there: it has been emptied, perhaps a moment ago."""
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(privatefiles.open_file(path))
+        except FileNotFoundError:
+            return
         while len(head := file.read(_SUM.size)) == _SUM.size:
             read = _Reading(file)
             try:
                 answer = receive(read)
                 if zlib.crc32(b"".join(read.octets)) != _SUM.unpack(head)[0]:
                     return
-                yield Quick.of(answer)
+                yield Quick.of(answer), answer
             except (BadMessage, Ended):
                 return
 

@@ -46,13 +46,14 @@ _U32 = 1 << 32
 @define(eq=False)
 class Session:
     """The conversation with one caller, who is the back end `host`. `further`: what else that one may ask for; unless
-    it `moves` users, nothing but that."""
+    it `moves` users, nothing but that. `answered` is called when an answer has been sent; it may raise Ended."""
 
     wire: Wire
     host: str
     incoming: IncomingMoves
     further: Mapping[str, Callable[[Message], Any]] = {}
     moves: bool = True
+    answered: Callable[[], None] = lambda: None
     _arrival: Arrival | None = field(default=None, init=False)
     _claims: ExitStack = field(factory=ExitStack, init=False)
     _failed: StoreError | None = field(default=None, init=False)        # of a file, which gets no answer of its own
@@ -117,6 +118,7 @@ class Session:
         if not unanswered:
             fields, octets = answer if isinstance(answer, tuple) else (answer or {}, b"")
             self._write(encode(fields, octets))
+            self.answered()
 
     def _swallow(self, message: Message) -> None:
         """What follows a message that is refused unread."""

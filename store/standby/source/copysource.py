@@ -49,7 +49,7 @@ from store.standby.source.instep import LOOK_FOR_NEWS, Member, Step
 from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message, read_at
 from store.standby.succession import Lineage, Other, contested
 from store.store import Store
-from store.usermove.messageformat import BadMessage, Message
+from store.usermove.messageformat import BadMessage, Ended, Message
 
 WAIT = 30.0                 # seconds, at most, that a question for news waits for some
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
@@ -83,6 +83,7 @@ class Source:
     _table_ids: dict[str, dict[str, str]] = field(factory=dict, init=False)     # and what there was,
     _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
+    _ahead: tuple[dict[str, Env], dict[str, Position]] = field(factory=lambda: ({}, {}), init=False)    # and have been
     _audit: int = field(default=0, init=False)                          # what `_signatures` said last of the trail,
     _audit_looked: float = field(default=-OFTEN, init=False)            # and when it was looked at
 
@@ -269,20 +270,29 @@ class Source:
         unlike = [name for name, end in known.items() if name not in envs or name in sums and not LogEnd(
             *end, sums[name]).is_in(envs[name].folder) or not _reaches_back(envs[name], end)]
         first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
-        ends, moment = self._ends_on_disk(envs)
+        ends, moment = taking.ends_at_one_moment(envs)
+        self._sync(envs, ends)
         if all_environments(self.store).keys() != envs.keys():
             raise StoreError(Problem.BUSY, ADDED)
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
                 "small": self._signatures(), "unlike": unlike, "epochs": self._known_epochs}, b""
 
-    def _ends_on_disk(self, envs: dict[str, Env], before: tuple[dict[str, Position], float] | None = None
-                      ) -> tuple[dict[str, Position], float]:
-        ends, moment = taking.ends_at_one_moment(envs, before)
+    def _sync(self, envs: dict[str, Env], ends: dict[str, Position]) -> None:
+        """Return when the logs are on disk here up to there."""
         for name, env in envs.items():
             if env.log.known < ends[name]:
                 env.flush(here=True)
         self._durable = {name: max(end, self._durable.get(name, end)) for name, end in ends.items()}
-        return ends, moment
+
+    def answered(self) -> None:
+        """The answer has been sent: what it had of the logs gets on disk here while the standby has it on disk. So when
+        the standby asks again it is on both. Raises Ended: nobody has been told that it is."""
+        (envs, ends), self._ahead = self._ahead, ({}, {})
+        if ends:
+            try:
+                self._sync(envs, ends)
+            except OSError as error:
+                raise Ended(f"what was sent to the standby is not on disk here: {error}") from error
 
     def _epochs(self) -> dict[str, int]:
         """Those that will hold from the next start on, if they are later: see `promotion.go_ahead`."""
@@ -307,14 +317,21 @@ class Source:
         last, and has; if that is all that it has, it does not say what it knows.
 
         What is little comes whole (`quick`): octets of logs, and message files of which they tell. Of the rest the
-        standby asks.
+        standby asks. Where answers wait for it, that may be `ahead`, before the logs are on disk here (`answered`).
         """
         known, small = self._known(message)
         member = self.member
         if member is not None:
             self._hear(member, message.number("number"))
         number, envs, seen, first = self._news(known, small, min(WAIT, message.number("wait") / 1000))
-        ends, moment = self._ends_on_disk(envs, seen)
+        ends, moment = taking.ends_at_one_moment(envs, seen)
+        quick = None
+        if member is not None and member.step is Step.IN_STEP and ends != known:
+            quick = self._quick.between(known, ends, envs, ahead=True)
+        if quick is None:
+            self._sync(envs, ends)
+        else:
+            self._ahead = envs, ends
         if all_environments(self.store).keys() != ends.keys():
             raise StoreError(Problem.BUSY, ADDED)
         seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
@@ -324,7 +341,10 @@ class Source:
         if seldom != self._seldom:
             said |= seldom
             self._seldom = seldom
-        quick = self._quick.between(known, ends, envs)
+        if quick is None:
+            quick = self._quick.between(known, ends, envs)
+        else:
+            said["ahead"] = True
         self._sent = number, ends, small_now
         if member is not None:
             if quick is not None:

@@ -26,10 +26,11 @@ class QuickAnswers:
     store: Store
     _open: dict[str, tuple[int, int]] = field(factory=dict, init=False)     # by environment: number, descriptor
 
-    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env]
-                ) -> tuple[dict[str, Any], bytes] | None:
+    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env], *,
+                ahead: bool = False) -> tuple[dict[str, Any], bytes] | None:
         """What is new between these places, if it is little, and all there. A message file that is large is named, and
-        the standby asks for it."""
+        the standby asks for it. `ahead`: the logs may not be on disk up to there, nor have been written; if they have
+        not, there is none."""
         logs, files, octets, room = list[Any](), list[Any](), list[bytes](), QUICK_OCTETS
         for name, end in ends.items():
             start = known.get(name)
@@ -42,6 +43,8 @@ class QuickAnswers:
                                     end[1] - start[1] if start[0] == end[0] else QUICK_OCTETS + 1)
                 room -= len(some)
                 if room < 0:
+                    return None
+                if ahead and (start[0] != end[0] or start[1] + len(some) != end[1] or not logrecords.are_whole(some)):
                     return None
                 logs.append([name, *start, len(some)])
                 octets.append(some)

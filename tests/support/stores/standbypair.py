@@ -54,7 +54,8 @@ class Standby:
         for end in (ours, theirs):
             end.settimeout(LIMIT)
         answers = Source(self.store, self.host, None if self.group is None else self.group.members[self.host])
-        session = Session(Plain(theirs), self.host, IncomingMoves(self.store), answers.actions())
+        session = Session(Plain(theirs), self.host, IncomingMoves(self.store), answers.actions(),
+                          answered=answers.answered)
 
         def run() -> None:
             try:

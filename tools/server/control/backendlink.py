@@ -346,7 +346,7 @@ def answering(store: Store, standbys: "Standbys | None" = None) -> Answer:
         source = Source(store, host, None if standbys is None else standbys.member(host))
         standby = {**source.actions(), **TakingHome(store).actions()} if copies else {}
         try:
-            Session(wire, host, incoming, standby, moves).run()
+            Session(wire, host, incoming, standby, moves, source.answered).run()
         finally:
             source.close()
 
