@@ -81,7 +81,7 @@ def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
             copying.progress.done = len(new)
     except BaseException as error:
         if under_way is not None:
-            _undo_or_say(store, partition, under_way)
+            undo_or_say(store, partition, under_way)
         elif new and isinstance(error, StoreError):
             raise PartlyMoved(error, wanted[:len(new)], new) from error
         raise
@@ -163,7 +163,8 @@ class _Copying:
         return self.remove and states[self.source.id].quota_root == states[self.target.id].quota_root
 
 
-def _undo_or_say(store: Store, partition: Partition, copy: CopyUnderWay) -> None:
+def undo_or_say(store: Store, partition: Partition, copy: CopyUnderWay) -> None:
+    """`undo`; what cannot be done in the store's patience is left to housekeeping, which the log hears."""
     deadline = time.monotonic() + store.patience
     while True:
         try:

@@ -1,8 +1,9 @@
 """COPY and MOVE to a mailbox on another partition: the message files are brought there, one copy, and then records are
 made that refer to them.
 
-All or none of the messages are in the target. With MOVE the source's records go when the target is on disk: a crash in
-between leaves the messages in both mailboxes.
+All or none of the messages are in the target: many records are made some at a time, and are on record until all are
+there (`copiesunderway`). With MOVE the source's records go when the target is on disk, some at a time, too: a crash in
+between leaves the messages that are still in the source in both mailboxes.
 """
 
 import time
@@ -11,7 +12,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import numpy as np
-from attrs import evolve
+from attrs import define, evolve, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
@@ -21,21 +22,32 @@ from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.events.scriptevents import COPY
 from store.mailboxes.authorization import changeable
-from store.mailboxes.copymessages import PartlyMoved, copies_of, copy_messages, try_quota, with_rows
+from store.mailboxes.copymessages import (
+    PartlyMoved,
+    copies_of,
+    copy_messages,
+    try_quota,
+    undo_or_say,
+    with_rows,
+)
 from store.mailboxes.expunge import remove as remove_messages
 from store.mailboxes.expunge import take_out
 from store.mailboxes.flagchanges import change_flags
 from store.offload import change, run, threads_of
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, places, set_own, sorted_uids
+from store.partition.transactions import WriteTxn, places, set_own, slices, sorted_uids
 from store.progress import Progress
 from store.store import Store
+from store.tables.copiesunderway import CopyUnderWay
 from store.tables.index import Rows, take
 from store.tables.references import tally
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
 
 T = TypeVar("T")
+ARRIVAL_UNITS = 25          # see `slices`: what a message costs that arrives, whose file is looked for,
+REMOVAL_UNITS = 20        # and one that leaves, whose file may wait for the purge from then on
+
 
 def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
          remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one,
@@ -123,7 +135,7 @@ def _copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArra
     new = bring(store, mailbox, target, rows, reader=reader, side_by_side=side_by_side, progress=progress,
                 within_root=within_root, event_of=event_of)
     if remove:
-        _remove(store, mailbox, target, rows, new)
+        _Removal(store, mailbox, target, dict(zip(rows["uid"].tolist(), new, strict=True)), rows).run()
     return new
 
 
@@ -142,24 +154,16 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
         octets = int(rows["size"].sum())
         there.transact(lambda txn: try_quota(txn, txn.state(target.id), octets, len(rows)))
     copier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
-    for _ in range(TRIES):
-        carried, = copy_rows(copier, [rows])
-        try:
-            new = there.transact(lambda txn: _arrive(
-                store, txn, target, carried, mailbox, reader, within_root, event_of))   # noqa: B023
-        except NotCopied:
-            continue
-        there.flush()
-        return new
-    raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
+    new = _Arrival(store, there, target, mailbox, reader, within_root, event_of).run(copier, rows)
+    there.flush()
+    return new
 
 
 def _copy_from_snapshot(store: Store, partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
                      reader: str, within_root: bool, event_of: str) -> list[int]:
     """Add records of a snapshot of the partition, whose files are there still. Numbers of header fields are as they
     are now. Raises NotCopied."""
-    new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, event_of,
-                                                     seen=False))
+    new = _Arrival(store, partition, target, source, reader, within_root, event_of).run(None, rows)
     partition.flush()
     return new
 
@@ -173,48 +177,124 @@ def _unless_abandoned(progress: Progress, side_by_side: SideBySide) -> SideBySid
     return synced
 
 
-def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
-            within_root: bool, event_of: str, *, seen: bool = True) -> list[int]:
-    """Add the records, which are those of the target's partition already; `seen` see `refer`."""
-    before = txn.state(target.id)
-    octets = int(rows["size"].sum())
-    txn.charge(before, octets, len(rows), enforce=not within_root)
-    copies, keywords = copies_of(rows, source.state, before, changeable(store, reader, target))
-    own = store.private_bits(target, reader)
-    if own:
-        set_own(txn, target.id, reader, copies, own, before.highestmodseq + 1)
-    txn.append(target.id, copies)
-    txn.set_state(target.id, before, evolve(with_rows(before, copies), keywords=keywords))
-    refer(txn, target.id, copies, seen=seen)
-    if event_of:
-        txn.partition.script_events.add(target.id, COPY, event_of, np.ascontiguousarray(copies["uid"]), txn.handle)
-    return [int(uid) for uid in copies["uid"]]
+@frozen
+class _Arrival:
+    """Records of `source` that come into the target; see `bring`."""
+
+    store: Store
+    partition: Partition
+    target: MailboxEntry
+    source: Mailbox
+    reader: str
+    within_root: bool
+    event_of: str
+
+    def run(self, copier: FileCopier | None, rows: Rows) -> list[int]:
+        """The new UIDs. Without a copier the files are there, and are looked for; NotCopied where one is not.
+        Raises StoreError."""
+        carried = rows if copier is None else copy_rows(copier, [rows])[0]
+        pieces = _pieces(carried, ARRIVAL_UNITS)
+        under_way = CopyUnderWay(self.target.id, self.partition.serials.next_serial()) if len(pieces) > 1 else None
+        new: list[int] = []
+        try:
+            for piece in pieces:
+                new += self._some(copier, rows[len(new):len(new) + len(piece)], piece, under_way, piece is pieces[-1])
+        except BaseException:
+            if under_way is not None:
+                undo_or_say(self.store, self.partition, under_way)
+            raise
+        return new
+
+    def _some(self, copier: FileCopier | None, rows: Rows, carried: Rows, under_way: CopyUnderWay | None, last: bool
+              ) -> list[int]:
+        for _ in range(TRIES):
+            try:
+                return self.partition.transact(lambda txn: self._arrive(
+                    txn, carried, under_way, last, copier is not None))        # noqa: B023
+            except NotCopied:
+                if copier is None:
+                    raise
+            carried, = copy_rows(copier, [rows])
+        raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
+
+    def _arrive(self, txn: WriteTxn, rows: Rows, under_way: CopyUnderWay | None, last: bool, seen: bool) -> list[int]:
+        """Add the records, which are those of the target's partition already; `seen` see `refer`."""
+        target, copies_under_way = self.target, txn.partition.copies
+        before = txn.state(target.id)
+        txn.charge(before, int(rows["size"].sum()), len(rows), enforce=not self.within_root)
+        copies, keywords = copies_of(rows, self.source.state, before, changeable(self.store, self.reader, target))
+        own = self.store.private_bits(target, self.reader)
+        if own:
+            set_own(txn, target.id, self.reader, copies, own, before.highestmodseq + 1)
+        txn.append(target.id, copies)
+        txn.set_state(target.id, before, evolve(with_rows(before, copies), keywords=keywords))
+        refer(txn, target.id, copies, seen=seen)
+        uids = np.ascontiguousarray(copies["uid"])
+        if self.event_of and last:                  # not before all are there: what is cut off goes again
+            come = uids if under_way is None else np.concatenate((copies_under_way.uids(under_way, txn.handle), uids))
+            txn.partition.script_events.add(target.id, COPY, self.event_of, come, txn.handle)
+        if under_way is not None and last:
+            copies_under_way.forget(under_way, txn.handle)
+        elif under_way is not None:
+            copies_under_way.add(under_way, uids, txn.handle)
+        new: list[int] = uids.tolist()
+        return new
 
 
-def _remove(store: Store, source: Mailbox, target: MailboxEntry, rows: Rows, new: list[int]) -> None:
-    """Take the records out of the source; flags that were changed meanwhile go to the new ones first.
+def _pieces(rows: Rows, price: float) -> list[Rows]:
+    """These records, for one transaction each (`slices`)."""
+    ends = np.cumsum([len(some) for some in slices(np.ascontiguousarray(rows["uid"]), price)])
+    return np.split(rows, ends[:-1])
 
-    When that cannot be done, the new ones go again. Raises StoreError.
+
+@define
+class _Removal:
+    """Records that leave the source. `new`: the UIDs that they have in the target; `left`: those that are there still.
     """
-    uids = dict(zip(rows["uid"].tolist(), new, strict=True))
-    try:
-        while True:
-            left = patiently(store, lambda: store.transact(
-                source.entry, lambda txn: _take_out(txn, source, rows)))        # noqa: B023
-            if not len(left.rows):
+
+    store: Store
+    source: Mailbox
+    target: MailboxEntry
+    new: dict[int, int]
+    left: Rows
+
+    def run(self) -> None:
+        """Take them out; flags that were changed meanwhile go to the new ones first.
+
+        When that cannot be done, the new ones of those that are left go again. Raises StoreError, PartlyMoved.
+        """
+        rows = self.left
+        try:
+            for some in _pieces(rows, REMOVAL_UNITS):
+                self._some(some)
+        except StoreError as error:
+            if error.problem is Problem.NO_MAILBOX:     # it was deleted, and what was in it can be restored from there
                 return
-            rows = left.rows
-            if not any(changeable(store, source.reader, target)):
-                continue
-            for row in rows:
-                flags = Flags(Flag(int(row["flags"])), left.keyword_names(int(row["keywords"])))
-                change_flags(store, target, [uids[int(row["uid"])]], FlagAction.REPLACE, flags, source.reader)
-            store.partition_of(target).flush()
-    except StoreError as error:
-        if error.problem is Problem.NO_MAILBOX:     # it was deleted, and what was in it can be restored from there
-            return
-        remove_messages(store, target, [uids[uid] for uid in rows["uid"].tolist()])
-        raise
+            remove_messages(self.store, self.target, self._new_uids(self.left))
+            if len(self.left) == len(rows):
+                raise
+            moved = take(rows, ~np.isin(rows["uid"], self.left["uid"]))
+            raise PartlyMoved(error, np.ascontiguousarray(moved["uid"]), self._new_uids(moved)) from error
+
+    def _some(self, rows: Rows) -> None:
+        while len(rows):
+            changed = patiently(self.store, lambda: self.store.transact(
+                self.source.entry, lambda txn: _take_out(txn, self.source, rows)))        # noqa: B023
+            gone = rows["uid"][~np.isin(rows["uid"], changed.rows["uid"])]
+            self.left = take(self.left, ~np.isin(self.left["uid"], gone))
+            rows = changed.rows
+            if len(rows) and any(changeable(self.store, self.source.reader, self.target)):
+                self._take_flags(changed)
+
+    def _take_flags(self, changed: Mailbox) -> None:
+        for row in changed.rows:
+            flags = Flags(Flag(int(row["flags"])), changed.keyword_names(int(row["keywords"])))
+            change_flags(self.store, self.target, [self.new[int(row["uid"])]], FlagAction.REPLACE, flags,
+                         self.source.reader)
+        self.store.partition_of(self.target).flush()
+
+    def _new_uids(self, rows: Rows) -> list[int]:
+        return [self.new[uid] for uid in rows["uid"].tolist()]
 
 
 def _take_out(txn: WriteTxn, source: Mailbox, rows: Rows) -> Mailbox:
@@ -228,6 +308,5 @@ def _take_out(txn: WriteTxn, source: Mailbox, rows: Rows) -> Mailbox:
     same = (shown["flags"] == old["flags"]) & (shown["keywords"] == old["keywords"])
     gone = take(there, same)
     take_out(txn, mailbox, state, gone, release=False)
-    for digest, count, check in tally(mailbox, gone):
-        txn.refs.release(digest, count, check, txn.handle)
+    txn.refs.release_all(tally(mailbox, gone), int(time.time()), txn.handle)
     return Mailbox(source.entry, state, take(shown, ~same), source.reader)

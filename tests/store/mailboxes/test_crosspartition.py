@@ -9,17 +9,21 @@ from store import offload
 from store.delivery.batch import BatchStore, NotCopied
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
+from store.housekeeping.tasks import environments
 from store.mailboxes import crosspartition, deletion, namespace, placement
+from store.mailboxes.copymessages import PartlyMoved, copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.staged import Staged
+from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.store import Store
+from store.tables.index import CHUNK
 from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.purging import purge
-from tests.support.stores.stores import deliver
+from tests.support.stores.stores import deliver, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -108,7 +112,7 @@ def test_all_or_none(two):
 def test_flags_that_change_during_a_move_are_not_lost(two, faults):
     for body in BODIES[:2]:
         deliver(two, body, "user/alice/INBOX")
-    faults.after(crosspartition, "_arrive", lambda *_: change_flags(
+    faults.after(crosspartition._Arrival, "_arrive", lambda *_: change_flags(
         two, two.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("late",))))
     assert copy(two, [1, 2], remove=True) == [1, 2]
     assert [message[1:3] for message in contents(two, THERE).values()] == [(Flag(0), set()), (Flag.SEEN, {"late"})]
@@ -123,15 +127,92 @@ def test_what_cannot_be_taken_out_is_not_left_in_both(two, faults):
     assert list(contents(two, INBOX)) == [1] and contents(two, THERE) == {}
 
 
+MANY = 3                        # slices of one message each, in the tests that follow
+
+
+@pytest.fixture
+def finely(two, monkeypatch):
+    """Two partitions, with messages in INBOX, of which each is copied in a transaction of its own."""
+    for body in BODIES[:MANY]:
+        deliver(two, body, "user/alice/INBOX")
+    monkeypatch.setattr(crosspartition, "slices", lambda uids, price: np.split(uids, len(uids)))
+    return two
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_many_come_in_slices(finely, faults, move):
+    """They are on record until the last one is there; what is new in the target is not seen to come twice."""
+    seen = []
+    faults.after(crosspartition._Arrival, "_some", lambda *_: seen.append(
+        len(list(finely.partitions["second"].copies.all()))))
+    faults.after(crosspartition, "_take_out", lambda *_: seen.append("out"))
+    assert copy(finely, [1, 2, 3], remove=move, event_of="alice") == [1, 2, 3]
+    assert [message[0] for message in contents(finely, THERE).values()] == BODIES[:MANY]
+    assert len(contents(finely, INBOX)) == (0 if move else MANY)
+    assert seen == [1, 1, 0, *(["out"] * MANY if move else [])]
+    event, = finely.partitions["second"].script_events.of(finely.entry(THERE).id, 10)
+    assert list(event.uids) == [1, 2, 3]
+
+
+def test_many_that_cannot_all_come_are_none(finely, faults):
+    faults.fail_second(crosspartition._Arrival, "_arrive", StoreError(Problem.DISK_FULL))
+    with pytest.raises(StoreError) as refused:
+        copy(finely, [1, 2, 3], remove=True)
+    assert refused.value.problem is Problem.DISK_FULL
+    assert contents(finely, THERE) == {} and len(contents(finely, INBOX)) == MANY
+    assert list(finely.partitions["second"].copies.all()) == []
+
+
+def test_a_crash_while_many_come_leaves_none_there(finely, faults):
+    class Killed(BaseException):
+        pass
+
+    faults.fail_second(crosspartition._Arrival, "_arrive", Killed())
+    faults.around(crosspartition, "undo_or_say", lambda *_: None)
+    with pytest.raises(Killed):
+        copy(finely, [1, 2, 3], remove=True)
+    assert len(contents(finely, THERE)) == 1
+    faults.mend()
+    for environment in environments(finely).values():
+        environment.flush()
+    finely.__dict__.update(reopen_after_crash(finely).__dict__)
+    assert contents(finely, THERE) == {} and len(contents(finely, INBOX)) == MANY
+
+
+def test_a_move_of_many_that_is_refused_half_way_says_which_have_moved(finely, faults):
+    """RFC 6851 §4.3: no message is in both, none is lost."""
+    faults.fail_second(crosspartition, "_take_out", StoreError(Problem.UNAVAILABLE))
+    with pytest.raises(PartlyMoved) as refused:
+        copy(finely, [1, 2, 3], remove=True)
+    assert (refused.value.uids.tolist(), refused.value.new) == ([1], [1])
+    assert list(contents(finely, THERE)) == [1] and list(contents(finely, INBOX)) == [2, 3]
+
+
+def test_no_transaction_of_many_is_larger_than_a_slice(two, monkeypatch):
+    for body in BODIES:
+        deliver(two, body, "user/alice/INBOX")
+    inbox = two.entry(INBOX)
+    while len(two.open_mailbox(inbox).uids) < 10 * CHUNK:
+        copy_messages(two, inbox, inbox, two.open_mailbox(inbox).uids[-4 * CHUNK:])
+    sizes = []
+    for name in ("rewrite", "append"):
+        real = getattr(WriteTxn, name)
+        monkeypatch.setattr(WriteTxn, name, lambda txn, mailbox, rows, *more, real=real, **how: (
+            sizes.append(len(more[0].nonzero()[0] if more else rows)), real(txn, mailbox, rows, *more, **how))[1])
+    uids = two.open_mailbox(inbox).uids
+    assert len(copy(two, uids.tolist(), remove=True)) == len(uids)
+    assert sum(sizes) == 2 * len(uids) and max(sizes) <= 5 * CHUNK
+
+
 def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX")
-    calls = faults.watch(crosspartition, "_arrive")
+    calls = faults.watch(crosspartition._Arrival, "_arrive")
 
     def purged(*_):
         purge(two.partitions["second"], now=4e9)
         assert known(two, "second") == []
 
-    faults.first(crosspartition, "_arrive", purged)
+    faults.first(crosspartition._Arrival, "_arrive", purged)
     assert copy(two, [1]) == [1]
     assert len(calls) == 2
     assert contents(two, THERE)[1][0] == BODIES[1]
