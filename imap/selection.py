@@ -23,6 +23,7 @@ from mboxlist.names import MailboxName, NameProblem
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization as rights
+from store.mailboxes import uidskip
 from store.net.linestates import Clock
 from store.net.stream import Stream
 from store.partition.views import MANY
@@ -139,7 +140,11 @@ class Selection(Client):
 
     async def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
         """Select the mailbox; none is selected before. Raises StoreError NO_MAILBOX, CORRUPT."""
-        mailbox = self.store.open_at_once(entry, self.user)
+        mailbox = self.store.open_again(entry, self.user)
+        if mailbox is None:
+            if uidskip.unstored(self.store, [entry]):
+                await self.patiently(uidskip.stored(self.store, [entry]))       # it waits during a write freeze
+            mailbox = self.store.open_at_once(entry, self.user)
         if mailbox is None:
             mailbox = await self.patiently(offload.run(
                 self.store, "views", self.store.open_mailbox, entry, self.user, user=self.user))

@@ -33,6 +33,7 @@ MOST_LINKS = 40                     # on the way to a folder, as in the kernel
 AnyPath = str | os.PathLike[str]
 
 _ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW
+_BEGINNING = os.O_RDONLY | os.O_NONBLOCK | _ALWAYS
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -87,6 +88,16 @@ def make_empty(paths: Iterable[AnyPath]) -> Iterator[AnyPath]:
         if not whole:
             os.close(open_handle(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         yield path
+
+
+def read_beginning(path: AnyPath, octets: int) -> bytes:
+    """So many octets from the beginning of a file, or fewer when it is shorter; a link is not followed, and a pipe has
+    nobody wait. Three calls of the system. Raises OSError."""
+    handle = os.open(path, _BEGINNING)
+    try:
+        return os.read(handle, octets)
+    finally:
+        os.close(handle)
 
 
 def open_nameless(folder: AnyPath) -> int:

@@ -376,6 +376,13 @@ class Store:
         """A view of the mailbox as it is now, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
         return cast(Mailbox, self._open(entry, reader, at_once=False))
 
+    def open_again(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
+        """What `open_mailbox` gives, of a mailbox that has not changed since this process read it last; else None."""
+        partition = self.partitions.get(entry.partition)
+        if partition is None or self.private_bits(entry, reader):
+            return None
+        return partition.views.again(entry)
+
     def open_at_once(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
         """What `open_mailbox` gives, or None where so much must be read for it that it belongs into a thread."""
         return self._open(entry, reader, at_once=True)

@@ -56,7 +56,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 """
 
 COUNTS = {
-    "a session: LOGIN, SELECT, LOGOUT": 472,
+    "a session: LOGIN, SELECT, LOGOUT": 463,
     "NOOP": 23,
     "UID STORE": 104,
     "UID STORE of a keyword": 225,
@@ -65,7 +65,7 @@ COUNTS = {
     "FETCH 1:250 (ENVELOPE BODYSTRUCTURE)": 63,
     "FETCH 1:250 BODY.PEEK[HEADER.FIELDS (FROM SUBJECT)]": 133,
     "UID SEARCH UNSEEN": 52,
-    "SELECT": 86,
+    "SELECT": 79,
     "STATUS": 111,
     "APPEND": 265,
     "LMTP": 179,
@@ -92,7 +92,7 @@ OCTETS_TO_INDEX = 20
 WITHIN_LARGER = {
     "UID STORE": 106,
     "UID FETCH BODY.PEEK[]": 41,
-    "SELECT": 88,
+    "SELECT": 81,
     "APPEND": 270,
 }
 

@@ -38,7 +38,7 @@ from store.message.sections import section
 from store.net.linestates import ConnectionLost
 from store.partition.messagereading import MessageFile, verified
 from store.problems import tell_refusal
-from store.tables.index import Rows, take
+from store.tables.index import Rows, message_of, take
 from store.tables.state import SEEN
 from store.values import Flag, FlagAction, Flags
 
@@ -345,16 +345,20 @@ class _Fetching:
         """The sections of these messages, behind the heads of the responses."""
         if self.plan.reads:
             self.session.stream.acts["read"] += len(rows)
-        write, quick = self.session.stream.write, self.plan.quick
+        write, quick, many = self.session.stream.write, self.plan.quick, len(self.plan.sections) > FEW
         if quick is None:
             answers: Iterable[Pieces | None] = repeat(None, len(heads))
         elif quick.of_record and cached is not None:
             answers = quick.from_records(cached)
         else:
             partition = self.session.place(self.view.mailbox.entry.partition)
-            find = quick.answers if len(rows) > 1 else quick.answer
-            answers = find(partition.files, rows, partition.private_headers,
-                           verified=self.session.store.settings.verify_reads)
+            verified = self.session.store.settings.verify_reads
+            if len(rows) > 1:
+                answers = quick.answers(partition.files, rows, partition.private_headers, verified=verified)
+            else:
+                figures = message_of(rows[0])
+                own = partition.private_headers.get(figures[-1]) if figures[-1] else b""
+                answers = quick.answer(partition.files, figures, own, verified=verified),
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)
@@ -363,7 +367,7 @@ class _Fetching:
             self._held += sum(map(len, answer))
             if self._held >= READ_OCTETS:
                 await self._breathe()
-            elif len(self.plan.sections) > FEW:
+            elif many:
                 await self.session.stream.breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:

@@ -6,7 +6,6 @@ What needs the table of parts, or is large, or cannot be read, is left to `verbs
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import numpy as np
 from attrs import frozen
 
 from imap.wire.fetch import Binary, Part, Section
@@ -16,7 +15,7 @@ from store.message.fields import LISTED, Lister, header_fields, picker
 from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import LARGEST, agrees
-from store.tables.index import Rows, message_of
+from store.tables.index import MessageFigures, Rows, messages_of, octets_of
 from store.tables.privateheaders import PrivateHeaders
 
 MANY = 16                   # sections
@@ -62,62 +61,36 @@ class Quick:
 
     def answers(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
                 ) -> Iterator[Pieces | None]:
-        """The sections of each message; None where this is the wrong way, or what is `verified` is damaged."""
-        ends = rows["header_length"].astype(np.int64) + rows["size"].astype(np.int64)
-        fits = rows["size"] > 0
-        heads: list[bytes | None] = [b""] * len(rows)
-        if rows["head"].any():
-            texts = {0: b"", **private_headers.used(rows)}
-            heads = [texts.get(number) for number in rows["head"].tolist()]
-            lengths = np.array([0 if head is None else len(head) for head in heads], np.int64)
-            ends -= lengths
-            fits &= (rows["size"] > lengths) & np.array([head is not None for head in heads])
-        if self.headers_only:
-            ends = np.minimum(ends, rows["header_length"].astype(np.int64) + BEGINNING)
-        else:
-            fits &= ends <= LARGEST
-        found = files.beginnings(rows["digest"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
-        only, bound = self.renders[0] if len(self.renders) == 1 else None, self.to_end_of_header
-        verified &= not self.headers_only
-        for fit, header_length, digest, head in zip(fits.tolist(), rows["header_length"].tolist(),
-                                                    rows["digest"].tolist(), heads, strict=True):
-            message = next(found) if fit else None
-            if message is None or verified and not agrees(message, digest):
-                yield None
-                continue
-            if header_length:
-                message = message[header_length:]
-            if head:
-                message = head + message
-            end = header_end(message) if bound else 0
-            if end is None:
-                yield None
-            else:
-                yield only(message, end) if only else _rendered(self.renders, message, end)
+        """`answer` for each message, when it is asked for."""
+        heads = {0: b"", **private_headers.used(rows)}
+        for figures in messages_of(octets_of(rows)):
+            yield self.answer(files, figures, heads.get(figures[-1]), verified=verified)
 
-    def answer(self, files: MessageFiles, rows: Rows, private_headers: PrivateHeaders, *, verified: bool
-               ) -> tuple[Pieces | None]:
-        """`answers` of one message."""
-        size, serial, header_length, digest, number = message_of(rows[0])
-        head = private_headers.get(number) if number else b""
+    def answer(self, files: MessageFiles, figures: MessageFigures, head: bytes | None, *, verified: bool
+               ) -> Pieces | None:
+        """The sections of a message that begins with this head, which nobody knows when it is None. None where this is
+        the wrong way, or what is `verified` is damaged."""
+        size, serial, header_length, digest, _ = figures
         end = header_length + size - len(head or b"")
         if self.headers_only:
-            end = min(end, header_length + BEGINNING)
-        message = None
-        if head is not None and end > header_length and (self.headers_only or end <= LARGEST):
-            message = files.beginning(digest, serial, end)
-        if message is None or verified and not self.headers_only and not agrees(message, digest):
-            return None,
+            end, verified = min(end, header_length + BEGINNING), False
+        elif end > LARGEST:
+            return None
+        if head is None or end <= header_length:
+            return None
+        message = files.beginning(digest, serial, end)
+        if message is None or verified and not agrees(message, digest):
+            return None
         if header_length:
             message = message[header_length:]
         if head:
             message = head + message
         body = header_end(message) if self.to_end_of_header else 0
         if body is None:
-            return None,
+            return None
         if len(self.renders) == 1:
-            return self.renders[0](message, body),
-        return _rendered(self.renders, message, body),
+            return self.renders[0](message, body)
+        return _rendered(self.renders, message, body)
 
     def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[Pieces | None]:
         """The sections of each message by its cache record; None where that is lost or does not have the fields."""

@@ -14,7 +14,6 @@ from imap.wire.commands import status_response
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
 from store.delivery import durable
-from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
 from store.partition.transactions import CHUNK_UNITS, EXPUNGE_UNITS, PartlyDone
 from store.quota import roots
@@ -33,8 +32,6 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        if uidskip.unstored(session.store, [entry]):
-            await session.patiently(uidskip.stored(session.store, [entry]))     # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, view))
     if command.resync is None:

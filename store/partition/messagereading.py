@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
+from mboxlist.privatefiles import read_beginning
 from store.errors import Problem, StoreError, disk_problem
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
@@ -82,17 +83,11 @@ class ReadableFiles:
         """`beginnings` of one."""
         name = digest.hex()
         try:
-            handle = privatefiles.open_handle(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", READING)
+            data = read_beginning(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", end)
         except FileNotFoundError:
             return self._beginning(digest, serial, end)
         except OSError:
             return None
-        try:
-            data = os.read(handle, end)
-        except OSError:
-            return None
-        finally:
-            os.close(handle)
         return data if len(data) == end else None
 
     def _beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:

@@ -19,7 +19,7 @@ from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Record
 from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.tables.readerflags import ReaderFlags, overlay
-from store.tables.state import Mailbox, MailboxState, Since, is_unchanged, state_key
+from store.tables.state import Mailbox, MailboxState, Since, before_skip, is_here, is_unchanged, state_key
 
 STEPS = 8                   # changes of single records that are remembered whole, of one mailbox
 REMEMBERED = 32             # changes of one mailbox that a process remembers
@@ -140,6 +140,15 @@ class MailboxViews:
         if view is not None:
             self._last.put(view)
         return view
+
+    def again(self, entry: MailboxEntry) -> Mailbox | None:
+        """A view of a mailbox that is here, and has not changed since this process read it last; None of any other, and
+        of one that has skipped ahead since it was stored (`uidskip`). One look at its figures."""
+        partition = self._partition
+        data = partition.states.glance(state_key(entry.id))
+        if data is None or not is_here(data) or before_skip(data, partition.epoch) is not None:
+            return None
+        return self._again(entry, MailboxState.from_bytes(data, partition.epoch))
 
     def _again(self, entry: MailboxEntry, state: MailboxState | None) -> Mailbox | None:
         """A view of a mailbox that has not changed since it was read last; `state` is what it is at this moment."""

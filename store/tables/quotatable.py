@@ -66,8 +66,12 @@ class QuotaUse:
 
     def limits(self, settings: Settings) -> tuple[int | None, int | None]:
         """The limits that hold now: octets and messages, None where there is none."""
-        return (_in_force(self.octet_limit, settings.default_quota),
-                _in_force(self.message_limit, settings.default_message_quota))
+        octets, messages = self.octet_limit, self.message_limit
+        if octets == DEFAULT:
+            octets = settings.default_quota or UNLIMITED
+        if messages == DEFAULT:
+            messages = settings.default_message_quota or UNLIMITED
+        return None if octets == UNLIMITED else octets, None if messages == UNLIMITED else messages
 
     def accounted(self, settings: Settings) -> "QuotaUse":
         """Its use in the administrator's accounts. For no answer to a user, and for no limit."""
@@ -326,12 +330,6 @@ def _use(root: str, data: bytes | None) -> QuotaUse:
     if data is not None:
         return QuotaUse.from_bytes(data)
     return _UNLIMITED if SEPARATOR in root or root.startswith(DOMAIN) else _UNUSED
-
-
-def _in_force(limit: int, default: int) -> int | None:
-    if limit == DEFAULT:
-        return default or None
-    return None if limit == UNLIMITED else limit
 
 
 def domain_of(root: str) -> str:

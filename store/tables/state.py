@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
@@ -33,9 +33,9 @@ MODSEQ_SKIP = 1 << 24
 MODSEQ_FLOOR = -MODSEQ_SKIP         # a mask: see `Mailbox.least_modseq`
 
 
-@frozen(eq=False)
+@define(eq=False)       # `frozen` would set each of the attributes by a call, and every SELECT makes one
 class MailboxState:
-    """The figures of a mailbox.
+    """The figures of a mailbox; nobody changes one.
 
     `changed` is the MODSEQ of the last change other than an arrival, `recent` the first UID that no session has been
     told is \\Recent; `epoch` counts the unclean ends that the figures allow for. Expunged UIDs are on record for all

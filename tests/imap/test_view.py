@@ -156,6 +156,12 @@ def test_the_first_unseen_message_is_found():
     assert View(mailbox_view({}), read_only=False).first_unseen() is None
 
 
+@pytest.mark.parametrize("number", [1, 64, 65, 576, 577, 2576, 2577, 5000])
+def test_the_first_unseen_message_of_many_is_found(number):
+    many = {uid: (1 if uid < number else uid % 2, 0) for uid in range(1, 5001)} | {number: (0, 0)}
+    assert View(mailbox_view(many), read_only=False).first_unseen() == number
+
+
 def changed(mailbox, uid, modseq):
     """A view in which that message has another MODSEQ, as after a change of flags and back."""
     rows = mailbox.rows.copy()

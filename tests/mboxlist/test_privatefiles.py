@@ -1,5 +1,6 @@
 """Files that are opened and made for the whole product: modes, links, and what others may have put in the way."""
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -133,6 +134,22 @@ def test_nothing_outside_is_made(name: str, folder: Folder, tmp_path: Path) -> N
         with pytest.raises(OSError):
             work()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["inside", "secret"]
+
+
+def test_the_beginning_of_a_file_is_read(tmp_path: Path) -> None:
+    """Of what stands in its place, be it a link, a folder or a pipe to which nobody writes, nothing is read or waited
+    for."""
+    file = tmp_path / "file"
+    file.write_bytes(b"octets of a message")
+    assert [privatefiles.read_beginning(file, count) for count in (0, 6, 100)] == [b"", b"octets", file.read_bytes()]
+    (tmp_path / "link").symlink_to(file)
+    (tmp_path / "folder").mkdir()
+    for name, wrong in (("link", errno.ELOOP), ("folder", errno.EISDIR), ("missing", errno.ENOENT)):
+        with pytest.raises(OSError) as raised:
+            privatefiles.read_beginning(tmp_path / name, 6)
+        assert raised.value.errno == wrong
+    os.mkfifo(tmp_path / "pipe")
+    assert privatefiles.read_beginning(tmp_path / "pipe", 6) == b""
 
 
 def test_a_link_says_that_it_is_one(folder: Folder) -> None:

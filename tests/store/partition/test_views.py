@@ -8,9 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace
+from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.partition.recordbuffers import LARGE
+from store.partitions import holding
 from store.tables.index import chunk_key, chunk_number
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -50,11 +54,36 @@ def test_a_refreshed_picture_is_a_new_one(place, steps):
             act(other, entry, ("arrive", "flag", "remove")[number % 3], number)
         else:
             act(store, entry, what, number)
+        again = store.open_again(entry)
         if number % 2:
             view = store.refresh(view)
+        if again is not None:
+            fresh = store.open_mailbox(entry)
+            assert (again.rows.tobytes(), again.state.to_bytes()) == (fresh.rows.tobytes(), fresh.state.to_bytes())
     view, fresh = store.refresh(view), store.open_mailbox(entry)
     assert view.rows.tobytes() == fresh.rows.tobytes()
     assert view.state.to_bytes() == fresh.state.to_bytes()
+
+
+@pytest.mark.parametrize("messages", [3, LARGE])
+def test_who_opens_a_mailbox_again_reads_it_only_after_a_change(place, messages):
+    """The view is of now; of a mailbox that is on its way to another partition there is none."""
+    store, other = place
+    entry = namespace.create_mailbox(store, MailboxName("bob", f"Of {messages}"))
+    deliver(store, b"Subject: x\r\n\r\n", str(entry.name))
+    while more := messages - store.status(entry).messages:
+        copy_messages(store, entry, entry, store.open_mailbox(entry).uids[:more])
+    opened = store.open_mailbox(entry)
+    assert store.open_again(entry).rows.tobytes() == opened.rows.tobytes()
+    assert store.open_again(entry, "alice") is None                     # whose flags may be others
+    change_flags(other, entry, [2], FlagAction.ADD, Flags(Flag.SEEN))
+    assert store.open_again(entry) is None
+    store.open_mailbox(entry)
+    assert store.open_again(entry).rows["flags"].tolist()[:3] == [0, Flag.SEEN, 0]
+    store.transact(entry, lambda txn: holding.hold(txn, [entry.id]))
+    assert store.open_again(entry) is None
+    store.transact(entry, lambda txn: holding.moves_no_more(txn, entry.id))
+    assert store.open_again(entry) is not None
 
 
 @pytest.mark.parametrize("actors", list(itertools.product("mo", repeat=3)))
