@@ -25,7 +25,8 @@ LISTED = frozenset((
 MOST = 4 << 10              # octets of such fields in a record; of a message with more the file is read
 PLANS = 1000                # orders of fields that are known at a time
 
-_FROM_FIRST = 2             # ends of fields that are kept where one run is taken from the first on, as nearly always
+#: Ends of fields that are kept where one run is taken from the first on, as from most messages, or two, from answers.
+_FROM_FIRST, _TWO_RUNS = 2, 4
 _NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
 _Plan = tuple[Callable[[bytes, int], tuple[int, ...]], int, int]       # see Lister._plan
 _FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
@@ -152,6 +153,11 @@ class Lister:
                 run, last = edges_of(value, at)
                 at += skipped
                 add(value[at:at + run] + value[at + last:end])
+                continue
+            if count == _TWO_RUNS:
+                run, start, stop, last = edges_of(value, at)
+                at += skipped
+                add(value[at:at + run] + value[at + start:at + stop] + value[at + last:end])
                 continue
             edges = edges_of(value, at)
             at += skipped
