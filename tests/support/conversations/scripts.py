@@ -41,7 +41,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from imap.protocol import factory
-from imap.selection import Selection
 from imap.settings import Settings
 from imap.verbs import flags as flag_verbs
 from imap.verbs import search, selecting
@@ -60,6 +59,7 @@ from store.net import authentication
 from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
 from store.partition.staged import Staged
+from store.partition.views import MailboxViews
 from store.quota import roots
 from store.store import Store
 from store.values import Flag, Flags, InternalDate, Secret
@@ -456,8 +456,8 @@ WAITING = {
 FAILING = {
     **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
     "write": (Staged, "write"), "stage": (Partition, "stage"), "read": (MessageFile, "read"),
-    "refresh": (Selection, "_glance"),
+    "refresh": (MailboxViews, "glance"),
     "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
     "alert": (roots, "warning"),
-    "flags": (flag_verbs, "update_flags"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
+    "flags": (flag_verbs, "update_one"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
 }
