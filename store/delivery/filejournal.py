@@ -201,12 +201,15 @@ class FileJournal:
             _put(self.files.staged_path(kept.serial), os.pread(self.handle, kept.octets, kept.at + _HEAD))
 
     def close(self) -> None:
-        """Let go of it; the file goes, unless a start may need it."""
+        """Let go of it; the file goes, unless a start may need it. Once more does nothing."""
+        if self.handle < 0:
+            return
         if not self._kept:
             with suppress(OSError):
                 remove_name(os.fspath(self.path))
         os.close(self.handle)
         os.close(self._volume)
+        self.handle, self.given_up = -1, True       # another file may get its descriptor
 
 
 def is_journal(name: str) -> bool:

@@ -229,6 +229,10 @@ class _Journalling:
         self._making = self._settling = self._under_way = False
         self._waiting: list[tuple[Done, Staged]] = []
 
+    def is_of(self, partition: Partition) -> bool:
+        """Whether it is of just that one: another may have come in its place, with its name."""
+        return self._partition is partition
+
     def ask(self, staged: Staged) -> Done | None:
         """Fires when the message is on disk; None: its file is to be synced. Raises StoreError."""
         journal = self._journal
@@ -277,9 +281,10 @@ class _Journalling:
     def _settle(self) -> None:
         try:
             if self._journal is not None and self._journal.settled_lately:
-                self._journal.grow()
+                with suppress(StoreError):      # there is no room: messages find it full more often
+                    self._journal.grow()
             self._partition.files.drop_staged_names()
-        except (OSError, StoreError) as error:
+        except OSError as error:
             TROUBLES.met(NOT_SETTLED, str(error))
         finally:
             self._settling = False
@@ -344,7 +349,7 @@ class SharedSyncs(Durability):
 
     def _journalling(self, partition: Partition) -> _Journalling:
         found = self._journals.get(partition.name)
-        if found is None:
+        if found is None or not found.is_of(partition):
             found = self._journals[partition.name] = _Journalling(partition, self._threads, self._kernel, self._freeze)
         return found
 

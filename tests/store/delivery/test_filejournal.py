@@ -234,6 +234,15 @@ def test_a_clean_end_leaves_no_journal(files: MessageFiles, journal: FileJournal
     assert not journal.path.exists()
 
 
+def test_what_is_closed_takes_nothing_and_closes_nothing_else(files: MessageFiles, journal: FileJournal) -> None:
+    files.close()
+    with open(files.staging / "other", "wb") as other:          # which gets its descriptor
+        assert not journal.append(received(files, 1, message(1)))
+        journal.close()
+        os.fstat(other.fileno())
+    assert (files.staging / "other").stat().st_size == 0
+
+
 def test_an_end_with_messages_that_are_not_on_disk_leaves_it(files: MessageFiles, journal: FileJournal) -> None:
     assert journal.append(received(files, 1, message(1)))
     files.close()

@@ -325,3 +325,15 @@ def test_a_server_makes_itself_a_journal_at_the_first_message(served: tuple[Stor
     assert len(list(store.partitions["primary"].files.staging.glob("journal-*"))) == 1
     kernel.begun[0][1].callback(None)
     kernel.begun[1][1].callback(None)
+
+
+def test_a_partition_that_comes_in_the_place_of_another_has_a_journal_of_its_own(with_journal: tuple[Store, InHand]
+                                                                                ) -> None:
+    store, _ = with_journal
+    syncs, before = durability_of(store), journalling(store)
+    assert isinstance(syncs, sharedsyncs.SharedSyncs)
+
+    class Another:
+        name = "primary"
+
+    assert syncs._journalling(Another()) is not before                  # type: ignore[arg-type]
