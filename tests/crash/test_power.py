@@ -16,7 +16,7 @@ from tools.benchmarks.powercut.ledger import Known, Ledger, Mailbox, digest, jud
 from tools.benchmarks.powercut.mailclients import Message
 
 DEVICES = ("/dev/fuse", "/dev/loop-control")
-LIMIT = 800                     # seconds for two cuts, far more than they take
+LIMIT = 1800                     # seconds for two cuts, far more than they take
 SIZE = 16 * BLOCK
 PROGRAM = (sys.executable, "-P", "-m", "tools.benchmarks.powercut.run")
 possible = pytest.mark.skipif(os.getuid() != 0 or not all(os.access(name, os.R_OK | os.W_OK) for name in DEVICES),

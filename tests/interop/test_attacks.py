@@ -27,7 +27,9 @@ ADDRESSES = 200 if FULL else 20
 ROUNDS = 100 if FULL else 20        # of the good user
 EACH = 40 * 1024                    # octets of memory for a connection that says nothing
 DRIPS = 500 if FULL else 60
-TIME = 120
+TIME = 300
+LATE = "15"             # seconds: a good user logs in within them, and three tests wait for their end
+PAUSE = 0.1             # seconds between two drips
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +43,7 @@ def attacked(_enough_files: None) -> Iterator[Server]:
     """It has to live through all this, and end well."""
     with folder() as where:
         options = {**{f"{kind}.connections_per_address": "100" for kind in KINDS}, "lmtp.networks": "127.0.0.0/8",
-                   "imap.login_time": "3", "pop3.login_time": "3", "lmtp.command_time": "3"}
+                   "imap.login_time": LATE, "pop3.login_time": LATE, "lmtp.command_time": LATE}
         with Server(where, ["alice", "bob"], options) as server:
             with Knock(server, IMAP) as client:         # what is loaded at first use is loaded now
                 assert client.log_in().startswith(b"l OK")
@@ -177,6 +179,7 @@ def test_a_slow_drip(server: Server) -> None:
                     pass
             except (BrokenPipeError, ConnectionResetError):
                 alive.discard(client)
+        Event().wait(PAUSE)
     assert octets > DRIPS
     assert good_work(server, "alice", 3) == 3
     for client in clients:

@@ -21,7 +21,7 @@ from tests.support.processes.twonetworks import ADDRESSES, Network, TwoNetworks
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, body
 from tests.support.servers.standbymachines import OWN, StandbyMachine, in_step, two_machines
 
-LIMIT = 120.0
+LIMIT = 300.0
 MAIL = 10               # messages over the bad network
 
 pytestmark = pytest.mark.long

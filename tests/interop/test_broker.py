@@ -29,7 +29,7 @@ from tools.cli.controlclient import ask_all
 
 pytestmark = pytest.mark.long
 
-TIME = 120                  # seconds, far more than anything takes
+TIME = 300                  # seconds, far more than anything takes
 FIRST_CUT, LAST_CUT = 400, 900      # octets from the broker: before and behind all that it says until it confirms
 CONFIRMATION = 21           # octets of a confirmation: a frame (7, 1) with Basic.Ack (4, 8, 1), AMQP 0-9-1 §2.3
 

@@ -12,7 +12,7 @@ from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD
 from tests.support.stores import messages
 
-LIMIT = 180
+LIMIT = 300
 _IDLE = re.compile(rb"IMAP> A\d+ IDLE")
 
 
@@ -32,7 +32,7 @@ def test_imapfilter(account: Account, tmp_path: Path) -> None:
     account.put("INBOX", found)
     config = tmp_path / "config.lua"
     config.write_text(f"""\
-options.timeout = 60
+options.timeout = 180
 options.certificates = true
 options.create = true
 options.subscribe = true

@@ -49,7 +49,7 @@ def configured(folder: Path, near: str, far: str) -> Path:
 metadata = {folder}/metadata
 accounts = both
 ui = basic
-socktimeout = 60
+socktimeout = 300
 
 [Account both]
 localrepository = near

@@ -17,7 +17,7 @@ from tests.support.clients.pop3 import Pop3
 from tests.support.servers.server import PASSWORD
 from tests.support.stores import messages
 
-LIMIT = 120         # seconds, far more than any of it takes
+LIMIT = 300         # seconds, far more than any of it takes
 
 
 @frozen

@@ -15,7 +15,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.certificates import Authority
 from tests.support.servers.server import PASSWORD, Server
 
-LIMIT = 120                 # seconds
+LIMIT = 300                 # seconds
 SCRIPT = 'require ["fileinto", "mailbox"];\nif header :contains "subject" "list" {\n    fileinto :create "Lists";\n}\n'
 
 

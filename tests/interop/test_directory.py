@@ -19,7 +19,7 @@ from tests.support.servers.slapd import BASE, Slapd, person
 
 PEOPLE = f"ou=people,{BASE}"
 MAIL = b"Subject: hello\r\nMessage-ID: <%d@example.org>\r\n\r\nhello\r\n"
-BRIEF = {"directory.search_time": "500ms", "directory.bind_time": "500ms", "directory.connect_time": "500ms",
+BRIEF = {"directory.search_time": "3s", "directory.bind_time": "3s", "directory.connect_time": "3s",
          "directory.retry_first": "0s", "directory.retry_longest": "0s", "directory.cache_time": "0s",
          "directory.cache_negative_time": "0s", "login.remember_time": "0s", "login.slow_first": "0s"}
 
@@ -151,8 +151,8 @@ def test_a_replica_dies_and_comes_back_under_logins(tmp_path: Path) -> None:
         with Server(tmp_path, (), options) as server:
             mails = Mails(server)
 
-            def everything_works() -> None:
-                for number in range(4):
+            def everything_works(users: int = 4) -> None:
+                for number in range(users):
                     assert mails.send(f"user{number}") == 250
                     Imap(server.imap, f"user{number}").close()
                     assert "AUTHENTICATIONFAILED" in refusal(server, f"user{number}", "wrong")
@@ -164,7 +164,7 @@ def test_a_replica_dies_and_comes_back_under_logins(tmp_path: Path) -> None:
             replica.start()
             everything_works()
             replica.hang()
-            everything_works()
+            everything_works(1)                             # each question waits for it first
             provider.kill()                                 # nobody is left
             assert mails.send("user0") // 100 == 4 and mails.send("nobody") // 100 == 4
             assert "UNAVAILABLE" in refusal(server, "user0") and "UNAVAILABLE" in refusal(server, "nobody")

@@ -25,7 +25,7 @@ from tests.support.servers.server import Server
 pytestmark = pytest.mark.long
 
 SECRET = b"a secret of both"
-TIME = 120              # seconds, far more than anything takes
+TIME = 300              # seconds, far more than anything takes
 
 
 class Hook(ThreadingHTTPServer):

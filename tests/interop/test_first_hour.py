@@ -26,7 +26,7 @@ from tests.support.servers.debianroot import UNPACKED, DebianRoot
 
 PAGE = ROOT / "docs/first-hour.md"
 HOSTS = ("mail.example.org", "autoconfig.example.org", "smtp.example.org")
-LIMIT = 120.0
+LIMIT = 300.0
 START = "systemctl restart onecopy\n"
 # Debian's packages also have what a system without systemd starts. PHP's unit makes a link to the socket, of which the
 # name is the same for every PHP.

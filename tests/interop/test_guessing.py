@@ -25,11 +25,13 @@ from tests.support.servers.server import PASSWORD, Server
 
 HOME, CROWD = "203.0.113.5", "198.51.%d.9"
 TIME = 180
+LONG = "150s"           # what a login waits that nobody waits for, while others are tried
 FILTER = ROOT / "docs/deploy/fail2ban/filter.conf"
 OPTIONS = {**{f"{kind}.proxy_networks": "127.0.0.1" for kind in KINDS}, "workers.imap": "2", "workers.pop3": "1",
            "workers.lmtp": "1", "imap.plaintext_login": "yes", "pop3.plaintext_login": "yes",
            "lmtp.auth_users": "alice",
-           "lmtp.networks": "10.0.0.1", "login.slow_first": "30s", "store.sync": "none"}
+           "lmtp.networks": "10.0.0.1", "login.slow_first": LONG, "login.slow_longest": LONG,
+           "login.slow_half_life": "1d", "store.sync": "none"}
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Idle:
     """A connection in IDLE; of the answers only the ends are looked at, since there are many connections."""
 
     def __init__(self, port: int, user: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.socket = socket.create_connection(("127.0.0.1", port), 180)
         self._until(b"\r\n")
         self._say(b"a LOGIN %b secret\r\n" % user.encode(), b"\r\na OK", b"a OK")
         self._say(b"b SELECT INBOX\r\n", b"\r\nb OK")

@@ -80,7 +80,7 @@ def job() -> Iterator[Job]:
                         assert refused == {}
             with ThreadPoolExecutor(SENDERS) as pool:
                 list(pool.map(send, range(SENDERS)))
-            postfix.empty(limit=120)
+            postfix.empty(limit=300)
             log = postfix.log()
         assert log.count(" relay=127.0.0.1") == log.count("status=sent") == sum(map(len, recipients.values())), \
             [line for line in log.splitlines() if "status=" in line and "status=sent" not in line][:20]

@@ -23,7 +23,7 @@ from tools.cli.controlclient import ask_all
 
 pytestmark = pytest.mark.long
 
-TIME = 120              # seconds, far more than anything takes
+TIME = 300              # seconds, far more than anything takes
 OCTETS = 95_000         # of a quota of 100 KiB
 
 

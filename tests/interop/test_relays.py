@@ -102,7 +102,7 @@ def test_everything_arrives_as_it_was_sent_and_is_stored_once(job: Job, relay_fo
                 refused = smtp.sendmail(sender(number), [f"{user}@{DOMAIN}" for user in crowd], sent[number],
                                         mail_options=["BODY=8BITMIME"])
                 assert refused == {}
-        relay.empty(limit=120)
+        relay.empty(limit=300)
     assert len(job.server.messages) - before == len(sent)
     for user, found in job.duplicates():
         numbers = [messages.number_of(octets)[1] for octets in found]

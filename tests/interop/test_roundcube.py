@@ -27,7 +27,7 @@ from tests.support.servers.postfix import Postfix
 from tests.support.servers.roundcube import SHIPPED, Roundcube
 from tests.support.servers.server import PASSWORD, Server
 
-LIMIT = 120.0
+LIMIT = 300.0
 SPECIAL = "Drafts, Sent, Junk, Trash, Archive"
 SETTINGS = "document.querySelector('#preferences-frame').contentDocument"
 FILTER = "document.querySelector('#filter-box').contentDocument"

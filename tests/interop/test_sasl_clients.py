@@ -75,7 +75,7 @@ class Place:
         port = self.server.options[f"{protocol[:4]}.tls_port" if protocol.endswith("s") else f"{protocol}.port"]
         url = f"{protocol}://{HOST}:{port}/"
         shown = ["--cert", str(self.certificate)] if certificate else []
-        words = ["--silent", "--show-error", "--verbose", "--max-time", "60", "--ssl-reqd", "--cacert",
+        words = ["--silent", "--show-error", "--verbose", "--max-time", "180", "--ssl-reqd", "--cacert",
                  str(self.authority.file), "--user", f"{user}:{password}"]
         return clients.run(["curl", *words, *shown, *options, url], self.folder, status=status)
 

@@ -33,7 +33,7 @@ from tests.support.servers.server import PASSWORD, Server
 from tests.support.servers.standbymachines import two_machines
 
 PICTURES = os.environ.get("PICTURES", "")
-LIMIT = 120.0
+LIMIT = 300.0
 PAGE = ROOT / "docs/mail-programs.md"
 NAMES = ("mail.example.org", "autoconfig.example.org", "autodiscover.example.org")
 

@@ -153,7 +153,7 @@ def test_few_descriptors(tmp_path: Path) -> None:
         relay = opened.enter_context(Lmtp(server.lmtp))
         said = []
         for _ in range(few):
-            client = opened.enter_context(socket.create_connection(("127.0.0.1", server.imap), 20))
+            client = opened.enter_context(socket.create_connection(("127.0.0.1", server.imap), 180))
             said.append(client.recv(200))
         assert all(line.startswith((b"* OK ", b"* BYE [UNAVAILABLE] ")) for line in said), set(said)
         assert sum(line.startswith(b"* BYE ") for line in said) > 20

@@ -154,11 +154,11 @@ def test_what_was_killed_is_finished_or_begun_anew(pair):
 def test_a_caller_without_a_certificate_is_told_nothing(pair):
     one, _ = pair
     port = int(one.options["exchange.port"])
-    with socket.create_connection(("127.0.0.1", port), 60) as plain:
+    with socket.create_connection(("127.0.0.1", port), 180) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert plain.recv(1) in (b"", b"\x15")              # an alert of TLS at most
-    with showing(None).wrap_socket(socket.create_connection(("127.0.0.1", port), 60)) as wire:
+    with showing(None).wrap_socket(socket.create_connection(("127.0.0.1", port), 180)) as wire:
         assert wire.version() == "TLSv1.3"
         with pytest.raises(ssl.SSLError, match="(?i)certificate.required"):
             wire.recv(1)
@@ -172,7 +172,7 @@ def _cut_off(server: Server, to: str, cut) -> None:
         for _ in range(2):
             assert process.stdout.readline()
         cut(process)
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
     assert process.returncode != 0
     wait.until(lambda: True, "the server lives", pid=server.pid, limit=1)
 
@@ -184,7 +184,7 @@ LARGE, SMALL_VOLUME = 300_000, 160 * 1024 * 1024
 def test_a_full_disk_at_either_end(tmp_path, leave):
     """Issue 23: nothing is lost, the command says which disk it is and what to do, and it can be repeated."""
     def move_alice(server: Server, to: str) -> tuple[int, str]:
-        status, _, error = command.run(["user", "move", "alice", "--to", to], server.environment(), b"", 120)
+        status, _, error = command.run(["user", "move", "alice", "--to", to], server.environment(), b"", 300)
         return status, error
 
     def deliver(server: Server, name: str) -> int:

@@ -286,7 +286,7 @@ class History:
 
 def answer(process: BaseProcess, pipe: Connection) -> Any:
     """What the process sends before its end."""
-    wait([pipe, process.sentinel], timeout=120)
+    wait([pipe, process.sentinel], timeout=300)
     assert pipe.poll(), "the process ended before it was done, or hangs"
     return pipe.recv()
 

@@ -73,7 +73,7 @@ def said(faults):
 
     def wait():
         with more:
-            assert more.wait_for(lambda: found, 60)
+            assert more.wait_for(lambda: found, 180)
         return found
 
     faults.around(operationrecord, "_say_whose_end", say)
@@ -93,7 +93,7 @@ class Here:
             self.begun = True
 
     def join(self):
-        self._thread.join(60)
+        self._thread.join(180)
         return self.begun
 
 

@@ -94,7 +94,7 @@ def test_all_processes_of_a_server_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(below) == 1
     starting.end(server)
     server.stdout.close()
-    wait.gone(below[0], "what was below it", limit=5)
+    wait.gone(below[0], "what was below it", limit=180)
     assert server.returncode is not None
 
 
@@ -107,7 +107,7 @@ def test_one_workload_on_real_servers(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-P", "-m", "tools.benchmarks.compare.sidebyside", "--workloads",
                            "sieve-1,login", "--users", "2", "--scale", "0.02", "--mailbox", "10", "--only",
                            "onecopy-everything,dovecot-fsync,cyrus", "--disk", "1", "--dir", str(place), "--out",
-                           str(page)], capture_output=True, text=True, timeout=120, check=False)
+                           str(page)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     written = page.read_text()
     assert "All answers were as they must be." in written

@@ -15,7 +15,7 @@ from tests.support.servers.server import PROGRAM
 
 HOSTILE = '[imap]\nport = 1\nno_such_option = 2\n[nowhere]\nroot = "/nowhere"\n'
 SCRIPTS = ("serve", "bench", "test")
-TIME = 120
+TIME = 300
 
 
 @pytest.fixture

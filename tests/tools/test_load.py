@@ -47,7 +47,7 @@ def served(script: bytes, piece: int, use: Callable[[Address], Any]) -> Any:
                 for at in range(0, len(script), piece):
                     connection.sendall(script[at:at + piece])
                 connection.shutdown(socket.SHUT_WR)
-                finished.wait(20)
+                finished.wait(180)
 
         thread = threading.Thread(target=serve)
         thread.start()

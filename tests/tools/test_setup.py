@@ -354,9 +354,24 @@ def test_where_all_may_write_nothing_is_set_up(repository: Path) -> None:
 
 @pytest.mark.long
 def test_a_package_is_unpacked_though_it_is_installed(tmp_path: Path) -> None:
-    """Who has Dovecot's servers installed runs the tests with those of the folder."""
-    assert subprocess.run(["dpkg", "-s", "hostname"], capture_output=True, check=False).returncode == 0
-    done = subprocess.run(["bash", LISTS / "unpack.sh", tmp_path / "folder", "hostname"], capture_output=True,
-                          text=True, stdin=subprocess.DEVNULL, timeout=180, check=False)
+    """Who has Dovecot's servers installed runs the tests with those of the folder. The archive is one of our own: no
+    other host is asked."""
+    name, made, archive = "hostname", tmp_path / "made", tmp_path / "archive"
+    known = subprocess.run(["dpkg", "-s", name], check=True, capture_output=True, text=True).stdout
+    control = re.sub("^Status: .*\n", "", known, flags=re.MULTILINE)        # alike, or apt takes it for another one
+    for path, text in (("DEBIAN/control", control), ("bin/hostname", "ours")):
+        (made / path).parent.mkdir(parents=True)
+        (made / path).write_text(text)
+    archive.mkdir()
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", made, archive / "made.deb"], check=True,
+                   capture_output=True)
+    octets = (archive / "made.deb").read_bytes()
+    (archive / "Packages").write_text(f"{control}Filename: ./made.deb\nSize: {len(octets)}\n"
+                                      f"SHA256: {hashlib.sha256(octets).hexdigest()}\n")
+    (tmp_path / "sources.list").write_text(f"deb [trusted=yes] copy:{archive} ./\n")
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc::sourcelist "{tmp_path}/sources.list"; Dir::Etc::sourceparts "-";\n')
+    done = subprocess.run(["bash", LISTS / "unpack.sh", tmp_path / "folder", name], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, timeout=180, check=False,
+                          env={**os.environ, "APT_CONFIG": str(tmp_path / "apt.conf")})
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "folder" / "bin" / "hostname").stat().st_size > 0
+    assert (tmp_path / "folder" / "bin" / "hostname").read_text() == "ours"

@@ -20,6 +20,6 @@ for package in "$@"; do
     fi
 done
 
-apt-get -qq -o DPkg::Lock::Timeout=300 update 8>&-
-apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confold \
+apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 update 8>&-
+apt-get -qq -y -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confold \
     install --no-install-recommends "$@" 8>&-

@@ -13,8 +13,8 @@ chmod 755 "$work"
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
 
 # The user _apt could not write there.
-apt=(apt-get -qq -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User="$(id -un)"
-     -o Debug::NoLocking=1)
+apt=(apt-get -qq -o Acquire::Retries=5 -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache"
+     -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1)
 "${apt[@]}" update
 "${apt[@]}" -y --download-only --reinstall --no-install-recommends install "$@"
 

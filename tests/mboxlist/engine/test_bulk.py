@@ -173,7 +173,7 @@ def test_it_ends_with_the_process_that_began_it(tmp_path):
         process = os.pidfd_open(int(parent.stdout.readline()))
         parent.kill()
     try:
-        assert select.select([process], [], [], 10)[0]
+        assert select.select([process], [], [], 180)[0]
     finally:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGKILL)

@@ -70,7 +70,7 @@ def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monk
     child = os.fork()
     if not child:
         try:
-            signal.alarm(120)
+            signal.alarm(1200)
             write_until_told(disk_path / "env")
             os._exit(0)
         finally:

@@ -66,7 +66,7 @@ class Elsewhere:
     def goes_on(self, clock, seconds):
         """The next thing that is waited for has taken so long."""
         clock.advance(seconds)
-        function, *arguments = self.results.get(timeout=20)
+        function, *arguments = self.results.get(timeout=180)
         function(*arguments)
 
 

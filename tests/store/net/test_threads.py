@@ -20,7 +20,7 @@ class Loop:
         found = []
         deferred.addBoth(found.append)
         while not found:
-            function, arguments = self.calls.get(timeout=30)
+            function, arguments = self.calls.get(timeout=180)
             function(*arguments)
         return found[0]
 
@@ -54,7 +54,7 @@ def test_no_more_threads_than_the_pool_has_and_no_kind_waits_for_another(loop):
 def test_users_take_turns_and_none_has_all_threads(loop):
     """Two heavy searches of one user kept everybody's waiting until they had ended."""
     wait, order = threading.Event(), []
-    first = [loop.threads.run("search", lambda: wait.wait(30), user="alice") for _ in range(POOLS["search"])]
+    first = [loop.threads.run("search", lambda: wait.wait(180), user="alice") for _ in range(POOLS["search"])]
     assert loop.outcome(loop.threads.run("search", lambda: "bob's", user="bob")) == "bob's"
     more = [loop.threads.run("search", lambda name=name, at=at: order.append(f"{name}{at}"), user=name)
             for name in ("alice", "carol") for at in range(3)]
@@ -68,17 +68,17 @@ def test_users_take_turns_and_none_has_all_threads(loop):
 def test_a_stop_does_what_waited_for_its_users_turn(loop):
     wait, done = threading.Event(), []
     for at in range(5):
-        loop.threads.run("search", lambda at=at: (wait.wait(30), done.append(at)), user="alice")
+        loop.threads.run("search", lambda at=at: (wait.wait(180), done.append(at)), user="alice")
     stopping = threading.Thread(target=loop.threads.stop)
     stopping.start()
     wait.set()
-    stopping.join(30)
+    stopping.join(180)
     assert sorted(done) == list(range(5)) and not stopping.is_alive()
 
 
 def test_side_by_side_runs_all_and_raises_what_one_raised(loop):
     together = threading.Barrier(4)
-    done = loop.threads.run("sync", lambda: loop.threads.side_by_side([lambda: together.wait(30)] * 4))
+    done = loop.threads.run("sync", lambda: loop.threads.side_by_side([lambda: together.wait(180)] * 4))
     assert loop.outcome(done) is None
     ran = []
     failed = loop.threads.run("sync", lambda: loop.threads.side_by_side(
@@ -100,15 +100,15 @@ def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(fau
     done, begun, go = [], threading.Barrier(3), threading.Event()
 
     def first(kind):
-        begun.wait(30)
-        go.wait(30)
+        begun.wait(180)
+        go.wait(180)
         done.append(kind)
 
     for kind in ("names", "doubtful"):              # one thread each
         loop.threads.run(kind, lambda kind=kind: first(kind))
         for number in range(3):
             loop.threads.run(kind, lambda kind=kind, number=number: done.append((kind, number)))
-    begun.wait(30)
+    begun.wait(180)
     first_pool = loop.threads._pools["sync"]
     faults.around(first_pool, "stop", lambda _: go.set())         # which comes when all have been told to forget
     loop.threads.stop()

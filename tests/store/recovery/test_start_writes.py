@@ -40,7 +40,7 @@ store.close()
 def started(root: Path, end: str, who: str = "command") -> tuple[int, int]:
     """How many octets a start has written by calls of the system: to open the store, and of the logs beforehand."""
     done = subprocess.run([sys.executable, "-c", START, root, end, who], capture_output=True, text=True, check=False,
-                          cwd=ROOT, timeout=60)
+                          cwd=ROOT, timeout=180)
     assert done.stdout, done.stderr
     opening, beforehand = map(int, done.stdout.split())
     return opening, beforehand

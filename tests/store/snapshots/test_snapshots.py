@@ -70,7 +70,7 @@ from mboxlist.names import MailboxName
 from store.mailboxes import deletion, namespace
 from store.opening import open_store
 from tests.support.stores.stores import SMALL, deliver
-signal.alarm(120)
+signal.alarm(1200)
 store = open_store(Path(sys.argv[1]), SMALL)
 number = 0
 while not (store.root / "stop").exists():

@@ -40,7 +40,7 @@ def test_nothing_is_written_while_it_is_held_still(store):
         done.append(1)
 
     thread = threading.Thread(target=write)
-    with frozen(store, 60):
+    with frozen(store, 600):
         before = image(store)
         thread.start()
         thread.join(0.3)                        # it looks whether it is held still for nothing, too
@@ -50,7 +50,7 @@ def test_nothing_is_written_while_it_is_held_still(store):
         assert store.status(store.entry(MailboxName.parse(ALICE))).messages == 1        # reading goes on
         assert image(store) == before
         assert not done
-    thread.join(30)
+    thread.join(180)
     assert done
 
 
@@ -63,7 +63,7 @@ def test_the_databases_are_whole_without_their_logs(store, tmp_path):
     folder = store.partitions["primary"].folder / "index"
     copy = tmp_path / "copy"
     copy.mkdir()
-    with frozen(store, 60):
+    with frozen(store, 600):
         for path in folder.glob("*.db"):
             (copy / path.name).write_bytes(path.read_bytes())
     assert len(list(salvage(copy / "messages.db"))) == 30
@@ -75,7 +75,7 @@ def test_messages_that_were_committed_have_their_names(store):
     partition = store.partitions["primary"]
     placed = next(path for path in partition.files.folder.glob("?/??/*"))
     placed.unlink()                             # as if the process that has committed it had not come to that yet
-    with frozen(store, 60):
+    with frozen(store, 600):
         assert placed.read_bytes() == BODY
 
 
@@ -99,7 +99,7 @@ def test_one_who_waits_goes_on_when_who_held_it_dies(store):
     child.wait()
     child.stdin.close()
     child.stdout.close()
-    assert done.wait(30)
+    assert done.wait(180)
     thread.join()
     (path,) = [path for path in (store.root / "run" / "inside").iterdir() if path.name.startswith(f"{child.pid}.")]
     path.unlink()                               # or the fixture's store would have to be recovered
@@ -108,7 +108,7 @@ def test_one_who_waits_goes_on_when_who_held_it_dies(store):
 def test_what_takes_too_long_is_not_waited_for(store, monkeypatch):
     monkeypatch.setattr(writefreeze, "PATIENCE", 0.01)
     txn = store.mailboxes.env.begin()
-    with pytest.raises(StoreError) as refused, frozen(store, 60):
+    with pytest.raises(StoreError) as refused, frozen(store, 600):
         pass
     assert refused.value.problem is Problem.BUSY
     txn.abort()
@@ -118,7 +118,7 @@ def test_what_takes_too_long_is_not_waited_for(store, monkeypatch):
 
 def test_who_holds_it_for_too_long_is_told(store):
     """The store has gone on by itself: what was copied meanwhile may be torn."""
-    with pytest.raises(StoreError) as refused, frozen(store, 60):
+    with pytest.raises(StoreError) as refused, frozen(store, 600):
         store.write_freeze._shared[:8] = struct.pack("<d", time.time() - 1)      # the time is over
         deliver(store, BODY, ALICE)
     assert refused.value.problem is Problem.BUSY and "has gone on" in refused.value.public
@@ -128,7 +128,7 @@ def test_an_event_loop_does_not_wait(store):
     inbox = store.entry(MailboxName.parse(ALICE))
     deliver(store, BODY, ALICE)
     store.write_freeze.never_waits()
-    with frozen(store, 60):
+    with frozen(store, 600):
         with pytest.raises(NotAtOnce):
             store.claim_recent(inbox)
         with pytest.raises(Quiesced):
@@ -138,7 +138,7 @@ def test_an_event_loop_does_not_wait(store):
         thread.start()                                                  # in a thread it waits
         thread.join(0.1)
         assert thread.is_alive()
-    thread.join(30)
+    thread.join(180)
     assert store.status(inbox).recent == 2
 
 
@@ -170,10 +170,10 @@ def test_a_process_that_comes_in_meanwhile_waits(store):
         opened.append(other)
 
     thread = threading.Thread(target=come)
-    with frozen(store, 60):
+    with frozen(store, 600):
         thread.start()
         thread.join(0.1)
         assert not opened
-    thread.join(30)
+    thread.join(180)
     assert check(opened[0]) == []
     opened[0].close()

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
 
 @contextmanager
-def synchronous(store: Store, standby: Standby, *, refuse: bool = True, patience: float = 30.0) -> Iterator[InStep]:
+def synchronous(store: Store, standby: Standby, *, refuse: bool = True, patience: float = 300.0) -> Iterator[InStep]:
     standby.group = InStep.of(store.write_freeze.second, [HOST], waited=[HOST], refuse=refuse, patience=patience)
     try:
         yield standby.group
@@ -195,7 +195,7 @@ def test_a_standby_that_says_nothing(store: Store, standby: Standby, monkeypatch
     standby.create()
     with synchronous(store, standby, refuse=refuse, patience=0.3) as group, standby.in_step():
         held, has = threading.Event(), Member.has
-        monkeypatch.setattr(Member, "has", lambda *what: (held.wait(20), has(*what)))
+        monkeypatch.setattr(Member, "has", lambda *what: (held.wait(180), has(*what)))
         if refuse:
             with pytest.raises((Unflushed, StoreError)):
                 receive(store)

@@ -118,7 +118,7 @@ def test_no_connection_waits_for_the_time_of_the_next_copy(store: Store, standby
     with ExitStack() as stack:
         if waited_for:
             second = store.write_freeze.second
-            standby.group = InStep.of(second, [HOST], waited=[HOST], patience=30.0)
+            standby.group = InStep.of(second, [HOST], waited=[HOST], patience=300.0)
             stack.callback(second.forget)
             stack.callback(standby.group.close)
 

@@ -332,11 +332,11 @@ def test_of_those_who_bring_it_at_the_same_moment_one_does(tmp_path):
     try:
         for process in processes:
             process.start()
-        assert all(pipe.poll(120) for pipe, _ in pipes)
+        assert all(pipe.poll(300) for pipe, _ in pipes)
         found = [pipe.recv() for pipe, _ in pipes]
     finally:
         for process in processes:
-            process.join(10)
+            process.join(180)
             process.kill()
     for number in range(MANY):
         for name in names:

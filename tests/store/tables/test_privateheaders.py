@@ -146,11 +146,11 @@ def test_processes_that_give_numbers_at_the_same_moment_agree(tmp_path):
     try:
         for process in processes:
             process.start()
-        assert all(pipe.poll(120) for pipe, _ in pipes)
+        assert all(pipe.poll(300) for pipe, _ in pipes)
         found = [pipe.recv() for pipe, _ in pipes]
     finally:
         for process in processes:
-            process.join(10)
+            process.join(180)
             process.kill()
     assert found[0] == found[1] == found[2]
     assert sorted(found[0].values()) == list(range(1, 151))

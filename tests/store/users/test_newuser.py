@@ -25,7 +25,7 @@ def test_few_commits(store) -> None:
 
 def test_hashes_are_made_side_by_side(store, faults) -> None:
     faults.around(newuser.os, "cpu_count", lambda _: 2)
-    both = Barrier(2, timeout=60)
+    both = Barrier(2, timeout=180)
 
     def hashed(_: Secret) -> str:
         both.wait()

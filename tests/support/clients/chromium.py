@@ -19,7 +19,7 @@ from typing import Any
 
 from attrs import define, field
 
-LIMIT = 120.0               # seconds: a machine with other things to do
+LIMIT = 300.0               # seconds: a machine with other things to do
 _WORDS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
           "--disable-component-update", "--disable-dev-shm-usage", "--disable-extensions", "--disable-sync",
           "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost", "--hide-scrollbars",

@@ -96,7 +96,7 @@ class Person:
 
     def ask(self, method: str, path: str, body: bytes = b"", **fields: str) -> Answer:
         """One request; no redirection is followed."""
-        link = http.client.HTTPConnection(self.host, self.port, timeout=120)
+        link = http.client.HTTPConnection(self.host, self.port, timeout=300)
         try:
             link.request(method, path, body or None, {
                 "User-Agent": self.agent, **({"Cookie": "; ".join(f"{name}={value}" for name, value in

@@ -13,7 +13,7 @@ from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.stores import pasthours
 
-LIMIT = 120.0
+LIMIT = 300.0
 USER = "<script>alert(1)<_script>"              # a legal user id
 BOXES = ("<script>alert(2)<~script>", '"><img src=x onerror=alert(3)>', "javascript:alert(4)", "' OR '1'='1",
          "\u05d0\u05d1 &lt;b&gt; &amp;", "x" * 200)

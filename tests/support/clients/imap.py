@@ -43,7 +43,7 @@ class Refused(AssertionError):
 class Imap:
     """One connection, logged in when a user is given."""
 
-    def __init__(self, port: int, user: str | None = None, password: str = "secret", *, timeout: float = 60) -> None:
+    def __init__(self, port: int, user: str | None = None, password: str = "secret", *, timeout: float = 300) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb", PIECE)

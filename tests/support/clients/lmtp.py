@@ -44,7 +44,7 @@ def stuffed_stream(pieces: Iterable[bytes]) -> Iterator[bytes]:
 class Lmtp:
     """One connection. `address` is a port on loopback or the path of a socket."""
 
-    def __init__(self, address: int | str, *, timeout: float = 60, greet: bool = True) -> None:
+    def __init__(self, address: int | str, *, timeout: float = 300, greet: bool = True) -> None:
         if isinstance(address, int):
             self.socket = socket.create_connection(("127.0.0.1", address), timeout)
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -9,7 +9,7 @@ PIECE = 256 * 1024
 class Pop3:
     """One connection, logged in when a user is given."""
 
-    def __init__(self, port: int, user: str | None = None, password: str = "secret", *, timeout: float = 60) -> None:
+    def __init__(self, port: int, user: str | None = None, password: str = "secret", *, timeout: float = 300) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self._file = self.socket.makefile("rb", PIECE)
         self.greeting = self.line()

@@ -44,7 +44,7 @@ HERE = "{here}"                         # in a word: the copy of `start` that th
 _KILLS = os.environ.get("KILLS", "0")
 # Moments of each command, in place of the few that a test asks for; or "all".
 KILLS = sys.maxsize if _KILLS == "all" else int(_KILLS)
-LIMIT = 120.0                           # seconds, far more than anything takes
+LIMIT = 300.0                           # seconds, far more than anything takes
 _UNHEARD_OF = ("truncate", "writev", "pwritev", "sendfile", "copy_file_range", "symlink", "renames")
 _SMALL = {"ONECOPY_STORE_CACHE": "1M", "ONECOPY_STORE_DISK_RESERVE": "0", "ONECOPY_STORE_DATABASE_LOCKS": "20000",
           "ONECOPY_STORE_SPECIAL_MAILBOXES": ""}

@@ -23,13 +23,13 @@ class Volume:
         self.folder.mkdir()
         options = f"size={self._size},nr_inodes={self._inodes},mode=0700"
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "onecopy-test", self.folder],
-                              capture_output=True, check=False, timeout=30)
+                              capture_output=True, check=False, timeout=180)
         assert done.returncode == 0, \
             f"this test fills a file system up, and must be root and allowed to mount one: {done.stderr.decode()}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", self.folder], check=True, timeout=30)
+        subprocess.run(["umount", self.folder], check=True, timeout=180)
         self.folder.rmdir()
 
     @property

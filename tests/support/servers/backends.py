@@ -17,7 +17,7 @@ from tests.support.processes.ports import free_port
 from tests.support.servers.server import Server
 
 HOSTS = ("one.example.org", "two.example.org")
-LIMIT = 120.0               # seconds that a thread may take to see that it is to end
+LIMIT = 300.0               # seconds that a thread may take to see that it is to end
 MESSAGE_ID = re.compile(rb"^Message-ID: <(\S+)>\r?$", re.MULTILINE)
 
 

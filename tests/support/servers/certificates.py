@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-HOUR = timedelta(hours=1)
+VALID = timedelta(hours=12)      # a whole run on the slowest machine, and either way
 _SIGNS = x509.KeyUsage(
     digital_signature=False, content_commitment=False, key_encipherment=False, data_encipherment=False,
     key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False)
@@ -29,7 +29,7 @@ class Authority:
         now = datetime.now(UTC)
         certificate = (x509.CertificateBuilder().subject_name(self._name).issuer_name(self._name)
                        .public_key(self._key.public_key()).serial_number(x509.random_serial_number())
-                       .not_valid_before(now - HOUR).not_valid_after(now + HOUR)
+                       .not_valid_before(now - VALID).not_valid_after(now + VALID)
                        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
                        .add_extension(_SIGNS, critical=True)
                        .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
@@ -40,11 +40,11 @@ class Authority:
                usage: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.CLIENT_AUTH,)) -> Path:
         """A file with a client's key and its certificate. `name`: the common name, none if empty; `others`: DNS."""
         key = ec.generate_private_key(ec.SECP256R1())
-        end = datetime.now(UTC) + (-HOUR if expired else HOUR)
+        end = datetime.now(UTC) + (-VALID if expired else VALID)
         subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
         builder = (x509.CertificateBuilder().subject_name(x509.Name(subject)).issuer_name(self._name)
                    .public_key(key.public_key()).serial_number(x509.random_serial_number())
-                   .not_valid_before(end - 2 * HOUR).not_valid_after(end)
+                   .not_valid_before(end - 2 * VALID).not_valid_after(end)
                    .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
                    .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                                   critical=False)

@@ -21,7 +21,7 @@ from tools.spark.java import java_home
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-LIMIT = 120.0               # seconds: a machine with other things to do
+LIMIT = 300.0               # seconds: a machine with other things to do
 _SETTINGS = {               # for sessions on the cluster
     "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "512m",
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",

@@ -154,11 +154,11 @@ class DebianRoot:
             f"{unit['ExecStart']} >{LOG} 2>&1")], stdin=subprocess.DEVNULL)
         try:
             wait.until(lambda: log.exists() and "serving: " in log.read_text() or None, "the server", pid=process.pid,
-                       limit=120)
+                       limit=300)
             server = int(log.read_text().rpartition("serving: ")[0].splitlines()[-1].split()[1])
             yield server
             self.run(f"kill -TERM {server}")
-            assert process.wait(120) == 0, log.read_text()
+            assert process.wait(300) == 0, log.read_text()
         except wait.Died:
             raise AssertionError(log.read_text()) from None
         finally:

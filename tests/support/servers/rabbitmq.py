@@ -22,7 +22,7 @@ from tests.support.processes.ports import free_port
 
 UNPACKED = Path(sys.prefix) / "unpacked/rabbitmq/usr/lib"
 USER, PASSWORD = "onecopy", "a broker's"
-START, STOP = 180, 60       # seconds, far more than they take
+START, STOP = 300, 300       # seconds, far more than they take
 LOG_SHOWN = 6000
 
 _CONFIG = """\

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +19,6 @@ PROGRAM = Path(sys.executable).with_name("onecopy")
 PASSWORD = "secret"
 START, STOP = 180, 180        # seconds, far more than anything takes
 COMMAND = 300               # more also than a command waits for another server that says nothing
-PLACING_LOOKS, PLACING_LOOK = 50, 0.01     # how often it is looked whether message files have their places, and seconds
 PROXY = b"PROXY UNKNOWN\r\n"        # where this host is one of a server's proxies
 GREETINGS = {"imap": b"* OK", "pop3": b"+OK", "lmtp": b"220 "}
 
@@ -117,10 +115,8 @@ class Server:
     @property
     def messages(self) -> list[Path]:
         """All message files, once those that were answered have their places: a thread does it for several together."""
-        for _ in range(PLACING_LOOKS):
-            if not self.staged:
-                break
-            time.sleep(PLACING_LOOK)
+        if self._process is not None:
+            wait.until(lambda: not self.staged, "messages have their places", pid=self.pid, limit=START)
         return sorted(path for path in self.root.glob("partitions/*/messages/*/*/*") if path.is_file())
 
     @property

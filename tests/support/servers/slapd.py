@@ -159,7 +159,7 @@ class Slapd:
 
     def search(self, filter: str, *attributes: str) -> str:
         """What ldapsearch prints for it, or "" when the server does not answer."""
-        done = subprocess.run(["ldapsearch", "-x", "-LLL", "-o", "nettimeout=5", "-H", self.uri, "-D", ROOT, "-w",
+        done = subprocess.run(["ldapsearch", "-x", "-LLL", "-o", "nettimeout=180", "-H", self.uri, "-D", ROOT, "-w",
                                ROOT_PASSWORD, "-b", BASE, filter, *attributes], capture_output=True, timeout=START,
                               check=False)
         return done.stdout.decode() if done.returncode == 0 else ""
@@ -183,7 +183,7 @@ class Slapd:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1):
+            with socket.create_connection(("127.0.0.1", self.port), START):
                 return True
         except OSError:
             return False

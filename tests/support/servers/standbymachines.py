@@ -35,7 +35,7 @@ class StandbyMachine(BackEnd):
     def serving_for_reading(self) -> Iterator[None]:
         """Its `onecopy standby serve`, which makes a copy as often as it can, from its first greeting on."""
         with _process(self, "serve", "--exchange-reading-age", "0.1") as process:
-            wait.until(self._greets_for_reading, "the first copy", pid=process.pid, limit=120)
+            wait.until(self._greets_for_reading, "the first copy", pid=process.pid, limit=300)
             yield
 
     def _greets_for_reading(self) -> bool:

@@ -116,7 +116,7 @@ class Relay(Postfix):
         for name in TABLES:
             shutil.copy(self._authority, folder / "ca.pem")         # where Postfix may read it
             table = {"ldap://ldap1.example.org ldap://ldap2.example.org": self._directory,
-                     "/etc/ssl/certs/ca-certificates.crt": f"{folder}/ca.pem", "timeout = 5": "timeout = 2"}
+                     "/etc/ssl/certs/ca-certificates.crt": f"{folder}/ca.pem"}
             if name.startswith("transport"):
                 table["[%s]:24"] = f"[%s]:{self._lmtp}"
             (folder / f"ldap-{name}.cf").write_text(shipped(f"postfix/two-tier/ldap-{name}.cf", table))

@@ -69,7 +69,7 @@ class Scanned:
 
     def ask(self, role: str, path: str, body: object) -> int:
         """The status, of an answer that fits the description."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         try:
             connection.request("POST", f"/api/v1{path}", json.dumps(body), {
                 "Content-Type": "application/json", "Authorization": f"Bearer {self._tokens[role]}"})

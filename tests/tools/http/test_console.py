@@ -33,7 +33,7 @@ def test_under_tls_the_cookie_is_for_tls_alone(served: tuple[Server, int]) -> No
     server, port = served
     for address, name, end in ((f"https://127.0.0.1:{server.options['http.tls_port']}", "__Host-onecopy=", "; Secure"),
                                (f"http://127.0.0.1:{port}", "onecopy=", "")):
-        done = subprocess.run(["curl", "-sk", "-D", "-", "--max-time", "60", f"{address}/console/login"],
+        done = subprocess.run(["curl", "-sk", "-D", "-", "--max-time", "180", f"{address}/console/login"],
                               capture_output=True, text=True, check=True)
         line = next(each for each in done.stdout.splitlines() if each.startswith("Set-Cookie: "))
         assert line.startswith(f"Set-Cookie: {name}") and line.endswith(f"; HttpOnly; SameSite=Strict{end}"), line

@@ -152,7 +152,8 @@ def test_a_second_factor_from_its_setting_up_to_its_removal(served: tuple[Server
                               for x, dark in enumerate(row) if dark}
     wrong = person.submit(page.form("/console/access/enrol"), code="000000" if app.now() != "000000" else "000001")
     assert wrong.status == 403 and "The code is wrong" in wrong.text
-    made = person.submit(wrong.form("/console/access/enrol"), code=app.now())
+    enrolled = int(time.time()) // 30
+    made = person.submit(wrong.form("/console/access/enrol"), code=app.generate_otp(enrolled))
     recovery = codes(made)
     assert len(recovery) == 10
     assert heading(elsewhere.get("/console/access")) == "Log in to onecopy"        # who had the password alone
@@ -163,8 +164,8 @@ def test_a_second_factor_from_its_setting_up_to_its_removal(served: tuple[Server
     assert heading(second) == "Second factor" and not second.page.all("nav")
     for path in ("/console/own", "/console/access", "/console/access/new"):
         assert heading(again.get(path)) == "Second factor"
-    older = app.generate_otp(int(time.time()) // 30 - 1)        # or taken already
-    assert again.submit(second.form("/console/second/code"), code=older).status == 403
+    for step in (enrolled - 1, enrolled):           # an older one, and the one that has been taken
+        assert again.submit(second.form("/console/second/code"), code=app.generate_otp(step)).status == 403
     inside = again.submit(second.form("/console/second/code"), code=recovery[0])
     assert is_inside(inside)
     thief = Person(port)

@@ -9,8 +9,8 @@ from tests.support.servers.server import Server
 
 def curl(*words: str) -> tuple[int, str]:
     """The status and the body."""
-    done = subprocess.run(["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "60", *words], capture_output=True,
-                          text=True, timeout=180, check=False)
+    done = subprocess.run(["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "180", *words], capture_output=True,
+                          text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     body, _, status = done.stdout.rpartition("\n")
     return int(status), body

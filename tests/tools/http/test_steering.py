@@ -28,9 +28,9 @@ class Asking:
     def _once(self, place: str, arguments: dict[str, object] | None) -> tuple[int, dict[str, object], str]:
         data = [] if arguments is None else ["-H", "Content-Type: application/json", "--data-binary", "@-"]
         done = subprocess.run(
-            ["curl", "-sSi", "--max-time", "90", "-H", f"Authorization: Bearer {self._token}", *data,
+            ["curl", "-sSi", "--max-time", "180", "-H", f"Authorization: Bearer {self._token}", *data,
              self._url + place],
-            input=json.dumps(arguments).encode(), capture_output=True, timeout=120, check=True)
+            input=json.dumps(arguments).encode(), capture_output=True, timeout=300, check=True)
         head, _, body = done.stdout.decode().partition("\r\n\r\n")
         fields = dict(line.partition(": ")[::2] for line in head.split("\r\n")[1:])
         return int(head.split()[1]), json.loads(body), fields.get("Location", place)

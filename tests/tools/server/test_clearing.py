@@ -61,7 +61,7 @@ def test_what_is_left_of_an_earlier_server_is_ended(run: Path, started: "list[su
     monkeypatch.undo()
     worker = start(started, COME_IN, str(run), f"{NAME}, imap-1")
     clearing.clear(run)
-    assert worker.wait(10) < 0
+    assert worker.wait(180) < 0
     assert process_registry.look(run) == ([], [])
 
 

@@ -118,7 +118,7 @@ def test_a_promoted_one_is_found_while_this_one_serves(store: Store, standby: St
         watch = Watch(config(store.root), store.mailboxes.identity, callers, fenced.set)
         watch.start()
         for _ in range(3):
-            assert looked.acquire(timeout=60)
+            assert looked.acquire(timeout=180)
         assert not asked
         following.clear()
         assert fenced.wait(180)

@@ -19,8 +19,8 @@ from tools.server.watchdog import BEATS, Watchdog
 
 def get(port: int, path: str) -> tuple[int, dict[str, object]]:
     """By a real curl."""
-    done = subprocess.run(["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "60", f"http://127.0.0.1:{port}{path}"],
-                          capture_output=True, text=True, timeout=180, check=True)
+    done = subprocess.run(["curl", "-sS", "-w", "\n%{http_code}", "--max-time", "180", f"http://127.0.0.1:{port}{path}"],
+                          capture_output=True, text=True, timeout=300, check=True)
     body, _, status = done.stdout.rpartition("\n")
     return int(status), json.loads(body)
 

@@ -3,14 +3,14 @@
 import shutil
 import ssl
 import stat
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
-from tests.support.servers.certificates import Authority, showing
+from tests.support.servers.certificates import VALID, Authority, showing
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
 from tools.serversettings import Tls
@@ -194,7 +194,7 @@ def test_a_session_does_not_outlive_the_certificate(tmp_path: Path, monkeypatch:
     class Later(datetime):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> datetime:
-            return datetime.now(tz) + timedelta(hours=2)
+            return datetime.now(tz) + 2 * VALID
 
     authority = Authority(tmp_path, "one")
     certificates = asking(tmp_path, authority)

@@ -60,7 +60,7 @@ class Place:
     def turn(self, seconds=INTERVAL):
         """Time passes, in which the thread writes."""
         self.clock.advance(seconds)
-        function, *arguments = self.results.get(timeout=20)
+        function, *arguments = self.results.get(timeout=180)
         function(*arguments)
 
     def files(self):
