@@ -28,7 +28,7 @@ ROUNDS = 100 if FULL else 20        # of the good user
 EACH = 40 * 1024                    # octets of memory for a connection that says nothing
 DRIPS = 500 if FULL else 60
 TIME = 300
-LATE = "15"             # seconds: a good user logs in within them, and three tests wait for their end
+LATE = "8"              # seconds: a good user logs in within them, and three tests wait for their end
 PAUSE = 0.1             # seconds between two drips
 
 

@@ -58,6 +58,7 @@ def shared() -> Iterator[Server]:
     options = {"store.message_limit": str(LIMIT), "store.default_quota": str(QUOTA)}
     with TemporaryDirectory(prefix="onecopy-") as folder, Server(Path(folder), USERS, options) as server:
         yield server
+        wait.until(lambda: server.staged == [], "nothing is left in staging", pid=server.pid, limit=180)
         server.check()
 
 
@@ -70,7 +71,6 @@ def server(shared: Server) -> Iterator[Server]:
                 imap.ok("STORE 1:* +FLAGS.SILENT (\\Deleted)")
                 imap.ok("EXPUNGE")
     yield shared
-    wait.until(lambda: shared.staged == [], "nothing is left in staging", pid=shared.pid, limit=180)
     with Lmtp(shared.lmtp) as lmtp:
         assert lmtp.command("NOOP").code == 250
 
