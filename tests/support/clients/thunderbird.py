@@ -66,8 +66,8 @@ _KNOWN = """[...at({}).messages].map(each => [each.messageKey, each.messageId, [
     each.isRead && "\\\\Seen", each.isFlagged && "\\\\Flagged",
     each.flags & Ci.nsMsgMessageFlags.Replied && "\\\\Answered",
     ...each.getStringProperty("keywords").split(" ")].filter(each => each)])"""
-# Ask the server for what is new there; the end of it, whatever that was. Beside something else that it does there it may
-# never say how that ended: whoever waits for something asks again then.
+# Ask the server for what is new there; the end of it, whatever that was. Beside something else that it does there it
+# may never say how that ended: whoever waits for something asks again then.
 _UPDATE = """new Promise(done => {{
     setTimeout(done, 10000);
     at({}).QueryInterface(Ci.nsIMsgImapMailFolder).updateFolderWithListener(msgWindow, {{

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
+from store.delivery import filejournal
 from tests.support.processes import command, wait
 from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port
@@ -121,8 +122,10 @@ class Server:
 
     @property
     def staged(self) -> list[Path]:
-        """What is in `staging` and is not only the second name of a message file, nor made ready for one and empty."""
-        return sorted(path for path in self.root.glob("partitions/*/staging/*") if _is_staged(path))
+        """What is in `staging` and is no journal, nor only the second name of a message file, nor empty and made ready
+        for one."""
+        return sorted(path for path in self.root.glob("partitions/*/staging/*")
+                      if not path.name.startswith(filejournal.PREFIX) and _is_staged(path))
 
     def environment(self) -> dict[str, str]:
         """The variables that give `onecopy` its options."""
