@@ -60,7 +60,14 @@ class FormerLogins:
 
     def add(self, place: str, user: str) -> None:
         """That user has logged in from there."""
-        self._put(self._digest(place, user), int(self.clock()))
+        digest, now = self._digest(place, user), int(self.clock())
+        _, places = self._places(digest)
+        for at in places:               # first without the lock: nearly all come again soon
+            found, before = self._pair(at)
+            if found == digest and now - before < REFRESH:
+                return
+        with self._memory.locked(Part.FORMER):
+            self._put(digest, now)
 
     # The file
 

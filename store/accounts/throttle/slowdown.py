@@ -133,23 +133,30 @@ class SlowDown:
 
     def release(self, turn: Turn) -> None:
         """It has not failed, or nobody has looked at it: it counts no longer."""
-        counted, turn.counted = turn.counted, {}
         with self.memory.locked(Part.FAILURES):
-            now = self.clock()
-            for name, start in counted.items():
-                count = self._counts.get(name)
-                if count.weight:
-                    last = min(count.last, now) if count.last == start else count.last     # nobody comes after it
-                    self._counts.put(name, Count(count.at(now, self.scale.half_life) - 1, now, last))
+            self._release(turn)
+
+    def _release(self, turn: Turn) -> None:
+        counted, turn.counted = turn.counted, {}
+        now = self.clock()
+        for name, start in counted.items():
+            count = self._counts.get(name)
+            if count.weight:
+                last = min(count.last, now) if count.last == start else count.last     # nobody comes after it
+                self._counts.put(name, Count(count.at(now, self.scale.half_life) - 1, now, last))
 
     def succeeded(self, turn: Turn, user: str) -> None:
         """It has; `user` is who that was."""
-        self.release(turn)
         if not self.scale.first:
+            self.release(turn)
             return
-        for where in turn.place.known_by:
+        places = turn.place.known_by
+        with self.memory.locked(Part.FAILURES):
+            self._release(turn)
+            for where in places:
+                self._counts.put(Name(PAIR, f"{where} {user}"), Count())
+        for where in places:
             self.former.add(where, user)
-            self._counts.put(Name(PAIR, f"{where} {user}"), Count())
         self.former.add(turn.place.address, "")
 
     def failed(self, turn: Turn, shown: Secret | None) -> bool:

@@ -2,12 +2,14 @@
 
 import os
 import threading
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
 
-from store.accounts.throttle.failurecounts import ADDRESS, NETWORK, PAIR, USER, Count, Name
-from store.accounts.throttle.loginmemory import LoginMemory
+from store.accounts.throttle.failurecounts import ADDRESS, NETWORK, PAIR, USER, Count, FailureCounts, Name
+from store.accounts.throttle.formerlogins import FormerLogins
+from store.accounts.throttle.loginmemory import LoginMemory, Part
 from store.accounts.throttle.slowdown import NOWHERE, Place, Scale, SlowDown
 from store.errors import Problem, StoreError
 from store.values import Secret
@@ -298,3 +300,25 @@ def test_a_process_that_holds_the_lock_for_ever_keeps_nobody_out():
     os.waitpid(child, 0)
     for end in (*into, *out, memory.handle):
         os.close(end)
+
+
+def test_what_is_remembered_changes_under_its_lock_only(slow, faults):
+    """Else what another process counts at that moment would be lost."""
+    held, changed = [], []
+
+    @contextmanager
+    def locked(real, self, part):
+        with real(self, part):
+            held.append(part)
+            yield
+            held.remove(part)
+
+    faults.around(LoginMemory, "locked", locked)
+    faults.before(FailureCounts, "put", lambda *_: changed.append(held == [Part.FAILURES]))
+    faults.before(FormerLogins, "_put", lambda *_: changed.append(held == [Part.FORMER]))
+    slow.right()
+    slow.guess(password=b"wrong")
+    slow.guess(password=b"wrong")
+    slow.right(THERE, "bob")
+    slow.clear(PAIR, f"{HERE} alice")
+    assert len(changed) > 8 and all(changed)
