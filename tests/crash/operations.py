@@ -355,7 +355,7 @@ OPERATIONS: dict[str, Operation] = {
     "deliver over an orphan": Operation(_deliver_bare, prepare=_prepare_orphan,
                                         tolerated="nothing is known of this file"),
     "deliver by scripts": Operation(scripts.deliver_by_scripts, prepare=scripts.prepare_scripts,
-                                    inspect=scripts.letters_agree, events=False),
+                                    between=scripts.one_has_it, inspect=scripts.letters_agree, events=False),
     "scripts for a copy": Operation(scripts.run_for_a_copy, prepare=scripts.prepare_events,
                                     inspect=scripts.events_agree, events=False),
     "append": Operation(_append),
