@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
-from attrs import evolve
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
@@ -165,7 +164,8 @@ class MailboxViews:
 
     def glance(self, mailbox: Mailbox) -> Mailbox | None:
         """The view as it is now, if the figures of this moment alone tell that: nothing has changed, or this process
-        has added single records, or changed flags of some. None otherwise, and when the mailbox is not here."""
+        has added single records, or changed flags of some, or another session has read all. None otherwise, and when
+        the mailbox is not here."""
         partition, old = self._partition, mailbox.state
         data = partition.states.glance(state_key(mailbox.entry.id))
         if data is None:
@@ -175,13 +175,27 @@ class MailboxViews:
         steps = self._steps.get(mailbox.entry.id)
         if (steps is None or steps[-1].figures != data or not 0 <= old.highestmodseq - steps[0].before < len(steps)
                 or mailbox.reader and self._is_own(mailbox.reader)):
-            return None
+            return None if mailbox.reader else self._read_by_another(mailbox, data)
         return self._stepped(mailbox, steps)
+
+    def _read_by_another(self, mailbox: Mailbox, data: bytes) -> Mailbox | None:
+        """The view of another session, if it is of those figures: of many that have a mailbox open one reads it."""
+        state = MailboxState.from_bytes(data, self._partition.epoch)
+        again = None if state.removed or state.moving else self._again(mailbox.entry, state)
+        return None if again is None else self._since(again, mailbox.state)
 
     def _stepped(self, mailbox: Mailbox, steps: Sequence[Step]) -> Mailbox | None:
         """The view with those of these changes that it does not have; None when a record is not in it."""
         old, uids = mailbox.state, mailbox.uids
         new = steps[old.highestmodseq - steps[0].before:]
+        figures = MailboxState.from_bytes(steps[-1].figures, self._partition.epoch)
+        if len(new) == 1 and not new[0].arrives and len(uids) >= LARGE:         # as below, with less
+            number, at = new[0].uid, bisect_left(uids, new[0].uid)
+            if at == len(uids) or uids[at] != number:
+                return None
+            seen = self._shelf.stepped(mailbox.entry.id, mailbox, steps, figures)
+            since = Since(old, frozenset(((number - 1) // CHUNK,)), (at,))
+            return Mailbox(mailbox.entry, figures, seen.rows, mailbox.reader, seen.uids, since)
         where: list[int] = []           # the places of their records,
         places: set[int] = set()        # and of those that the view has: comprehensions would be calls
         chunks: set[int] = set()
@@ -200,7 +214,6 @@ class MailboxViews:
                 return None
             where.append(at)
         since = Since(old, frozenset(chunks), tuple(sorted(places)))
-        figures = MailboxState.from_bytes(steps[-1].figures, self._partition.epoch)
         if len(uids) + len(arrived) >= LARGE:
             seen = self._shelf.stepped(mailbox.entry.id, mailbox, steps, figures)
             return Mailbox(mailbox.entry, figures, seen.rows, mailbox.reader, seen.uids, since)
@@ -222,24 +235,28 @@ class MailboxViews:
         state = self._partition.glance_state(entry.id)
         if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
-        if not mailbox.reader and (again := self._again(entry, state)) is not None:     # another session has read it
-            chunks = self._changed_since(entry.id, old, again.state)
-            since = None if chunks is None else Since(old, frozenset(chunks))
-            return Mailbox(entry, again.state, again.rows, "", again.uids, since)
+        if not mailbox.reader and (again := self._again(entry, state)) is not None:
+            return self._since(again, old)
         known = Records(old, mailbox.rows, mailbox.uids)
         large = len(mailbox.rows) >= MANY or state is not None and state.messages >= MANY
         if at_once and large and not self.is_quick(entry, mailbox.reader, known):
             return None
 
         def work(txn: Txn) -> Mailbox:
-            new = self._view(entry, mailbox.reader, known, txn)
-            chunks = self._changed_since(entry.id, old, new.state)
-            return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
+            return self._since(self._view(entry, mailbox.reader, known, txn), old)
 
         view = self._in_transaction(work, at_once=at_once)
         if view is not None:
             self._last.put(view)
         return view
+
+    def _since(self, new: Mailbox, old: MailboxState) -> Mailbox:
+        """The view, with what is new in it since that state, if it is known."""
+        chunks = self._changed_since(new.entry.id, old, new.state)
+        if chunks is None:
+            return new
+        since = Since(old, frozenset(chunks), () if new.state.changed <= old.highestmodseq else None)
+        return Mailbox(new.entry, new.state, new.rows, new.reader, new.uids, since)
 
     def _in_transaction(self, work: Callable[[Txn], Mailbox], *, at_once: bool) -> Mailbox | None:
         """With `at_once` None while somebody else holds locked what it reads: a mailbox's figures may be on one page

@@ -42,7 +42,6 @@ from twisted.internet.task import Clock
 
 from imap.protocol import factory
 from imap.settings import Settings
-from imap.verbs import flags as flag_verbs
 from imap.verbs import search, selecting
 from mboxlist.names import MailboxName
 from store import offload
@@ -459,5 +458,5 @@ FAILING = {
     "refresh": (MailboxViews, "glance"),
     "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
     "alert": (roots, "warning"),
-    "flags": (flag_verbs, "update_one"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
+    "flags": (Store, "transact"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
 }
