@@ -14,7 +14,6 @@ from imap.wire import responses
 from imap.wire.commands import State
 from store.accounts.base import Account
 from store.errors import StoreError
-from store.mailboxes import firstuse
 from store.net.authentication import Authenticator
 from store.net.callers import Admitted, Caller
 from store.net.linestates import Clock
@@ -120,9 +119,8 @@ class Client(ABC):
             mechanisms=() if caller is None else authenticator.mechanisms(caller)))
 
     def log_in(self, admitted: Admitted) -> None:
-        """The client has proved who it is."""
+        """The client has proved who it is; the user's INBOX is there."""
         account = admitted.account
-        firstuse.inbox(self.store, account)
         self.stream.enter(account.user)
         self.login = OpenLogin.begin(self.store, admitted, self.account_changed)
         self.user = account.user

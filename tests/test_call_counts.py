@@ -56,7 +56,7 @@ if header :contains "subject" "7" { fileinto "Sevens"; stop; }
 """
 
 COUNTS = {
-    "a session: LOGIN, SELECT, LOGOUT": 463,
+    "a session: LOGIN, SELECT, LOGOUT": 453,
     "NOOP": 23,
     "UID STORE": 104,
     "UID STORE of a keyword": 225,
