@@ -23,6 +23,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.partition.partition import Partition
 from store.store import Store
+from store.tables import duplicates
 from store.tables.duplicates import repeat_key
 from store.tables.index import chunk_key
 
@@ -44,9 +45,9 @@ def note(store: Store, digest: bytes, entries: Iterable[MailboxEntry], seconds: 
 def repeated(partition: Partition, digest: bytes, mailboxes: Sequence[MailboxId], seconds: int) -> set[MailboxId]:
     """Those of the mailboxes that have the message from a delivery up to so many seconds ago that ended without an
     answer. The partition has the content already."""
-    now, found = time.time(), set()
+    now, steady, found = time.time(), duplicates.steady(), set()
     ends: list[tuple[float, float]] = [
-        (first, last) for first, last, noted in partition.unclean_ends if now - noted < seconds]
+        (first, last) for first, last, noted in partition.unclean_ends if steady - noted < seconds]
     for mailbox in mailboxes:
         spans = [*ends, (now - seconds - PATIENCE, now)] if partition.duplicates.is_noted(
             repeat_key(digest, mailbox)) else ends

@@ -30,6 +30,11 @@ def _now() -> float:
     return time.time()
 
 
+def steady() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the machine sleeps (clock_gettime(2))."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @define(eq=False)
 class Duplicates:
     """The table. `clock` gives the Unix time."""
@@ -60,10 +65,13 @@ class Duplicates:
         """There was an unclean end: what was delivered between these Unix times may have had no answer."""
         self.add(_END + _SPAN.pack(first, last), ENDS_SECONDS, txn)
 
-    def ends(self) -> tuple[tuple[int, int, int], ...]:
-        """The unclean ends of late: those times, and when that was noted."""
+    def ends(self) -> tuple[tuple[int, int, float], ...]:
+        """The unclean ends of late: those times, and when that was noted, by `steady`. So no end seems to be long ago
+        because the clock has been set since, as it often is soon after a machine has started."""
+        now, unix_time = steady(), self.clock()
         with closing(cast("Any", self._table.scan(_END, _END + b"\xff" * (_SPAN.size + 1)))) as rows:
-            return tuple((*_SPAN.unpack(key[len(_END):]), _UNTIL.unpack(data)[0] - ENDS_SECONDS) for key, data in rows
+            return tuple((*_SPAN.unpack(key[len(_END):]),
+                          now - max(0.0, unix_time - (_UNTIL.unpack(data)[0] - ENDS_SECONDS))) for key, data in rows
                          if len(key) == len(_END) + _SPAN.size and not self._is_over(data))
 
     def starts(self) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from store.delivery.durable import Durability
 from store.mailboxes.expunge import remove
 from store.quota import roots
 from store.store import Store
+from store.tables import duplicates
 from tests.conftest import UnixTime
 from tests.support.conversations.wire import Wire
 from tests.support.faults.planted import Faults
@@ -65,7 +66,19 @@ def test_after_a_kill_the_relay_tries_again_and_there_is_one(root: Path, unix_ti
     store.close()
 
 
-def test_what_is_sent_twice_is_two(root: Path, unix_time: UnixTime) -> None:
+@pytest.mark.parametrize("days", [2, -2])
+def test_the_clock_may_be_set_when_the_store_is_there_again(root: Path, unix_time: UnixTime, days: int) -> None:
+    """As soon after the start of a machine whose own clock is wrong."""
+    store = make_store(root)
+    attempt(store, ALICE)
+    store.partitions["primary"].flush()
+    store = killed(store)
+    unix_time.now += days * 86400
+    assert isinstance(attempt(store, ALICE)[0], Duplicate) and count(store, ALICE) == 1
+    store.close()
+
+
+def test_what_is_sent_twice_is_two(root: Path, unix_time: UnixTime, faults: Faults) -> None:
     store = make_store(root)
     for _ in range(2):
         assert isinstance(attempt(store, ALICE)[0], Delivered)
@@ -73,7 +86,7 @@ def test_what_is_sent_twice_is_two(root: Path, unix_time: UnixTime) -> None:
     store = killed(store)
     assert isinstance(attempt(store, ALICE, octets=b"Subject: another\r\n\r\n")[0], Delivered)
     assert isinstance(attempt(store, ALICE, repeat=0)[0], Delivered)
-    unix_time.now += HOUR + 1
+    faults.around(duplicates, "steady", lambda real: real() + HOUR + 1)
     assert isinstance(attempt(store, ALICE)[0], Delivered)
     store.close()
 
