@@ -8,8 +8,10 @@ transaction that had not ended at that place is undone in the tables, and done a
 log file stays as long as such a transaction may begin in it (`StandbyState.first`).
 """
 
+import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import evolve
@@ -80,13 +82,29 @@ def _copy_start(source: Path, target: Path, octets: int) -> None:
         other.write(one.read(octets))
 
 
-def applied(root: Path, state: StandbyState, until: StandbyState) -> StandbyState:
-    """`state`, now that all up to `until` is in the tables, on disk; log files that nobody needs any more go. Raises
+def copy_environment(folder: Path, target: Path, end: Position) -> None:
+    """Copy its tables, and its log up to that place, into an empty folder, unsynced. For who has TABLES_LOCK. Raises
     OSError."""
+    for path in log_files(folder):
+        number = log_number(path.name)
+        if number <= end[0]:
+            with contextlib.suppress(FileNotFoundError):        # the tables have all of it
+                privatefiles.copy(path, target / path.name)
+        if number == end[0]:
+            with privatefiles.open_file(target / path.name, "r+b") as file:
+                file.truncate(end[1])
+    for path in sorted(folder.glob("*.db")):
+        privatefiles.copy(path, target / path.name)
+
+
+def applied(root: Path, state: StandbyState, until: StandbyState,
+            let_go: Callable[[Path], None] = Path.unlink) -> StandbyState:
+    """`state`, now that all up to `until` is in the tables, on disk; log files that are not needed here any more are
+    `let_go`. Raises OSError."""
     found = evolve(state, applied=until.ends)
     found.save(root)
     for name, first in until.first.items():
         for path in log_files(root / name):
             if log_number(path.name) < min(first, until.ends[name][0]):
-                path.unlink()
+                let_go(path)
     return found

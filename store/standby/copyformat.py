@@ -25,6 +25,7 @@ QUICK_OCTETS = 384 << 10    # of logs and message files that come with one answe
 FOLDERS = 4096                      # of message files, by the first three digits of their names
 FILES = 2_000                       # message files that are asked for at a time
 SMALL_FILES = 2_000                 # small files that are listed at a time
+FURTHER = 100                       # standbys of a standby, at most, of which it tells
 SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come when they have changed
 SMALL = ("access", "operations", "operations/ended", "outgoing", "audit")     # folders whose files are copied, too
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
@@ -102,6 +103,16 @@ def positions(value: object) -> dict[str, Position]:
             raise BadMessage(f"an environment of the name {name!r}")
         found[name] = whole(place[0], "file"), whole(place[1], "octet")
     return found
+
+
+def further_of(said: Message) -> dict[str, float]:
+    """Those that follow the one that asks, and how many seconds each is behind. Raises BadMessage."""
+    found = said.fields.get("further")
+    if not isinstance(found, dict) or len(found) > FURTHER:
+        raise BadMessage("further standbys are none")
+    if not all(isinstance(behind, (int, float)) and behind >= 0 for behind in found.values()):
+        raise BadMessage("nobody is so far behind")
+    return {str(host): float(behind) for host, behind in found.items()}
 
 
 @lru_cache(64)

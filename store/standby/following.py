@@ -8,7 +8,8 @@ too.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import Factory, define, evolve, field
@@ -45,15 +46,22 @@ class Follower:
     source: SourcePeer
     state: StandbyState
     came: Callable[[str, bytes], None] = lambda environment, octets: None      # is told what comes of the logs
+    shown: Callable[[StandbyState, float, int], None] = lambda state, current, small: None  # hears of what is in place:
+    further: Callable[[], Mapping[str, float] | None] = lambda: None    # `Cascade.show`. The standbys of this one
     newest: StandbyState = field(default=Factory(lambda self: self.state, takes_self=True), init=False)
+    lag: float = field(default=0.0, init=False)             # seconds that the other side is behind itself
     step: str = field(default="", init=False)               # whether answers wait for us (`instep.Step`)
     _number: int = field(default=0, init=False)             # of what we have, as the other side counts,
     _is_as_told: bool = field(default=False, init=False)    # and whether that is what came with it
-    _has_asked: bool = field(default=False, init=False)     # what comes next
+    _has_asked: bool = field(default=False, init=False)     # what comes next,
+    _asked: float = field(default=0.0, init=False)          # and when; monotonic, as is
+    _current: float = field(default=0.0, init=False)        # when what `state` has was all that there was,
+    _next_current: float = field(default=0.0, init=False)   # or what came ahead
     _waiting: list[Quick] = field(factory=list, init=False)     # what is in the journal, and not in its place,
     _ahead: tuple[Quick, Message] | None = field(default=None, init=False)      # and must not be there yet
     _journal: Journal = field(init=False)
-    _gone: set[Path] = field(factory=set, init=False)       # small files that are no more
+    _gone: set[Path] = field(factory=set, init=False)       # small files that are no more,
+    _dropped: int = field(default=0, init=False)            # and how many rounds have removed some
 
     @_journal.default
     def _journal_of_root(self) -> Journal:
@@ -84,7 +92,8 @@ class Follower:
     def ask(self, wait: float = WAIT) -> None:
         """Say that all that came is on disk here, and have the next `round` be under way. Raises StoreError."""
         if not self._has_asked:
-            self.source.ask_next(self.newest, self._number, wait, known=self._is_as_told)
+            self._asked = time.monotonic()
+            self.source.ask_next(self.newest, self._number, wait, known=self._is_as_told, further=self.further())
             self._has_asked = True
 
     def round(self, wait: float = WAIT) -> bool:
@@ -92,6 +101,8 @@ class Follower:
         then. Raises Reseed, StoreError, OSError."""
         self.ask(wait)
         self._put()                     # while the other side is at it
+        if self._number:
+            self.shown(self.state, self._current, self._dropped)
         if self._journal.is_due():
             self._journal.begin_emptying(self.state, self._last)
         found = self.source.next(self.newest)
@@ -99,13 +110,14 @@ class Follower:
         there, quick, self.step = found.there, found.quick, found.step
         self._compare(there)
         self._be_sure()
-        self._is_as_told = True
+        self._is_as_told, self.lag = True, found.lag
+        current = self._asked - found.lag
         if there.ends == self.state.ends and there.small == self.state.small:
             self._drop()
             self.state = evolve(self.state, moment=there.moment, first=there.first, tables=there.tables,
                                 epochs=there.epochs)
             self.newest = self.state
-            self._number = found.number
+            self._number, self._current = found.number, current
             return False
         changed = [folder for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)]
         gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
@@ -116,13 +128,13 @@ class Follower:
             self._journal.append(found.said)
             self.newest = quick.after(self.state, there.small)
             if quick.ahead:
-                self._ahead = quick, found.said
+                self._ahead, self._next_current = (quick, found.said), current
             else:
                 self._waiting.append(quick)
-                self.state = self.newest
+                self.state, self._current = self.newest, current
         else:
             self._long_round(there)
-            self._is_as_told = False
+            self._is_as_told, self._current = False, current
         self._number = found.number
         self._drop()
         self._gone = gone
@@ -146,7 +158,7 @@ class Follower:
         """The other side has said more: it has on disk what came ahead."""
         if self._ahead is not None:
             self._waiting.append(self._ahead[0])
-            self._ahead = None
+            self._ahead, self._current = None, self._next_current
             applied = self.state.applied        # perhaps later than those of `newest`
             self.state = self.newest if self.newest.applied is applied else evolve(self.newest, applied=applied)
 
@@ -188,6 +200,7 @@ class Follower:
 
     def _drop(self) -> None:
         """Remove the small files that were no more in the round before: the end of what they tell of has come."""
+        self._dropped += bool(self._gone)
         drop(self._gone)
         self._gone = set()
 

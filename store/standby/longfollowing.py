@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -20,6 +21,7 @@ from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.standby import applying, purgedfiles, seeding, standbystate, switching
+from store.standby.cascade.cascade import Cascade
 from store.standby.following import Follower, Reseed
 from store.standby.purgedfiles import Purging
 from store.standby.sourcepeer import SourcePeer
@@ -76,6 +78,7 @@ class LongFollowing:
     connect: Callable[[], SourcePeer]
     stop: Event
     clock: Callable[[], float] = time.time
+    cascade: Cascade | None = None      # what those have that follow this one
     _child: int = field(default=0, init=False)              # the process that applies, up to this:
     _until: StandbyState | None = field(default=None, init=False)
     _applied_at: float = field(factory=time.monotonic, init=False)
@@ -119,6 +122,9 @@ class LongFollowing:
 
     def _follow(self, source: SourcePeer) -> None:
         follower = Follower(self.root, source, self._state(), came=self._purging.came)
+        if self.cascade is not None:
+            self.cascade.withdraw()
+            follower.shown, follower.further = self.cascade.show, self.cascade.further
         try:
             follower.begin()
             switching.tidy(self.root)           # the logs lead on: no copy is needed
@@ -130,14 +136,16 @@ class LongFollowing:
                 (began, steady), asked = asked, (self.clock(), time.monotonic())
                 follower.ask(WAIT)                  # before all else: answers there may wait for it
                 if not has_come or abs(began - noted) > NOTE_SECONDS:
-                    noted = began
-                    self._note(current=began, monotonic=steady, boot=_boot(), moment=follower.state.moment,
+                    noted, lag = began, follower.lag
+                    self._note(current=began - lag, monotonic=steady - lag, boot=_boot(), moment=follower.state.moment,
                                step=follower.step)
                 if follower.step != AWAY:           # else nobody has said since
                     self._is_waited_for = follower.step in WAITED_FOR
                 self._apply(follower)
                 if self._purging.is_under_way:
                     self._purging.step()
+                if self.cascade is not None:
+                    self.cascade.tidy()
             follower.finish()
         finally:
             self._purging.forget()
@@ -153,6 +161,8 @@ class LongFollowing:
         """Have the databases copied by the next connection, when it is time to; the other side waits for nothing
         meanwhile, and would end one that says nothing."""
         log.warning("the databases are copied again: %s", why)
+        if self.cascade is not None:
+            self.cascade.withdraw()
         self._note(trouble=f"the databases are copied again: {why}")
         self._end_child(wait=True)
         pause = max(0.0, self._next_copy - time.monotonic())
@@ -181,7 +191,8 @@ class LongFollowing:
         if self._child:
             if self._end_child() and self._until is not None:
                 follower.finish()           # what is on record then is in its place
-                follower.state = applying.applied(self.root, follower.state, self._until)
+                follower.state = applying.applied(self.root, follower.state, self._until,
+                                                  Path.unlink if self.cascade is None else self.cascade.let_go)
                 if self._looks:
                     self._purging.begin(self._until)
                     self._next_purge = time.monotonic() + (purgedfiles.EVERY if self._purging.is_all else 0.0)
@@ -190,12 +201,18 @@ class LongFollowing:
         since = time.monotonic() - self._applied_at
         if waiting >= APPLY_OCTETS and (not self._not_applied or since >= RETRY_APPLY) or (
                 waiting and since >= APPLY_SECONDS):
-            follower.finish()
-            self._until, self._looks = follower.state, time.monotonic() >= self._next_purge
-            ours = os.getpid()
-            self._child = os.fork()
-            if not self._child:
-                _apply_and_end(self.root, self._until, ours, looks=self._looks)
+            tables = nullcontext(True) if self.cascade is None else self.cascade.tables_at_once()
+            with tables as is_free:         # else the new process would have a lock that it waits for
+                if is_free:
+                    self._begin_child(follower)
+
+    def _begin_child(self, follower: Follower) -> None:
+        follower.finish()
+        self._until, self._looks = follower.state, time.monotonic() >= self._next_purge
+        ours = os.getpid()
+        self._child = os.fork()
+        if not self._child:
+            _apply_and_end(self.root, self._until, ours, looks=self._looks)
 
     def _end_child(self, *, wait: bool = False) -> bool:
         """Whether it has ended now, and has done it. Who waits has it look for no more purged files."""

@@ -39,9 +39,10 @@ from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, switching
+from store.standby.cascade import cascade, followersrecord
 from store.standby.copyformat import SMALL
 from store.standby.sourcepeer import PLACES
-from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState
+from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState, host_of
 from store.standby.succession import Succession
 from store.tables.state import UID_SKIP
 
@@ -68,6 +69,7 @@ def promote(root: Path) -> StandbyState:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
     require_whole(state)
     try:
+        cascade.end(root)
         state = switching.finish(root, state)
         if state.phase == FOLLOWING:
             with in_turn(root / TABLES_LOCK):
@@ -83,12 +85,14 @@ def promote(root: Path) -> StandbyState:
         for name in names:
             _go_ahead(root, name, times, state)
         lineage = state.lineage.promoted()
-        Succession(lineage.number, state.identity, before=state.address.partition("=")[0].partition(":")[0],
-                   moment=state.moment, line=lineage.line, skipped=times, common=state.line).save(root)
+        Succession(lineage.number, state.identity, dict(followersrecord.read(root, state).places),
+                   before=host_of(state.address), moment=state.moment, line=lineage.line, skipped=times,
+                   common=state.line).save(root)
         if times >= STEP:
             log.warning("this standby was %.0f s behind: each mailbox skips %d UIDs", behind,
                         times * UNCLEAN_ENDS * UID_SKIP)
         (root / STANDBY).unlink()
+        followersrecord.forget(root)
         sync_folder(root)
     except OSError as error:
         raise disk_problem(error) from error

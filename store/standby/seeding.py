@@ -25,8 +25,8 @@ from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL, is_environment
 from store.standby.filecopies import FileCopies, Progress, copy_small
-from store.standby.sourcepeer import SourcePeer
-from store.standby.standbystate import StandbyState
+from store.standby.sourcepeer import Begun, SourcePeer
+from store.standby.standbystate import FOLLOWING, SWITCHING, StandbyState
 from store.standby.succession import Lineage
 
 FRESH = 600                 # seconds that a snapshot may be old with which a standby begins
@@ -45,18 +45,39 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
     require_empty(root)
     known = standbystate.read(root)
     begun = source.begin(Lineage() if known is None else known.lineage)
-    if known is not None and known.identity != begun.identity:
-        raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
-                                               f"remove it first")
-    if known is not None and known.ends and not begun.lineage.goes_on_from(known.lineage):
-        raise StoreError(Problem.STORE_IN_USE, f"{begun.host} was promoted in the place of a machine that {known.host} "
-                         f"was promoted besides: what {root} has may be only here. Promote it and have it rejoin "
-                         f"{begun.host}, or remove it first")
+    if known is not None:
+        _require_same(root, known, begun)
     state = StandbyState(begun.host, address, begun.identity) if known is None else known
     state = evolve(begun.state(state), host=begun.host, address=address)
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
     return state
+
+
+def go_over(root: Path, source: SourcePeer, address: str) -> StandbyState:
+    """Have a standby follow another machine, which has the same store and has seen the same promotions at least; its
+    state, on disk. Raises StoreError, OSError."""
+    known = standbystate.read(root)
+    if known is None:
+        raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
+    if known.phase not in (FOLLOWING, SWITCHING):
+        raise StoreError(Problem.UNAVAILABLE, f"This standby is {known.phase}: that goes on from {known.host} first")
+    begun = source.begin(known.lineage)
+    _require_same(root, known, begun)
+    state = evolve(begun.state(known), host=begun.host, address=address)
+    state.save(root)
+    return state
+
+
+def _require_same(root: Path, known: StandbyState, begun: Begun) -> None:
+    """Raises StoreError STORE_IN_USE where that machine has something else than this standby."""
+    if known.identity != begun.identity:
+        raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
+                                               f"remove it first")
+    if known.ends and not begun.lineage.goes_on_from(known.lineage):
+        raise StoreError(Problem.STORE_IN_USE, f"{begun.host} was promoted in the place of a machine that {known.host} "
+                         f"was promoted besides: what {root} has may be only here. Promote it and have it rejoin "
+                         f"{begun.host}, or remove it first")
 
 
 def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int = FRESH) -> StandbyState:

@@ -32,6 +32,7 @@ from store.usermove.peer import Peer
 LONG = 6 * 3600.0           # seconds in which a snapshot is made there
 PATIENCE = 120.0            # seconds that any other answer may take
 SILENCE = 15.0              # and while it is followed: then it answers each second. A network that is cut ends nothing
+MACHINES = 100              # one above the other, at most
 PLACES = 61                 # the last place of a standby, the first is 0: each takes UIDs (`promotion.skipped`)
 
 
@@ -90,13 +91,15 @@ class Ends:
 @frozen
 class Next:
     """What there is more. `quick`: all of it, if it is little; `number` and `step` are the other side's: of how much it
-    has been told, and whether answers there wait for us."""
+    has been told, and whether answers there wait for us. `lag`: how many seconds it is behind itself, if it is a
+    standby."""
 
     there: Ends
     quick: Quick | None
     number: int
     step: str
     said: Message
+    lag: float = 0.0
 
     @classmethod
     def of(cls, said: Message, state: StandbyState) -> "Next":
@@ -105,7 +108,8 @@ class Next:
         quick = Quick.of(said) if said.fields.get("quick") else None
         if quick is not None and (quick.known != state.ends or not quick.is_whole()):
             raise BadMessage("what came does not go on from what is here")
-        return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said)
+        return cls(there, quick, said.number("number"), str(said.fields.get("step", "")), said,
+                   max(0.0, float(said.fields.get("lag", 0.0))))
 
 
 @frozen
@@ -120,10 +124,13 @@ class Begun:
     place: int
     epochs: dict[str, int]
     identities: tuple[int, int]
+    above: tuple[str, ...] = ()
+    skipped: int = 0
 
     def state(self, before: StandbyState) -> StandbyState:
         """With what it says of promotions."""
-        return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place)
+        return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place,
+                      above=self.above, skipped=self.skipped)
 
 
 def epochs_of(said: Message) -> dict[str, int]:
@@ -150,7 +157,9 @@ class SourcePeer:
         with self._understood():
             validity, mailbox = said.number("validity"), said.number("mailbox")
             begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
-                          said.number("place", 0, PLACES), epochs_of(said), (mailbox, validity))
+                          said.number("place", 0, PLACES), epochs_of(said), (mailbox, validity),
+                          tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
+                          said.number("skipped"))
         if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")
@@ -226,11 +235,21 @@ class SourcePeer:
         """From now on an answer comes soon, or the connection is of no use any more."""
         self.peer.wire.limit(min(self.patience, SILENCE))
 
-    def ask_next(self, state: StandbyState, number: int, wait: float, *, known: bool) -> None:
+    def place(self, host: str) -> int:
+        """The place of a machine that is to follow this one: the one that serves knows of it then."""
+        said = self._ask({"op": "copy place", "host": host})
+        with self._understood():
+            return said.number("place", 0, PLACES)
+
+    def ask_next(self, state: StandbyState, number: int, wait: float, *, known: bool,
+                 further: Mapping[str, float] | None = None) -> None:
         """Say that all of `state` is on disk here, which came with the `number`, and ask what there is more, or for so
         many seconds nothing: the answer is that of `next`. `known`: there is neither more nor less here than came with
-        that number."""
-        asked = {"op": "copy next", "number": number, "wait": int(wait * 1000)}
+        that number. `further`: the standbys of this one, and how many seconds each is behind, if that is to be said.
+        """
+        asked: dict[str, Any] = {"op": "copy next", "number": number, "wait": int(wait * 1000)}
+        if further is not None:
+            asked["further"] = dict(further)
         self.peer.tell(asked if known else {**asked, "known": state.ends, "small": state.small})
 
     def next(self, state: StandbyState) -> "Next":

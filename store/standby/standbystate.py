@@ -32,7 +32,10 @@ class StandbyState:
     its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
     them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
     `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
-    how many promotions that one knows of, and `line` their identities; `place`: which of its standbys this is.
+    how many promotions that one knows of, and `line` their identities; `place`: which of its standbys this is. `above`:
+    which machines that one follows, if it is a standby itself, with their addresses, the one that serves last; then
+    `host` is the name that it has in common with them, and the place is one among the standbys of all. `skipped`: how
+    far the last promotion went ahead.
 
     `epochs`: those of its partitions, now or from its next start on. RETURNING: `identities` are the last mailbox id
     and UIDVALIDITY that it gave.
@@ -53,6 +56,13 @@ class StandbyState:
     line: tuple[str, ...] = ()
     place: int = 0
     identities: tuple[int, int] = 0, 0
+    above: tuple[str, ...] = ()
+    skipped: int = 0
+
+    @property
+    def serves(self) -> str:
+        """The address of the machine that serves, also where others are between."""
+        return self.above[-1] if self.above else self.address
 
     @property
     def lineage(self) -> Lineage:
@@ -84,11 +94,17 @@ class StandbyState:
         for name in ("ends", "applied"):
             fields[name] = {key: (place[0], place[1]) for key, place in fields[name].items()}
         line = fields.get("line", unnamed(fields["succession"]))
-        return cls(**{**fields, "line": tuple(line), "identities": tuple(fields.get("identities", (0, 0)))})
+        return cls(**{**fields, "line": tuple(line), "identities": tuple(fields.get("identities", (0, 0))),
+                      "above": tuple(fields.get("above", ()))})
 
     def save(self, root: Path) -> None:
         """Have it on disk. Raises OSError."""
         replace_file(root / STANDBY, self.to_bytes())
+
+
+def host_of(address: str) -> str:
+    """The name of a machine, of its address."""
+    return address.partition("=")[0].partition(":")[0]
 
 
 def read(root: Path) -> StandbyState | None:

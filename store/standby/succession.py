@@ -63,15 +63,18 @@ class Lineage:
 
 @frozen
 class Other:
-    """What another machine says of itself. `skipped`: how far its promotion went ahead: see `promotion`."""
+    """What another machine says of itself. `skipped`: how far its promotion went ahead: see `promotion`. A standby says
+    that of the machine that `serves`, which it follows."""
 
     lineage: Lineage = Lineage()
     skipped: int = 0
+    serves: str = ""
 
     @classmethod
     def of(cls, message: Message) -> "Other":
         """As it says it. Raises BadMessage."""
-        return cls(Lineage.of(message), message.number("skipped") if "skipped" in message.fields else 1)
+        return cls(Lineage.of(message), message.number("skipped") if "skipped" in message.fields else 1,
+                   message.text("serves") if "serves" in message.fields else "")
 
 
 @frozen
@@ -167,6 +170,8 @@ def note_other(root: Path, host: str, other: Other) -> None:
                           ahead=max(now.ahead, other.skipped))
         if theirs.contests(Lineage(now.later, (now.named,)) if now.successor else now.lineage):
             return evolve(now, contender=host, ahead=max(now.ahead, other.skipped))
+        if now.successor and (theirs.number, "".join(newest)) == (now.later, now.named):
+            now = evolve(now, ahead=max(now.ahead, other.skipped))          # it was heard of from another one
         return evolve(now, contender="") if now.contender == host else now
 
     if noted(known := read(root)) != known:

@@ -75,10 +75,10 @@ def _finish(root: Path, state: StandbyState) -> StandbyState:
 
 def tidy(root: Path) -> None:
     """Remove what is left of copies that are not needed: no copy is under way."""
-    for environment in (root / LIST, *(path / "index" for path in _partitions(root))):
+    for environment in (root / LIST, *(path / "index" for path in partitions(root))):
         for end in (COPY, OLD):
             shutil.rmtree(environment.with_name(f"{environment.name}{end}"), ignore_errors=True)
-    for path in _partitions(root):
+    for path in partitions(root):
         shutil.rmtree(path / FILES, ignore_errors=True)
 
 
@@ -90,7 +90,7 @@ def partitions_of(state: StandbyState) -> list[str]:
 def set_others_aside(root: Path, state: StandbyState) -> None:
     """Of partitions that a copy has made which never got to its end."""
     known = partitions_of(state)
-    for path in _partitions(root):
+    for path in partitions(root):
         if path.name not in known:
             try:
                 log.warning("a partition that was being copied is in %s", set_aside(root, f"partitions/{path.name}"))
@@ -101,14 +101,15 @@ def set_others_aside(root: Path, state: StandbyState) -> None:
 def drop_others(root: Path, state: StandbyState) -> None:
     """Remove partitions that are no more there: a promotion would bring their mailboxes back. Raises OSError."""
     known = partitions_of(state)
-    for path in _partitions(root):
+    for path in partitions(root):
         if path.name not in known:
             shutil.rmtree(path.resolve())
             if path.is_symlink():
                 path.unlink()
 
 
-def _partitions(root: Path) -> Iterable[Path]:
+def partitions(root: Path) -> Iterable[Path]:
+    """Their folders, as they are there."""
     with contextlib.suppress(FileNotFoundError):
         return [path for path in (root / "partitions").iterdir() if NAME.fullmatch(path.name)]
     return []

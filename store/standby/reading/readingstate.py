@@ -18,15 +18,14 @@ from attrs import evolve
 
 from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
-from mboxlist.engine.damagemarks import log_files
-from mboxlist.engine.hotcopy import Position, log_number
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.filelock import exclusive, in_turn
 from store.partition import processes
 from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
 from store.readonly.place import UNFINISHED
-from store.standby import purgedfiles, standbyjournal, standbystate
+from store.standby import applying, purgedfiles, standbyjournal, standbystate
+from store.standby.cascade import followersrecord
 from store.standby.reading import readingindexes
 from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
@@ -35,7 +34,7 @@ ACCESS = "access"
 LINKED = ACCESS, "tls"                      # folders of the store,
 OF_PARTITION = "messages", "staging"        # and of a partition
 SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
-_OWN = STANDBY, SUCCESSION
+_OWN = STANDBY, SUCCESSION, followersrecord.FILE
 
 
 def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = lambda what, done, total: None, *,
@@ -99,7 +98,7 @@ def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str,
         for done, (name, end) in enumerate(state.ends.items()):
             progress(f"{name}: copying", done, steps)
             privatefiles.make_folder(place / name, parents=True)
-            _copy(root / name, place / name, end)
+            applying.copy_environment(root / name, place / name, end)
         for quick in standbyjournal.beyond(root, state):
             standbyjournal.put_logs(place, quick)
             state = quick.after(state)
@@ -129,19 +128,6 @@ def _require_ours(root: Path, place: Path) -> None:
                 raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has another store in it")
             return
     raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty, and has no copy for reading in it")
-
-
-def _copy(folder: Path, target: Path, end: Position) -> None:
-    for path in log_files(folder):
-        number = log_number(path.name)
-        if number <= end[0]:
-            with contextlib.suppress(FileNotFoundError):        # the tables have all of it
-                privatefiles.copy(path, target / path.name)
-        if number == end[0]:
-            with privatefiles.open_file(target / path.name, "r+b") as file:
-                file.truncate(end[1])
-    for path in sorted(folder.glob("*.db")):
-        privatefiles.copy(path, target / path.name)
 
 
 def _link(root: Path, place: Path, state: StandbyState) -> None:

@@ -5,13 +5,10 @@ Each answer is a function of one message, which `store.usermove.responder` calls
 
 import contextlib
 import os
-import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field
@@ -24,29 +21,14 @@ from mboxlist.engine.logfiles import log_name
 from store import VERSION
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
-from store.partition.messagereading import digest_in
-from store.partition.partition import Partition
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, all_environments, environments
 from store.standby import succession
 from store.standby.applying import distance
-from store.standby.copyformat import (
-    FILES,
-    FOLDERS,
-    LISTED,
-    SENT_OCTETS,
-    SMALL,
-    SMALL_FILES,
-    Listed,
-    Packing,
-    Sent,
-    pack_list,
-    pack_sent,
-    positions,
-    read_list,
-)
+from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, Listed, Packing, further_of, pack_list, positions
+from store.standby.source.fileanswers import Answer, FileAnswers
 from store.standby.source.instep import LOOK_FOR_NEWS, Member, Step
-from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message, read_at
+from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message
 from store.standby.succession import Lineage, Other, contested
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Ended, Message
@@ -55,12 +37,9 @@ WAIT = 30.0                 # seconds, at most, that a question for news waits f
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
 ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
-AT_ONCE = 256               # folders of message files that are listed at a time
 
 ADDED = "A partition was added at this moment"
 AUDIT = "audit"
-
-Answer = tuple[dict[str, Any], bytes]
 
 
 @define(eq=False)
@@ -74,6 +53,7 @@ class Source:
     _session: int = field(default=0, init=False)
     _packing: Packing = field(factory=Packing, init=False)
     _quick: QuickAnswers = field(init=False)
+    _files: FileAnswers = field(init=False)
     _sent: tuple[int, dict[str, Position], dict[str, int]] = field(default=(0, {}, {}), init=False)     # with an answer
     _small_looked: float = field(default=0.0, init=False)               # when small files were looked at
     _seldom: dict[str, Any] = field(factory=dict, init=False)           # what was sent last of it
@@ -89,15 +69,21 @@ class Source:
 
     @_quick.default
     def _quick_of_store(self) -> QuickAnswers:
-        return QuickAnswers(self.store)
+        return QuickAnswers(self._find)
+
+    @_files.default
+    def _files_of_store(self) -> FileAnswers:
+        return FileAnswers(self.store.root, lambda name: self.store.partition(name).files.folder, self._find)
+
+    def _find(self, partition: str, digest: bytes) -> int:
+        return open_message(self.store.partition(partition), digest)
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
         """By the names that the standby uses."""
-        found = {"copy begin": self._begin, "copy snapshot": self._snapshot, "copy database": self._database,
-                "copy list": self._list, "copy staged": self._staged, "copy files": self._files,
-                "copy piece": self._piece, "copy small": self._small, "copy small file": self._small_file,
-                "copy ends": self._ends, "copy log": self._log, "copy next": self._next,
-                "copy succession": self._succession}
+        found = {**self._files.actions(), "copy begin": self._begin, "copy snapshot": self._snapshot,
+                 "copy database": self._database, "copy staged": self._staged, "copy ends": self._ends,
+                 "copy log": self._log, "copy next": self._next, "copy succession": self._succession,
+                 "copy place": self._place}
         return {name: partial(self._do, action) for name, action in found.items()}
 
     def _do(self, action: Callable[[Message], Answer], message: Message) -> Answer:
@@ -128,10 +114,24 @@ class Source:
         succession.note_other(root, self.host, Other(lineage))
         succession.require_not_superseded(root)
         place = succession.note_follower(root, identity, self.host)     # before it has anything that it could serve
-        mailbox, validity = self.store.mailboxes.last_identity()
+        (mailbox, validity), known = self.store.mailboxes.last_identity(), succession.read(root)
         return {"host": self.store.settings.host, "identity": identity, "partitions": sorted(self.store.partitions),
                 "place": place, "epochs": self._epochs(), "mailbox": int(mailbox), "validity": validity,
-                **succession.read(root).lineage.fields()}, b""
+                "skipped": known.skipped, **known.lineage.fields()}, b""
+
+    def _place(self, message: Message) -> Answer:
+        """Asked by a standby whom another machine wants to follow: the place of that one, which may be promoted while
+        this machine is away, as any that follows. It is on record before it has anything that it could serve."""
+        root, host = self.store.root, message.text("host")
+        other = None if self.member is None else self.member.group.members.get(host)
+        if other is None:
+            raise StoreError(Problem.NO_PERMISSION, f"{host} is not among exchange.standbys of "
+                                                    f"{self.store.settings.host}")
+        if other.asked is not None:
+            raise StoreError(Problem.NO_PERMISSION, f"answers of {self.store.settings.host} wait for {host}, which has "
+                                                    "to follow that machine itself")
+        succession.require_not_superseded(root)
+        return {"place": succession.note_follower(root, self.store.mailboxes.identity, host)}, b""
 
     # Beginning
 
@@ -160,101 +160,15 @@ class Source:
                 return each
         raise StoreError(Problem.GONE, f"The snapshot {name} is there no more")
 
-    # Message files
-
-    def _partition(self, message: Message) -> Partition:
-        return self.store.partition(message.text("partition"))
-
-    def _list(self, message: Message) -> Answer:
-        """The message files of some folders, from the one of that number on; `next` is the number to go on with."""
-        partition, number = self._partition(message), message.number("folder", 0, FOLDERS)
-        found = list[Listed]()
-        for at in range(number, min(FOLDERS, number + AT_ONCE)):
-            name = f"{at:03x}"
-            some = _files_of(partition.files.folder / name[0] / name[1:])
-            if len(some) > LISTED:
-                raise StoreError(Problem.LIMIT, f"There are too many message files in one folder: {len(some)}")
-            if len(found) + len(some) > LISTED:
-                return {"next": at}, pack_list(found)
-            found += some
-        return {"next": min(FOLDERS, number + AT_ONCE)}, pack_list(found)
-
     def _staged(self, message: Message) -> Answer:
         """The messages that have been committed and are still in `staging/`, by their digests."""
-        partition, found = self._partition(message), list[Listed]()
+        partition, found = self.store.partition(message.text("partition")), list[Listed]()
         for name in os.listdir(partition.files.staging):
             with contextlib.suppress(ValueError, FileNotFoundError):
                 if (digest := partition.serials.committed_digest(int(name, 16))) is not None:
                     status = os.stat(partition.files.staging / name, follow_symlinks=False)
                     found.append(Listed(digest, status.st_size, status.st_mtime_ns))
         return {}, pack_list(found[:LISTED])
-
-    def _files(self, message: Message) -> Answer:
-        """The first files of those asked for, as many as one answer takes, without those that are known; of a large one
-        only the beginning."""
-        partition, room, said = self._partition(message), SENT_OCTETS, list[bytes]()
-        asked = read_list(message.octets)
-        if len(asked) > FILES:
-            raise BadMessage("too many files are asked for")
-        for known in asked:
-            with contextlib.ExitStack() as opened:
-                handle = open_message(partition, known.name)
-                if handle < 0:
-                    said.append(pack_sent(None))
-                    continue
-                opened.callback(os.close, handle)
-                status = os.fstat(handle)
-                if (status.st_size, status.st_mtime_ns) == (known.size, known.time):
-                    said.append(pack_sent(Sent(known.size, known.time, same=True)))
-                    continue
-                if said and status.st_size > room:
-                    break
-                octets = read_at(handle, 0, min(status.st_size, SENT_OCTETS))
-                said.append(pack_sent(Sent(status.st_size, status.st_mtime_ns, octets)))
-                room -= len(octets)
-        return {}, b"".join(said)
-
-    def _piece(self, message: Message) -> Answer:
-        """Further octets of one file."""
-        partition, name = self._partition(message), message.text("name")
-        digest = digest_in(name)
-        if not digest:
-            raise BadMessage("that is no message file")
-        handle = open_message(partition, digest)
-        if handle < 0:
-            raise StoreError(Problem.GONE, f"The message file {name} is there no more")
-        try:
-            status = os.fstat(handle)
-            octets = read_at(handle, message.number("at"), SENT_OCTETS)
-            return {"size": status.st_size, "time": status.st_mtime_ns}, octets
-        finally:
-            os.close(handle)
-
-    # Small files
-
-    def _small(self, message: Message) -> Answer:
-        """Those of one folder, from one name on: name, size and time of each."""
-        found = self._small_files(_small_folder(message), message.text("after"))
-        return {"files": [[name, each.st_size, each.st_mtime_ns] for name, each in islice(found, SMALL_FILES)]}, b""
-
-    def _small_files(self, folder: str, after: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """In the order of their names, those that come after one."""
-        place = self.store.root / folder
-        names = os.listdir(place) if place.is_dir() else []
-        for name in sorted(name for name in names if name > after and not name.endswith((".new", "lock"))):
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(place / name, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    yield name, status
-
-    def _small_file(self, message: Message) -> Answer:
-        folder, name = _small_folder(message), message.text("name")
-        if "/" in name or name in (".", ".."):
-            raise BadMessage("that is no file")
-        try:
-            return {}, octets_of(self.store.root / folder / name, message.number("at"))
-        except FileNotFoundError:
-            raise StoreError(Problem.GONE, f"{folder}/{name} is there no more") from None
 
     # Following
 
@@ -323,6 +237,8 @@ class Source:
         member = self.member
         if member is not None:
             self._hear(member, message.number("number"))
+            if "further" in message.fields:
+                member.group.further(member, further_of(message))
         number, envs, seen, first = self._news(known, small, min(WAIT, message.number("wait") / 1000))
         ends, moment = taking.ends_at_one_moment(envs, seen)
         quick = None
@@ -425,7 +341,7 @@ class Source:
         if (now := time.monotonic()) - self._audit_looked > OFTEN:
             self._audit_looked = now
             self._audit = zlib.crc32(repr([(name, status.st_size)
-                                           for name, status in self._small_files(AUDIT)]).encode())
+                                           for name, status in self._files.small_files(AUDIT)]).encode())
         found, root = {AUDIT: self._audit}, os.fspath(self.store.root)
         for folder in SMALL:
             if folder != AUDIT:
@@ -450,21 +366,3 @@ class Source:
 def _reaches_back(env: Env, end: Position) -> bool:
     """Whether the log of the environment still has what follows that place."""
     return (env.folder / log_name(end[0])).exists()
-
-
-def _small_folder(message: Message) -> str:
-    folder = message.text("folder")
-    if folder not in SMALL:
-        raise BadMessage("there is no such folder")
-    return folder
-
-
-def _files_of(place: Path) -> list[Listed]:
-    found = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(place) as entries:
-        for entry in entries:
-            if name := digest_in(entry.name):
-                with contextlib.suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append(Listed(name, status.st_size, status.st_mtime_ns))
-    return found

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Member:
     group: "InStep"
     step: Step = Step.AWAY
     session: int = 0
+    through: str = ""           # the standby that it follows, in the place of this machine
     joined: int = 0             # moments, as `SecondCopy.number`: when it joined,
     number: int = 0             # of which it has all,
     sent: int = 0               # and of which it has been sent all
@@ -63,6 +64,7 @@ class Member:
         """A connection; its session."""
         with self.group.lock:
             self.session += 1
+            self.through = ""
             self._be(Step.AWAY, "it connects")
             return self.session
 
@@ -111,7 +113,18 @@ class Member:
         with self.group.lock:
             if self.is_of(session):
                 self._be(Step.AWAY, why)
+                self.group.further(self, {})
         self._tell()
+
+    def follows(self, other: "Member", behind: float) -> None:
+        """It follows that standby, and is so many seconds behind this machine."""
+        self.through, self.current = other.host, time.time() - behind
+        self._be(Step.FOLLOWS, f"{other.host}, a standby itself")
+
+    def is_lost(self, other: "Member") -> None:
+        """It follows that one no more."""
+        self.through = ""
+        self._be(Step.AWAY, f"nothing is heard of it from {other.host}")
 
     def is_silent(self) -> bool:
         """Whether somebody waits, and it has said nothing for too long."""
@@ -165,6 +178,16 @@ class InStep:
             kept = {host: each for host, each in self.members.items() if host in hosts or each.asked is not None}
             self.members = {**{host: Member(host, None, self) for host in hosts}, **kept}
 
+    def further(self, member: Member, found: Mapping[str, float]) -> None:
+        """Those are the standbys of that standby, and so many seconds behind."""
+        with self.lock:
+            for host, each in self.members.items():
+                if each.through == member.host and host not in found:
+                    each.is_lost(member)
+                elif host in found and each.asked is None and each is not member and (
+                        each.through or each.step is Step.AWAY):
+                    each.follows(member, found[host])
+
     def publish(self) -> None:
         """Have all processes know how it is. A change that one of those lacks which count has no answer: with `refuse`
         all count, also one that has just gone away."""
@@ -192,7 +215,8 @@ class InStep:
     def _note(self) -> None:
         """For metrics, `onecopy standby status` and health."""
         found = {each.host: {"waited": each.asked is not None, "step": each.step.value, "current": each.current,
-                             "behind": each.behind, "trip": each.trip} for each in self.members.values()}
+                             "behind": each.behind, "trip": each.trip, "through": each.through}
+                 for each in self.members.values()}
         with contextlib.suppress(OSError), privatefiles.replacing(self.second.folder.with_name(SEEN), sync=False) as to:
             to.write(json.dumps({"time": time.time(), "refuse": self.refuse, "standbys": found}).encode())
 
@@ -210,7 +234,8 @@ class InStep:
 def seen(root: Path) -> dict[str, Any]:
     """What the server has noted last of its standbys: `time`, `refuse`, and `standbys`, by host: whether answers wait
     for it (`waited`), its `step`, the Unix time of which it has all (`current`; 0: nobody knows), octets of logs that
-    it was `behind`, seconds of the last round `trip`. Empty where there is none."""
+    it was `behind`, seconds of the last round `trip`, the standby that it follows instead of this machine (`through`).
+    Empty where there is none."""
     try:
         found = json.loads(privatefiles.read(root / "run" / SEEN))
         return found if isinstance(found, dict) and isinstance(found["standbys"], dict) else {}

@@ -1,32 +1,40 @@
 """What has come, whole in one answer: octets of logs, and the message files of which they tell."""
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
 from mboxlist import privatefiles
 from mboxlist.engine.hotcopy import Position
-from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import log_name
 from store.partition.partition import Partition
 from store.standby import logrecords
 from store.standby.applying import distance
 from store.standby.copyformat import QUICK_OCTETS, SENT_OCTETS
-from store.store import Store
 
 AnyPath = str | Path
+FindFile = Callable[[str, bytes], int]      # of a partition and a digest: a descriptor of the message file; -1 for none
+
+
+class Logs(Protocol):
+    """An environment."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its log files are."""
 
 
 @define(eq=False)
 class QuickAnswers:
     """Those to one standby. The newest file of each log stays open from one to the next. Everything raises OSError."""
 
-    store: Store
+    find: FindFile
     _open: dict[str, tuple[int, int]] = field(factory=dict, init=False)     # by environment: number, descriptor
 
-    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: dict[str, Env], *,
+    def between(self, known: dict[str, Position], ends: dict[str, Position], envs: Mapping[str, Logs], *,
                 ahead: bool = False) -> tuple[dict[str, Any], bytes] | None:
         """What is new between these places, if it is little, and all there. A message file that is large is named, and
         the standby asks for it. `ahead`: the logs may not be on disk up to there, nor have been written; if they have
@@ -51,17 +59,17 @@ class QuickAnswers:
                 start = end if start[0] == end[0] else (start[0] + 1, 0)
         for (name, *_), some in zip(logs, tuple(octets), strict=True):
             if name.startswith("partitions/"):
-                partition = self.store.partition(name.split("/")[1])
+                partition = name.split("/")[1]
                 for digest in dict.fromkeys(logrecords.digests(some)):
-                    if (found := _file(partition, digest, room)) is None:
+                    if (found := _file(self.find(partition, digest), room)) is None:
                         return None
                     size, when, content = found
                     room -= len(content)
-                    files.append([partition.name, digest.hex(), size, when, len(content)])
+                    files.append([partition, digest.hex(), size, when, len(content)])
                     octets.append(content)
         return {"quick": True, "logs": logs, "files": files}, b"".join(octets)
 
-    def _octets(self, name: str, env: Env, start: Position, most: int) -> bytes:
+    def _octets(self, name: str, env: Logs, start: Position, most: int) -> bytes:
         number, handle = self._open.get(name, (0, -1))
         if number != start[0]:
             handle = privatefiles.open_handle(f"{env.folder}/{log_name(start[0])}")
@@ -80,9 +88,10 @@ class QuickAnswers:
             self._let_go(name)
 
 
-def _file(partition: Partition, digest: bytes, room: int) -> tuple[int, int, bytes] | None:
-    """Size, time and octets of a message file; without octets if there is no room for them; None: there is none."""
-    if (handle := open_message(partition, digest)) < 0:
+def _file(handle: int, room: int) -> tuple[int, int, bytes] | None:
+    """Size, time and octets of an open message file; without octets if there is no room for them; None: there is none.
+    """
+    if handle < 0:
         return None
     try:
         status = os.fstat(handle)

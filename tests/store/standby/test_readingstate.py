@@ -178,7 +178,7 @@ def test_nothing_is_read_that_is_not_whole(store: Store, standby: Standby, tmp_p
 def test_nobody_changes_tables_while_they_are_copied(store: Store, standby: Standby, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     standby.create()
-    refused, copy = list[bool](), readingstate._copy
+    refused, copy = list[bool](), applying.copy_environment
 
     def noted(*arguments: object) -> None:
         with open(standby.root / TABLES_LOCK) as file:
@@ -188,7 +188,7 @@ def test_nobody_changes_tables_while_they_are_copied(store: Store, standby: Stan
                 refused.append(True)
         copy(*arguments)        # type: ignore[arg-type]
 
-    monkeypatch.setattr(readingstate, "_copy", noted)
+    monkeypatch.setattr(applying, "copy_environment", noted)
     readingstate.make(standby.root, tmp_path / "reading")
     assert len(refused) == 2        # the list, and the partition
 

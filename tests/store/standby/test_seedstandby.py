@@ -14,7 +14,7 @@ from store.errors import Problem, StoreError
 from store.opening import make_empty_store
 from store.snapshots import taking
 from store.standby import promotion, standbystate, succession
-from store.standby.source import copysource
+from store.standby.source import fileanswers
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
@@ -78,7 +78,7 @@ def test_more_small_files_than_one_answer_takes(store: Store, standby: Standby,
     names = [f"{number:032x}" for number in range(23)]
     for name in names:
         (folder / name).write_bytes(name.encode())
-    monkeypatch.setattr(copysource, "SMALL_FILES", 5)
+    monkeypatch.setattr(fileanswers, "SMALL_FILES", 5)
     standby.create()
     assert {path.name: path.read_text() for path in (standby.root / "access").iterdir()} == {
         name: name for name in names}

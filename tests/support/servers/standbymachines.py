@@ -11,7 +11,7 @@ from tests.support.processes import command, wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.backends import BackEnd
 
-SERVED, OWN = "mail.example.org", "second.example.org"
+SERVED, OWN, FURTHER = "mail.example.org", "second.example.org", "third.example.org"
 USERS = ("alice", "bob")
 
 
@@ -92,6 +92,26 @@ def two_machines(folder: Path, *, serve: bool = True, addresses: tuple[str, str]
             ending.enter_context(one)
         ending.callback(two.__exit__)
         yield one, two
+
+
+@contextlib.contextmanager
+def three_machines(folder: Path, **options: str) -> Iterator[tuple[BackEnd, StandbyMachine, StandbyMachine]]:
+    """The third one is a standby of the second. Each knows the others."""
+    with two_machines(folder, serve=False, **options) as (one, two):
+        port, common = free_port(), ("exchange.", "store.host", "store.cache")
+        three = StandbyMachine(folder / "three", {
+            **{name: value for name, value in two.options.items() if name.startswith(common)},
+            "exchange.host": FURTHER, "exchange.port": str(port)})
+        three.options["exchange.standbys"] += "," + one.source
+        for each in (one, two):
+            each.options["exchange.standbys"] += f",{FURTHER}=127.0.0.1:{port}"
+        three.source = one.source
+        with open(one.options["exchange.authorities"], "a") as file:
+            file.write(three.command("config", "certificate"))
+        with contextlib.ExitStack() as ending:
+            ending.enter_context(one)
+            ending.callback(three.__exit__)
+            yield one, two, three
 
 
 def in_step(machine: BackEnd) -> bool:

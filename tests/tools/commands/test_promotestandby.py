@@ -15,6 +15,7 @@ from store.partition import processes
 from store.standby import standbyprocess
 from store.standby.standbystate import StandbyState
 from tools.commands.standby import promotestandby
+from tools.server.control.backendlink import Address
 
 
 def test_a_machine_that_refuses_us_answers() -> None:
@@ -22,8 +23,23 @@ def test_a_machine_that_refuses_us_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there:
         state = StandbyState("mail.example.org", f"mail.example.org=127.0.0.1:{there.getsockname()[1]}")
         with pytest.raises(StoreError, match="answers at"):
-            promotestandby._require_silence(state)
-    promotestandby._require_silence(state)
+            promotestandby._require_silence(state, {})
+    promotestandby._require_silence(state, {})
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_machine_that_serves_answers_and_the_standby_between_does_not(knows: bool) -> None:
+    """Where it is, this machine knows itself, or has heard."""
+    closed = "second.example.org=127.0.0.1:1"
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        port = there.getsockname()[1]
+        own = {"mail.example.org": Address("mail.example.org", "127.0.0.1", port)} if knows else {}
+        state = StandbyState("mail.example.org", closed, above=(f"mail.example.org=127.0.0.1:{1 if knows else port}",))
+        with pytest.raises(StoreError, match="mail.example.org answers at .* stop it first; nothing"):
+            promotestandby._require_silence(state, own)
+        state = StandbyState("mail.example.org", f"second.example.org=127.0.0.1:{port}", above=(closed,))
+        with pytest.raises(StoreError, match="second.example.org answers at .* or promote that one"):
+            promotestandby._require_silence(state, {})
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "not known"])
@@ -65,6 +81,10 @@ def test_another_process_that_has_got_the_number(tmp_path: Path) -> None:
     """The one that followed was killed: whoever has its number now hears nothing, SIGKILL included."""
     innocent = forked(lambda begun: (os.close(begun), signal.pause()))
     pid = forked(lambda begun: hold(tmp_path, begun, known=True))
+    while standbyprocess._began(pid) == standbyprocess._began(innocent):      # within one tick of the kernel's clock
+        os.kill(innocent, signal.SIGKILL)
+        os.waitpid(innocent, 0)
+        innocent = forked(lambda begun: (os.close(begun), signal.pause()))
     try:
         place = standbyprocess.number_of(tmp_path, standbyprocess.FOLLOWING)
         own = privatefiles.read(place).decode()

@@ -1,7 +1,8 @@
 """onecopy standby follow
 
-While it follows, the machine that it follows may ask whether it has been promoted, where `exchange.port` is set. It
-does so before it serves (`tools.server.control.fencing`).
+While it follows, it answers others where `exchange.port` is set. The machine that it follows may ask whether it has
+been promoted, and does so before it serves (`tools.server.control.fencing`). And a further standby may follow this one
+(`store/standby/cascade`).
 """
 
 import contextlib
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 
 from store import values
 from store.errors import Problem, StoreError
-from store.standby import standbyprocess, standbystate
+from store.standby import seeding, standbyprocess, standbystate
+from store.standby.cascade.cascade import Cascade
+from store.standby.cascade.cascadesource import CascadeSource
 from store.standby.longfollowing import LongFollowing
-from store.standby.succession import Lineage
-from store.usermove.messageformat import BadMessage, Wire, encode, receive
 from tools.cli.invocation import Invocation, Parsers, typed
-from tools.commands.standby.sourceconnection import connect, log_to_standard_error, own_place, read_address
+from tools.commands.standby.sourceconnection import connect, log_to_standard_error, own_place, read_address, written
 from tools.server.control.backendlink import Address, Listener
 from tools.server.process import sockets
 from tools.server.process.accepting import Spares
@@ -26,6 +27,9 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("standby follow", follow, "have a standby follow the back end that it was made from, until SIGTERM",
                   settings=True)
+    made.add_argument("--from", dest="source", metavar="HOST:PORT", type=typed(read_address),
+                      help="from now on another back end, which has this store, too: databases are copied only where "
+                           "its logs do not go on from what is here; HOST=ADDRESS:PORT where the name leads elsewhere")
     made.add_argument("--rate", type=typed(values.size), default=0, metavar="SIZE",
                       help="octets a second that come, at most; default: as fast as they can")
 
@@ -39,36 +43,35 @@ def follow(invocation: Invocation) -> int:
     log_to_standard_error()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    address = read_address(state.address)
-    with standbyprocess.alone(root), _asked(invocation, address):
-        LongFollowing(root, lambda: connect(invocation, address, invocation.arguments.rate), stop).run()
+    with standbyprocess.alone(root):
+        if (other := invocation.arguments.source) is not None:
+            with contextlib.closing(connect(invocation, other)) as source:
+                state = seeding.go_over(root, source, written(other))
+        address = read_address(state.address)
+        with _asked(invocation, address) as cascade:
+            LongFollowing(root, lambda: connect(invocation, address, invocation.arguments.rate), stop,
+                          cascade=cascade).run()
     return 0
 
 
 @contextlib.contextmanager
-def _asked(invocation: Invocation, address: Address) -> Iterator[None]:
+def _asked(invocation: Invocation, address: Address) -> Iterator[Cascade | None]:
     bound = sockets.bind_exchange(invocation.config)
     try:
         if not bound:
-            yield
+            yield None
             return
-        spares = Spares()
+        place, spares = own_place(invocation, address), Spares()
         spares.fill()
-        listener = Listener(own_place(invocation, address), spares, lambda wire, *_: _answer(invocation, wire))
+        cascade = Cascade(invocation.config.root, lambda: contextlib.closing(connect(invocation, address)),
+                          place.standbys)
+        cascade.begin()
+        listener = Listener(place, spares, lambda wire, host, now: CascadeSource(
+            cascade, host, may_follow=now.allows(host)[1]).run(wire))
         listener.start(bound)
         try:
-            yield
+            yield cascade
         finally:
             listener.stop()
     finally:
         sockets.close(bound)
-
-
-def _answer(invocation: Invocation, wire: Wire) -> None:
-    """Until the caller has had enough. Raises BadMessage, Ended, OSError."""
-    while True:
-        if receive(wire.read).text("op") != "copy succession":
-            raise BadMessage("a standby answers nothing else")
-        state = standbystate.read(invocation.config.root)
-        known = ("", Lineage()) if state is None else (state.identity, state.lineage)
-        wire.write(encode({"identity": known[0], "skipped": 0, **known[1].fields()}))

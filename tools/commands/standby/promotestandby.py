@@ -3,6 +3,7 @@
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from store.errors import Problem, StoreError
@@ -13,7 +14,8 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, when
 from tools.cli.progressbar import bar
 from tools.cli.storeaccess import open_configured
-from tools.commands.standby.sourceconnection import read_address
+from tools.commands.standby.sourceconnection import read_address, written
+from tools.server.control.backendlink import Address, standby_addresses
 
 PATIENCE = 60.0             # seconds that the process which follows has to end;
 GENTLE = 5.0                # after so many it is killed: it may wait for an answer of a machine that is lost
@@ -38,7 +40,7 @@ def promote(invocation: Invocation) -> int:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     promotion.require_whole(state)
     if not arguments.force:
-        _require_silence(state)
+        _require_silence(state, standby_addresses(invocation.config))
     invocation.confirm(f"Make this the store in the place of {state.host}, as it was at {when(state.moment)}? The "
                        f"other machine must not serve any more")
     with bar("promoting"):
@@ -54,16 +56,20 @@ def promote(invocation: Invocation) -> int:
     return 0
 
 
-def _require_silence(state: StandbyState) -> None:
-    """Raises StoreError STORE_IN_USE when the other machine answers, be it that it refuses us: two would serve one
-    store."""
-    address = read_address(state.address)
-    try:
-        socket.create_connection((address.address, address.port), ANSWER).close()
-    except OSError:
-        return
-    raise StoreError(Problem.STORE_IN_USE, f"{state.host} answers at {state.address}: stop it first; nothing was "
-                                           "changed")
+def _require_silence(state: StandbyState, own: Mapping[str, Address]) -> None:
+    """Raises StoreError STORE_IN_USE when a machine answers that this one follows, or that one, be it that it refuses
+    us: two would serve one store. A standby that answers has more than this one. `own`: where machines are, as this one
+    knows it."""
+    above = [own.get(each.host, each) for each in map(read_address, state.above)]
+    for number, address in enumerate((read_address(state.address), *above)):
+        try:
+            socket.create_connection((address.address, address.port), ANSWER).close()
+        except OSError:
+            continue
+        name = state.host if number == len(above) else address.host
+        advice = "" if number == len(above) else ", or promote that one, which has no less than this one"
+        raise StoreError(Problem.STORE_IN_USE, f"{name} answers at {written(address)}: stop it first{advice}; nothing "
+                                               "was changed")
 
 
 def _end_follower(root: Path) -> None:

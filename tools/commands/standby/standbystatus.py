@@ -5,10 +5,11 @@ from typing import Any
 
 from store.errors import Problem, StoreError
 from store.standby import applying, longfollowing, standbyprocess, standbystate, succession
+from store.standby.cascade import cascade
 from store.standby.reading import readingcopies
 from store.standby.source import instep
 from store.standby.source.instep import Step
-from store.standby.standbystate import FOLLOWING
+from store.standby.standbystate import FOLLOWING, host_of
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, size, when
 from tools.cli.storeaccess import is_store
@@ -45,22 +46,28 @@ def status(invocation: Invocation) -> int:
         trouble = "no process follows: onecopy standby follow"
     reading = readingcopies.newest(root)
     serves = standbyprocess.process(root, standbyprocess.READING)
-    found = {"follows": state.host, "address": state.address, "phase": state.phase, "process": process,
-             "behind": behind, "moment": state.moment, "waiting": applying.waiting(state), "trouble": trouble,
-             "step": str(seen.get("step", "")),
+    through = host_of(state.address) if state.above else ""
+    further = cascade.seen(root)
+    found = {"follows": state.host, "through": through, "address": state.address, "phase": state.phase,
+             "process": process, "behind": behind, "moment": state.moment, "waiting": applying.waiting(state),
+             "trouble": trouble, "step": str(seen.get("step", "")),
              "reading": None if reading is None else {
                  "root": str(reading[0]), "moment": reading[1].moment, "process": serves},
+             "further": further.get("standbys", {}) if process else {},
              "logs": {name: list(end) for name, end in state.ends.items()}}
     if invocation.arguments.json:
         print_json(found)
     else:
-        print_facts({"follows": f"{state.host} ({state.address})", "process": process or "none",
+        print_facts({"follows": f"{state.host} ({state.address})" if not through else
+                     f"{state.host}, through {through} ({state.address})", "process": process or "none",
                      "behind": "nobody knows" if behind is None else f"{behind:.1f} s",
                      **({"answers there": WAIT[seen["step"]]} if seen.get("step") in WAIT else {}),
                      "has the store of": when(state.moment), "logs to apply": size(applying.waiting(state)),
                      **({} if reading is None else {"is read as of": f"{when(reading[1].moment)}, " + (
                          f"served by {serves}" if serves else "not served")}),
                      **({"trouble": trouble} if trouble else {})})
+        for host, late in sorted(further.get("standbys", {}).items()) if process else ():
+            print_facts({"standby": host, "is": Step.FOLLOWS.value, "behind": f"{late:.1f} s"})
     return int(bool(trouble) or behind is None or behind > LATE)
 
 
@@ -76,7 +83,9 @@ def _served(found: dict[str, Any], contender: str, *, as_json: bool) -> int:
         wrong = wrong or each["step"] not in (Step.FOLLOWS.value, Step.IN_STEP.value)
         if not as_json:
             behind = f"{max(0.0, found['time'] - each['current']):.1f} s" if each["current"] else "nobody knows"
-            print_facts({"standby": host, "is": each["step"], "behind": f"{behind}, {size(each['behind'])} of logs",
+            through = f", through {each['through']}" if each.get("through") else ""
+            print_facts({"standby": host, "is": f"{each['step']}{through}",
+                         "behind": behind if through else f"{behind}, {size(each['behind'])} of logs",
                          "last round": f"{each['trip'] * 1000:.1f} ms",
                          "answers": _answers(each, refuse=found["refuse"])})
     if now - found["time"] > LATE and not as_json:

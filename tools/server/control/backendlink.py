@@ -80,8 +80,7 @@ class Place:
         tls = BackEndTls.of(settings, config.root, host)
         if settings.authorities is None:
             raise Failure(NOT_TRUSTED)
-        peers = {peer.host: peer for peer in map(_peer, settings.peers)}
-        standbys = {each.host: each for each in (_standby(text, settings.port) for text in settings.standbys)}
+        peers, standbys = {peer.host: peer for peer in map(_peer, settings.peers)}, standby_addresses(config)
         tls.make_certificate(config.root)
         tls.verify_files()
         return cls(settings, tls.host, tls, peers, standbys, privatefiles.read_named(settings.authorities))
@@ -110,6 +109,12 @@ class Place:
             raise _unreachable(host, error) from error
         wire.limit(self.settings.timeout)
         return Peer(host, wire)
+
+
+def standby_addresses(config: Config) -> dict[str, Address]:
+    """Those of exchange.standbys, by their names. Raises Failure."""
+    settings = config.settings("exchange", Exchange)
+    return {each.host: each for each in (_standby(text, settings.port) for text in settings.standbys)}
 
 
 def _have_kernel_ask(connection: socket.socket, timeout: float) -> None:

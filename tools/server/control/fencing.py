@@ -95,7 +95,7 @@ def ask(config: Config, hosts: Collection[str], identity: str, place: Place | No
         except StoreError as error:
             return str(error)
         if other is not None:
-            succession.note_other(config.root, host, other)
+            succession.note_other(config.root, other.serves or host, other)
         return ""
 
     with ThreadPoolExecutor(len(hosts)) as pool:        # one that does not answer keeps no other waiting
