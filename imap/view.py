@@ -22,7 +22,7 @@ from store.values import Flag
 
 FEW = 4                     # messages, one in so many, are looked at one by one
 BATCH = 2000                # messages told of in one piece: well under a millisecond of work
-FIRST = 64                  # of which the first that is not \\Seen is looked for; of more, if it is none of these
+FIRST = 64                  # of which the first that is not \Seen is looked for; of more, if it is none of these
 _NONE: Positions = np.empty(0, np.intp)
 _NO_UIDS: NDArray[np.uint32] = np.empty(0, np.uint32)
 ALL_FLAGS = Flag(31)
