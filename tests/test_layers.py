@@ -95,7 +95,7 @@ tools/onecopy
 tools/commands
 tools/demo tools/benchmarks
 tools/benchmarks/powercut tools/benchmarks/load
-tools/benchmarks/compare tools/benchmarks/standby
+tools/benchmarks/compare tools/benchmarks/standby tools/benchmarks/watching
 """.split("\n")[1:-1]
 FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
 

@@ -92,8 +92,10 @@ class Table:
         """`delete`, for many."""
         delete = self._db.delete
         for key in keys:
-            with suppress(db.DBNotFoundError):
+            try:
                 delete(key, txn)
+            except db.DBNotFoundError:
+                pass
 
     def scan(self, start: bytes = b"", end: bytes | None = None, txn: Txn = None, *, hold: bool = False
              ) -> Iterator[tuple[bytes, bytes]]:

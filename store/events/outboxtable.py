@@ -162,9 +162,10 @@ class OutboxTable:
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"", until: int = 0) -> list[Parcel]:
         """The first of a receiver in that state, behind that row, and with `until` written until then by its clock: so
         many or some more, since none is without those of its row. Nothing stays locked."""
-        dead = state == DEAD
-        return [parcel for key, row in self._rows_of(name, most, state, after, until)
-                for parcel in _parcels(key, row, name, dead=dead)]
+        dead, found = state == DEAD, list[Parcel]()
+        for key, row in self._rows_of(name, most, state, after, until):
+            found += _parcels(key, row, name, dead=dead)
+        return found
 
     def _rows_of(self, name: str, most: int, state: bytes, after: bytes, until: int) -> list[tuple[bytes, bytes]]:
         """Their rows; a page of them stays locked only for as long as it takes to read it."""
@@ -314,12 +315,15 @@ def _parcels(key: bytes, row: bytes, name: str, *, dead: bool) -> list[Parcel]:
         if row[:1] == FORM:
             place = key[-PLACE.size:]
             at, events = unpack(place, row)
+            if len(events) == 1 and not events[0].place:
+                _, mailbox, _, text = events[0]
+                return [Parcel(key, name, dead, EVENT, at, mailbox, 0, "", None, True, key, 1, text)]
             count, prefix = len(events), key[:-PLACE.size]
             return [Parcel(prefix + shifted(place, number) if number else key, name, dead, EVENT, at, mailbox, 0, "",
                            None, True, key, count, text) for number, mailbox, _, text in events]
         said = json.loads(row)
         return [Parcel(key, name, dead, str(said["kind"]), float(said["at"]), int(said["mailbox"]), int(said["tries"]),
                        str(said["said"]), {**said["body"]})]
-    except (ValueError, KeyError, TypeError, IndexError, struct.error):
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, OSError, struct.error):
         return [Parcel(key, name, dead, EVENT, parcel_order(key) / 1e9, 0, 0, "", {
             "event": GAP, "vnd.onecopy.reason": "a row of the outbox could not be read"}, readable=False)]

@@ -33,12 +33,12 @@ FORM = b"\1"                # a row in another form is JSON, and begins with a b
 KINDS = (NEW, APPEND, EXPIRE, EXPUNGE, READ, TRASH, SET, CLEAR)        # by the number that rows have: more at the end
 _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _ROW = struct.Struct("<cHdIH")              # FORM, events, Unix time, process, octets of the server's name
-_EVENT = struct.Struct("<HIBIQH")           # place, octets of text, type, mailbox id, size, system flags
+_EVENT = struct.Struct("<HIBIQH16s4s")      # place, octets of text, type, mailbox id, size, system flags, figures
+_READ = struct.Struct("<HIBIQH" + SHOWN.format.removeprefix("<"))   # with each of the figures
 _AMONG = struct.Struct("<H")                # place of an event among those of its transaction
 PLACE = struct.Struct(">Q4sI")              # that of a row in the outbox: when, which process, which row of it
 MOST = 1000                 # events of a row
-URLS = 10_000               # of mailboxes that are remembered,
-FLAG_SETS = 1000            # and flags that come together
+URLS = 10_000               # mailboxes, and what happens in them, whose JSON is remembered
 
 
 class Packed(NamedTuple):
@@ -52,8 +52,8 @@ class Packed(NamedTuple):
 
 def pack_event(place: int, kind: str, mailbox: int, figures: bytes, size: int, flags: int, said: bytes) -> bytes:
     """One event. `figures`: those of the mailbox, as they are stored; `said`: see `words`."""
-    return (_EVENT.pack(place, len(said), _NUMBERS[kind], mailbox, size, flags) + figures[:MODSEQ_END]
-            + figures[MESSAGES] + said)
+    return _EVENT.pack(place, len(said), _NUMBERS[kind], mailbox, size, flags, figures[:MODSEQ_END],
+                       figures[MESSAGES]) + said
 
 
 def words(name: bytes, uids: bytes, reader: str = "", keywords: Sequence[str] = ()) -> bytes:
@@ -68,46 +68,52 @@ def pack_row(events: Sequence[bytes], at: float, process: int, server: bytes) ->
 
 def events_in(row: bytes) -> int:
     """How many there are in a row of whatever form."""
-    return _ROW.unpack_from(row)[1] if row[:1] == FORM and len(row) >= _ROW.size else 1
+    return row[1] | row[2] << 8 if row[:1] == FORM and len(row) >= _ROW.size else 1
 
 
 def unpack(place: bytes, row: bytes) -> tuple[float, list[Packed]]:
     """When, and the events of the row, which has that `place`. Raises ValueError, struct.error, IndexError."""
     _, count, at, process, length = _ROW.unpack_from(row)
-    begin = _ROW.size + length
-    server = row[_ROW.size:begin]
-    of_all = f'"timestamp":"{moment(at)}","process":"onecopy","pid":{process},"serverFQDN":{_text(server)}'
-    found: list[Packed] = []
-    while begin < len(row):
-        event = _unpacked(place, row, begin, server, of_all)
-        begin += len(event.octets)
-        found.append(event)
+    begin, end, when = _ROW.size + length, len(row), moment(at)
+    server, found = row[_ROW.size:begin], list[Packed]()
+    while begin < end:
+        number, octets, kind, mailbox, size, flags, validity, uidnext, modseq, messages = _READ.unpack_from(row, begin)
+        said, following = begin + _READ.size, begin + _READ.size + octets
+        if following > end:
+            raise ValueError("an event of the outbox is cut off")
+        name, uids, more = row[said:following].split(b"\n", 2)
+        alike, who, after, url = _repeated(server, process, kind, mailbox, flags, name, validity, more)
+        single = uids.isdigit()
+        uidset = f'"{uids.decode()}"' if single else to_json(uids.decode())
+        text = (f'{{"id":"{(shifted(place, number) if number else place).hex()}{alike}{when}{who}{uidset},"uidnext":'
+                f'{uidnext},"modseq":{modseq},"messages":{messages}{after}')
+        if kind > _NUMBERS[APPEND]:
+            text += "}"
+        elif single:
+            text += f',"messageSize":{size},"uri":"{url}/;UID={uids.decode()}"}}'
+        else:
+            text += f',"messageSize":{size}}}'
+        found.append(Packed(number, mailbox, row[begin:following], text))
+        begin = following
     if len(found) != count or not found:
         raise ValueError("a row of the outbox is cut off")
     return at, found
 
 
-def _unpacked(place: bytes, row: bytes, begin: int, server: bytes, of_all: str) -> Packed:
-    number, length, kind, mailbox, size, flags = _EVENT.unpack_from(row, begin)
-    validity, uidnext, modseq, messages = SHOWN.unpack_from(row, begin + _EVENT.size)
-    said = begin + _EVENT.size + SHOWN.size
-    end = said + length
-    if end > len(row):
-        raise ValueError("an event of the outbox is cut off")
-    name, uids, more = row[said:end].split(b"\n", 2)
-    reader, _, keywords = more.partition(b"\n")
-    who, url = _address(server, name, validity, reader)
-    single = uids.isdigit()
-    text = (f'{{"id":"{(shifted(place, number) if number else place).hex()}","event":"{KINDS[kind]}",{of_all}{who}'
-            f',"uidset":{_text(uids)},"uidnext":{uidnext},"modseq":{modseq}'
-            f',"messages":{messages},"vnd.onecopy.mailbox":{mailbox}')
-    if kind <= _NUMBERS[APPEND]:
-        text += f',"messageSize":{size}'
-    if flags or keywords:
-        text += _flag_names(flags, keywords)
-    if single and kind <= _NUMBERS[APPEND]:
-        text += f',"uri":"{url}/;UID={uids.decode()}"'
-    return Packed(number, mailbox, row[begin:end], text + "}")
+@lru_cache(maxsize=URLS)
+def _repeated(server: bytes, process: int, kind: int, mailbox: int, flags: int, name: bytes, validity: int, more: bytes
+              ) -> tuple[str, str, str, str]:
+    """What the JSON of events has that are alike: between id and time, between time and UIDs, and behind the figures;
+    and the URL of the mailbox. `more`: reader and keywords."""
+    reader, _, keywords = more.decode().partition("\n")
+    parsed = MailboxName.parse(name.decode())
+    url, user = to_json(mailbox_url(server.decode(), parsed, validity)), reader or parsed.owner
+    whose = f'"user":{to_json(user)},' if user else ""
+    names = named_flags(flags, keywords.split("\n") if keywords else ())
+    return (f'","event":"{KINDS[kind]}","timestamp":"',
+            f'","process":"onecopy","pid":{process},"serverFQDN":{to_json(server.decode())},{whose}"mailboxID":{url},'
+            f'"uidset":',
+            f',"vnd.onecopy.mailbox":{mailbox}' + (f',"flagNames":{to_json(names)}' if names else ""), url[1:-1])
 
 
 def alone(event: Packed, row: bytes) -> bytes:
@@ -120,25 +126,3 @@ def shifted(place: bytes, by: int) -> bytes:
     """The place so many rows further on."""
     when, process, row = PLACE.unpack(place)
     return PLACE.pack(when, process, row + by)
-
-
-@lru_cache(maxsize=URLS)
-def _address(server: bytes, name: bytes, validity: int, reader: bytes) -> tuple[str, str]:
-    """Whose mailbox it is, or who has read, and its URL, as members of an object; and the URL alone."""
-    parsed = MailboxName.parse(name.decode())
-    url = to_json(mailbox_url(server.decode(), parsed, validity))
-    user = reader.decode() or parsed.owner
-    return (f',"user":{to_json(user)},' if user else ",") + f'"mailboxID":{url}', url[1:-1]
-
-
-@lru_cache(maxsize=FLAG_SETS)
-def _flag_names(flags: int, keywords: bytes) -> str:
-    """As a member of an object."""
-    names = named_flags(flags, keywords.decode().split("\n") if keywords else ())
-    return f',"flagNames":{to_json(names)}'
-
-
-@lru_cache(maxsize=URLS)
-def _text(octets: bytes) -> str:
-    """A string in JSON."""
-    return to_json(octets.decode())

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from mboxlist import privatefiles
 from store.events.outboxtable import Parcel
-from tools.outbox.destination import Down, Refused, line
+from tools.outbox.destination import Down, Refused
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.trust import client_options
 
@@ -57,7 +57,7 @@ class Broker:
         properties = pika.BasicProperties(content_type="application/json", delivery_mode=2, message_id=parcel.id,
                                           type=str(parcel.body["event"]), app_id="onecopy")
         key = str(parcel.body["event"]) if self.settings.exchange else self.settings.queue
-        return self._channel.basic_publish(self.settings.exchange, key, line(parcel).rstrip(), properties,
+        return self._channel.basic_publish(self.settings.exchange, key, parcel.document.encode(), properties,
                                            mandatory=True)
 
     async def _connect(self) -> None:

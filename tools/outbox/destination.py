@@ -33,6 +33,6 @@ class Destination(Protocol):
         """No more is sent."""
 
 
-def line(parcel: Parcel) -> bytes:
-    """A document as one line."""
-    return parcel.document.encode() + b"\n"
+def lines(batch: Sequence[Parcel]) -> bytes:
+    """Their documents, each as one line."""
+    return "".join([f"{parcel.document}\n" for parcel in batch]).encode()

@@ -11,7 +11,7 @@ from attrs import define
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.events.outboxtable import Parcel
-from tools.outbox.destination import Down, line
+from tools.outbox.destination import Down, lines
 from tools.outbox.outboxsettings import Settings
 from tools.outbox.ownthread import OwnThread
 
@@ -26,7 +26,7 @@ class JsonFile:
     async def send(self, batch: Sequence[Parcel]) -> None:
         """Have the lines on disk. Raises Down."""
         try:
-            await self.thread.run(partial(append, self.path, b"".join(map(line, batch))))
+            await self.thread.run(partial(append, self.path, lines(batch)))
         except OSError as error:
             raise Down(f"{self.path}: {error.strerror or error}") from error
 

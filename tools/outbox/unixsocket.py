@@ -11,7 +11,7 @@ from twisted.protocols.basic import LineReceiver
 from twisted.python.failure import Failure
 
 from store.events.outboxtable import Parcel
-from tools.outbox.destination import Down, Refused, line
+from tools.outbox.destination import Down, Refused, lines
 from tools.outbox.outboxsettings import Settings
 
 _ENDPOINTS: Any = endpoints         # it has no types
@@ -67,7 +67,7 @@ class UnixSocket:
             except Exception as error:          # of the reactor's: no such file, nobody listens, no right
                 raise Down(f"{self.settings.path}: {error}") from error
         try:
-            answer = await kept.ask(b"".join(map(line, batch)) + b"\n")
+            answer = await kept.ask(lines(batch) + b"\n")
         except BaseException:
             kept.transport.abortConnection()
             raise

@@ -51,7 +51,7 @@ def process_tree(root: int) -> list[int]:
     return tree
 
 
-def _cpu_of(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """CPU seconds of one process, of its threads that have ended too, and of its children that it has reaped."""
     fields = _stat_fields(pid)
     if not fields:
@@ -65,7 +65,7 @@ def _cpu_of(pid: int) -> float:
 
 def cpu_seconds(root: int) -> float:
     """User and system CPU seconds of the tree, ended and reaped processes included."""
-    return sum(_cpu_of(pid) for pid in process_tree(root))
+    return sum(cpu_of(pid) for pid in process_tree(root))
 
 
 def written_bytes(root: int) -> int:
