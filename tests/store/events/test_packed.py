@@ -1,6 +1,8 @@
 r"""Events of records in a row of the outbox: what is read is what was written, whatever is done with one of them."""
 
 import json
+import math
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,7 +103,8 @@ def test_a_row_that_is_cut_off_or_changed_is_one_that_says_so(store):
     key = outbox(store).some("all", 1)[0].row
     for damaged in (*(row[:end] for end in range(1, len(row))), row + b"x", row[:40] + b"\xff" + row[41:],
                     row.replace(b"\n1\n", b'\n"\n'),
-                    row[:1] + b"\0\0" + row[3:]):
+                    row[:1] + b"\0\0" + row[3:],
+                    *(row[:3] + struct.pack("<d", when) + row[11:] for when in (math.inf, math.nan, 1e300, -1e18))):
         act(store, lambda txn, damaged=damaged: outbox(store).table.put(key, damaged, txn))
         some = outbox(store).some("all", 10)
         assert all(each.body["event"] in ("MessageNew", "vnd.onecopy.EventsLost") for each in some) and some
