@@ -113,7 +113,9 @@ class Standby:
             thread = threading.Thread(target=run, args=(follower,), daemon=True)
             thread.start()
             for _ in range(LOOKS):
-                if member.step is Step.IN_STEP:
+                with self.group.lock:           # so all know of it
+                    is_in_step = member.step is Step.IN_STEP
+                if is_in_step:
                     break
                 threading.Event().wait(LOOK)
             try:
