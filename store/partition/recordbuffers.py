@@ -183,10 +183,8 @@ class LastViews:
         self._views: OrderedDict[int, Mailbox] = OrderedDict()
         self._lock = threading.Lock()
         self._room = LAST
-
-    def of(self, mailbox: int) -> Mailbox | None:
+        self.of: Callable[[int], Mailbox | None] = self._views.get
         """That of a mailbox."""
-        return self._views.get(mailbox)
 
     def put(self, view: Mailbox) -> None:
         """Keep it, unless its mailbox is large, or it is that of one reader alone."""

@@ -180,6 +180,10 @@ class MailboxViews:
 
     def _read_by_another(self, mailbox: Mailbox, data: bytes) -> Mailbox | None:
         """The view of another session, if it is of those figures: of many that have a mailbox open one reads it."""
+        if len(mailbox.uids) < LARGE:
+            last = self._last.of(mailbox.entry.id)
+            if last is None or last.state.highestmodseq <= mailbox.state.highestmodseq:
+                return None             # it is that of this session
         state = MailboxState.from_bytes(data, self._partition.epoch)
         again = None if state.removed or state.moving else self._again(mailbox.entry, state)
         return None if again is None else self._since(again, mailbox.state)

@@ -117,6 +117,9 @@ def test_what_is_new_since_then_is_in_the_chunks_that_are_named(place, steps):
     now = {uid: (row["flags"], row["keywords"], row["modseq"]) for uid, row in zip(new.uids, new.rows, strict=True)}
     different = {int(uid) for uid in before if now.get(uid) != before[uid]}
     assert {(uid - 1) // CHUNK for uid in different} <= new.since.chunks
+    if new.since.at is not None:            # nothing but arrivals, and flags of these
+        assert new.uids[:len(old.uids)].tolist() == old.uids.tolist()
+        assert different <= {int(old.uids[at]) for at in new.since.at}
 
 
 def records(uids, modseq):

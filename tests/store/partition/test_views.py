@@ -227,3 +227,21 @@ def test_what_several_sessions_look_at_is_read_once(place, faults, what, who):
     for old, view in zip(views, refreshed, strict=True):
         assert (view.rows.tobytes(), view.state.to_bytes()) == (fresh.rows.tobytes(), fresh.state.to_bytes())
         assert view.since.chunks == refreshed[0].since.chunks and view.since.state is old.state
+
+
+def test_what_one_session_has_read_the_next_one_need_not_look_for(place):
+    store, other = place
+    entry = store.entry(MailboxName("bob", "INBOX"))
+    views = store.partition_of(entry).views
+    for what in ("arrive", "flag", "arrive"):
+        first, second = store.open_mailbox(entry), store.open_mailbox(entry)
+        if what == "flag":
+            change_flags(other, entry, [int(first.uids[0])], FlagAction.ADD, Flags(Flag.ANSWERED))
+        else:
+            deliver(other, b"Subject: one more\r\n\r\n", "user/bob/INBOX")
+        assert views.glance(first) is None
+        read = store.refresh(first)
+        found = views.glance(second)
+        assert found is not None and found.rows is read.rows and found.state.to_bytes() == read.state.to_bytes()
+        if what == "arrive":
+            assert read.since is not None and found.since is not None and read.since.at == found.since.at == ()
