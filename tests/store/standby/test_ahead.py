@@ -158,3 +158,19 @@ def test_records_that_had_not_been_written_are_seen(store: Store) -> None:
             assert not logrecords.are_whole(some[:at] + bytes(2000 - at))
     assert not logrecords.are_whole(octets + bytes(4))
     assert not logrecords.are_whole(bytes(40))
+
+
+def test_no_further_standby_gets_what_is_ahead(store: Store, standby: Standby) -> None:
+    """It would have what nobody has any more when the first machine loses its power."""
+    standby.create()
+    shown = list[standbystate.StandbyState]()
+    with in_step(store, standby) as follower:
+        follower.shown = lambda state, current, small: shown.append(state)
+        before = follower.state.ends
+        deliver(store, b"Subject: ahead\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        assert follower.newest.ends != follower.state.ends == before
+        follower.round(0)
+        assert shown[-1].ends == before
+        follower.round(0)
+        assert shown[-1].ends == follower.state.ends != before
