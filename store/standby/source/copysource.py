@@ -37,6 +37,8 @@ WAIT = 30.0                 # seconds, at most, that a question for news waits f
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
 ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
+AHEAD_OCTETS = 16 << 10     # of logs that are sent before they are on disk here: of many changes each waits little, and
+                            # rounds that bring many cost less
 
 ADDED = "A partition was added at this moment"
 AUDIT = "audit"
@@ -242,7 +244,7 @@ class Source:
         number, envs, seen, first = self._news(known, small, min(WAIT, message.number("wait") / 1000))
         ends, moment = taking.ends_at_one_moment(envs, seen)
         quick = None
-        if member is not None and member.step is Step.IN_STEP and ends != known:
+        if member is not None and member.step is Step.IN_STEP and ends != known and member.behind <= AHEAD_OCTETS:
             quick = self._quick.between(known, ends, envs, ahead=True)
         if quick is None:
             self._sync(envs, ends)
