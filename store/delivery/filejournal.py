@@ -21,6 +21,7 @@ older ones are written over in part. Hence the secret: what a stranger puts into
 No page has octets of two records, so that a write that is torn harms only the record that it is about.
 """
 
+import errno
 import hashlib
 import logging
 import os
@@ -38,6 +39,7 @@ from attrs import define, field, frozen
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.heldlocks import take
+from mboxlist.setaside import set_aside
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.messagefiles import MessageFiles, remove_name, sync_file_system
 from store.partition.messagereading import MID_OCTETS
@@ -164,7 +166,12 @@ class FileJournal:
         if octets > self.octets:
             _require_room(self.files, octets)
             try:
-                _write_zeros(self.handle, self.octets, octets)
+                # Of each failed write a descriptor hears once (fsync(2)): of one to a message that of the journal must.
+                handle = privatefiles.open_handle(self.path, os.O_WRONLY)
+                try:
+                    _write_zeros(handle, self.octets, octets)
+                finally:
+                    os.close(handle)
             except OSError as error:
                 raise disk_problem(error) from error
             self.octets = octets
@@ -178,6 +185,8 @@ class FileJournal:
         """Return when all message files, and their names, are on disk that had been written before. For a thread.
         Raises OSError: what the journal has is kept, and written to the files once more the next time."""
         with self._settling:
+            if self.handle < 0:
+                raise OSError(errno.EBADF, "the file journal is closed")
             last, self._settled = self._number, time.monotonic()
             for again in (False, True):
                 try:
@@ -202,14 +211,15 @@ class FileJournal:
 
     def close(self) -> None:
         """Let go of it; the file goes, unless a start may need it. Once more does nothing."""
-        if self.handle < 0:
-            return
-        if not self._kept:
-            with suppress(OSError):
-                remove_name(os.fspath(self.path))
-        os.close(self.handle)
-        os.close(self._volume)
-        self.handle, self.given_up = -1, True       # another file may get its descriptor
+        with self._settling:        # who settles uses what is closed here
+            if self.handle < 0:
+                return
+            if not self._kept:
+                with suppress(OSError):
+                    remove_name(os.fspath(self.path))
+            os.close(self.handle)
+            os.close(self._volume)
+            self.handle, self.given_up = -1, True       # another file may get its descriptor
 
 
 def is_journal(name: str) -> bool:
@@ -219,44 +229,49 @@ def is_journal(name: str) -> bool:
 
 def replay(staging: Path) -> int:
     """Have on disk, in that folder, the message files of which a journal is left, and the journals gone; how many files
-    there were. For who comes first. Raises OSError."""
+    there were. For who comes first. One that cannot be read in part is set aside. Raises OSError."""
     paths = sorted(path for path in staging.iterdir() if is_journal(path.name)) if staging.is_dir() else []
     if not paths:
         return 0
-    volume, done, count = privatefiles.open_folder(staging), list[Path](), 0
+    volume, done, count = privatefiles.open_folder(staging), dict[Path, list[OSError]](), 0
     try:
         for path in paths:
             handle = privatefiles.open_regular(path)
             try:
                 if take(handle):            # else a process has it
-                    done.append(path)
-                    for serial, octets in _records(handle, path):
+                    done[path] = []
+                    for serial, octets in _records(handle, done[path]):
                         count += _put(f"{staging}/{serial:016x}", octets)
             finally:
                 os.close(handle)
         sync_file_system(volume)
     finally:
         os.close(volume)
-    for path in done:
-        path.unlink()
+    for path, failures in done.items():
+        if failures:                # another disk, or another day, may give what it has
+            log.error("%s cannot be read at %d places (%s): messages may be damaged; it is %s now", path, len(failures),
+                      failures[0].strerror, set_aside(staging.parent, f"{staging.name}/{path.name}"))
+        else:
+            path.unlink()
     if count:
         log.info("%s: %d message files were written once more", staging, count)
     return count
 
 
-def _records(handle: int, path: Path) -> Iterator[tuple[int, bytes]]:
-    """Those that are whole: serial and message. What cannot be read, or was written over, is passed over."""
+def _records(handle: int, failures: list[OSError]) -> Iterator[tuple[int, bytes]]:
+    """Those that are whole: serial and message. What was written over is passed over, and what cannot be read: then it
+    is one of the failures."""
     size = os.fstat(handle).st_size
-    first = _read(handle, PAGE, 0, path)
+    first = _read(handle, PAGE, 0, failures)
     secret = first[len(MAGIC):][:_SECRET]
     if not first.startswith(MAGIC):
         return                              # it was not made to its end
     at = PAGE
     while at < size:
-        head = _read(handle, _HEAD, at, path)
+        head = _read(handle, _HEAD, at, failures)
         serial, octets, trace = _FIXED.unpack(head[:_FIXED.size]) if len(head) == _HEAD else (0, 0, 0)
         if trace <= octets and 0 < octets <= size - at - _HEAD:
-            message = _read(handle, octets, at + _HEAD, path)
+            message = _read(handle, octets, at + _HEAD, failures)
             digest = hashlib.blake2b(memoryview(message)[trace:], digest_size=MID_OCTETS).digest()
             if len(message) == octets and head == _head(secret, serial, message, trace, digest):
                 yield serial, message
@@ -265,11 +280,11 @@ def _records(handle: int, path: Path) -> Iterator[tuple[int, bytes]]:
         at += PAGE
 
 
-def _read(handle: int, octets: int, at: int, path: Path) -> bytes:
+def _read(handle: int, octets: int, at: int, failures: list[OSError]) -> bytes:
     try:
         return os.pread(handle, octets, at)
     except OSError as error:
-        log.error("%s cannot be read at %d: %s", path, at, error.strerror)
+        failures.append(error)
         return b""
 
 

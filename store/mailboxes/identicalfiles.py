@@ -20,6 +20,7 @@ from attrs import define, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
+from mboxlist.engine.disk import sync_file
 from mboxlist.engine.transact import transact
 from store.partition.filecontent import likely_digests
 from store.partition.messagefiles import SPARE
@@ -151,6 +152,7 @@ def _put_together(partition: Partition, double: Double) -> bool:
         spare = partition.files.staging / f"{double.other.name}{SPARE}"
         spare.unlink(missing_ok=True)                   # of one that was cut off
         try:
+            sync_file(double.kept)      # by now only a file journal may have its octets, for the sake of another name
             os.link(double.kept, spare)
         except FileNotFoundError:                       # purged just now, on another partition
             return False

@@ -273,6 +273,8 @@ class _Journalling:
         if failure is not None:
             log.error("%s cannot be synced: %s", journal.path, failure.strerror)
             journal.given_up = True         # what it has had on disk stays there
+            # Those behind had been written: what has failed may have been theirs, and another sync would not say so.
+            batch, self._waiting = [*batch, *self._waiting], []
         if self._waiting:
             self._sync(journal)
         for done, staged in batch:
@@ -294,11 +296,8 @@ class _Journalling:
         if self._making or self._freeze.shut or monotonic() < self._next_try:
             return
         self._next_try = monotonic() + JOURNAL_SECONDS
-        if self._journal is not None:
-            if self._under_way or self._journal.holds:
-                return
-            self._journal.close()
-            self._journal = self._partition.files.journal = None
+        if self._journal is not None and (self._under_way or self._journal.holds):
+            return
         try:
             made = self._threads.run("files", self._made)
         except RuntimeError as error:
@@ -309,7 +308,10 @@ class _Journalling:
         made.addBoth(lambda _: setattr(self, "_making", False))
 
     def _made(self) -> None:
-        files = self._partition.files
+        files, before = self._partition.files, self._journal
+        if before is not None:
+            self._journal = files.journal = None
+            before.close()          # which waits for a sync of all
         self._journal = files.journal = FileJournal.make(files, self._partition.serials.next_serial())
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mboxlist import privatefiles
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.setaside import make_way, stands_in_the_way
 from store.errors import StoreError, disk_problem
 from store.partition.messagereading import ReadableFiles
@@ -147,8 +147,9 @@ class MessageFiles(ReadableFiles):
             os.close(self._names)
             self._names = -1
 
-    def place(self, serial: int, digest: bytes) -> None:
-        """Give a committed message its name; needs no sync, the staged name is still there."""
+    def place(self, serial: int, digest: bytes, *, own: bool = True) -> None:
+        """Give a committed message its name; needs no sync, the staged name is still there. That goes later, unless
+        it is not this process's `own`: then only the one that has its file in a journal knows when."""
         staged, final = self.staged_path(serial), self.path(digest)
         try:
             os.link(staged, final)
@@ -165,7 +166,8 @@ class MessageFiles(ReadableFiles):
                 remove_name(spare)                          # of a recovery that was cut off
                 os.link(staged, spare)
                 os.replace(spare, final)
-        self._placed.append(serial)
+        if own:
+            self._placed.append(serial)
 
     def let_go(self, serial: int) -> None:
         """Nothing refers to that staged file: its name goes together with those of files that have their place. Until
@@ -184,10 +186,12 @@ class MessageFiles(ReadableFiles):
         return True
 
     def put_back(self, digest: bytes, serial: int, lost: int) -> None:
-        """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
-        returns. Raises StoreError."""
+        """Have a message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
+        returns, whatever becomes of its own staged name, without which a file journal helps nobody. Raises StoreError.
+        """
         final, staged = self.path(digest), self.staged_path(serial)
         try:
+            sync_file(Path(staged))
             remove_name(staged + SPARE)
             os.link(staged, staged + SPARE)
             if self._make_folder(final):

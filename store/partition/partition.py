@@ -311,7 +311,7 @@ class Partition:
         """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
         digest = self.serials.committed_digest(serial)
         if digest is not None and not os.path.exists(self.files.path(digest)):
-            self.files.place(serial, digest)
+            self.files.place(serial, digest, own=self.serials.took(serial))
 
     def _take_up(self, serial: int, txn: Txn) -> None:
         digest = self.serials.committed_digest(serial)

@@ -4,7 +4,8 @@ import errno
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -264,3 +265,79 @@ def test_one_that_is_half_made_is_nothing(files: MessageFiles) -> None:
 
 def test_it_is_for_nobody_else(files: MessageFiles, journal: FileJournal) -> None:
     assert journal.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_cannot_be_read_is_kept_aside(files: MessageFiles, journal: FileJournal, faults: Faults,
+                                           caplog: pytest.LogCaptureFixture) -> None:
+    """A bad sector, or a cable: the rest counts, and of the message that is there nothing is thrown away."""
+    for number in (1, 2):
+        assert journal.append(received(files, number, message(number)))
+    left_without_power(files, journal)
+    faults.fail(os, "pread", OSError(errno.EIO, "bad sector"), lambda handle, octets, at: at == PAGE)
+    assert replay(files.staging) == 1 and content(files, 2) == TRACE + message(2)
+    faults.mend()
+    aside, = (files.staging.parent / "set-aside").glob("*/staging/journal-*")
+    assert not list(files.staging.glob("journal-*")) and str(aside) in caplog.text
+    aside.rename(files.staging / aside.name)
+    replay(files.staging)
+    assert content(files, 1) == TRACE + message(1)
+
+
+def test_who_grows_hears_of_no_failed_write_in_place_of_who_syncs(files: MessageFiles, journal: FileJournal,
+                                                                  faults: Faults) -> None:
+    """Each open file hears of a failed write once (fsync(2)). And one that is closed meanwhile is written by nobody."""
+    used: list[int] = []
+
+    def seen(real: Callable[[int], None], handle: int) -> None:
+        used.append(handle)
+        real(handle)
+
+    faults.around(os, "fsync", seen)
+    journal.grow()
+    assert used and journal.handle not in used and journal.octets == 2 * OCTETS
+
+
+def test_what_was_closed_meanwhile_settles_nothing(files: MessageFiles, journal: FileJournal) -> None:
+    """Its descriptors may be another file's, of another file system: the names stay."""
+    staged = received(files, 1, message(1))
+    assert journal.append(staged)
+    files.place(1, staged.digest)
+    journal.close()
+    with pytest.raises(OSError):
+        files.drop_staged_names()
+    assert files.staged() == {1}
+
+
+def test_nobody_closes_it_while_it_settles(files: MessageFiles, journal: FileJournal, faults: Faults) -> None:
+    closing = threading.Thread(target=journal.close)
+    assert journal.append(received(files, 1, message(1)))
+    volume = journal._volume
+
+    def still_open(handle: int) -> None:
+        closing.start()
+        closing.join(0.05)
+        assert handle == volume and os.path.samestat(os.fstat(handle), os.stat(files.staging))
+
+    faults.before(filejournal, "sync_file_system", still_open)
+    files.drop_staged_names()
+    closing.join()
+    assert not journal.path.exists()
+
+
+def test_what_comes_in_place_of_a_lost_file_is_on_disk_itself(files: MessageFiles, journal: FileJournal, faults: Faults
+                                                              ) -> None:
+    """Its record names the lost file, so its own staged name goes, and with that the help of the journal."""
+    lost, staged = received(files, 1, message(1)), received(files, 2, message(1))
+    assert journal.append(staged)
+    synced: list[str] = []
+    faults.before(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    files.put_back(staged.digest, staged.serial, lost.serial)
+    assert files.staged_path(2) in synced
+
+
+def test_the_name_of_a_message_of_another_process_is_left_to_that(files: MessageFiles) -> None:
+    """Its file may be in that one's journal only."""
+    staged = received(files, 1, message(1))
+    staged.sync()
+    files.place(1, staged.digest, own=False)
+    assert files.drop_staged_names() == 0 and files.staged() == {1}

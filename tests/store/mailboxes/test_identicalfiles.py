@@ -88,6 +88,16 @@ def test_several_partitions_of_one_file_system(tmp_path):
     store.close()
 
 
+def test_the_octets_of_the_one_file_are_on_disk_before_the_other_one_goes(tmp_path, faults):
+    """Of one that has just come they may be in a file journal, for the sake of its own name, which a purge takes."""
+    store, one, two = two_partitions(tmp_path)
+    synced = []
+    faults.before(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_ino, os.path.samefile(one, two))))
+    run(store)
+    assert (one.stat().st_ino, False) in synced and os.path.samefile(one, two)
+    store.close()
+
+
 def test_the_same_content_with_another_trace_header_stays(tmp_path):
     store, one, two = two_partitions(tmp_path, TRACE.replace(b"from a", b"from z"))
     assert run(store) == [("partition", False)]

@@ -294,9 +294,20 @@ def test_a_journal_that_cannot_be_synced_refuses_and_another_comes(with_journal:
     ours = journalling(store)
     ours._next_try = 0.0
     journalled(with_journal, b"3")
-    assert ours._journal is None or not ours._journal.given_up
+    ours._threads.stop()                                                # when it is made
+    assert ours._journal is not None and not ours._journal.given_up
     for _, done in kernel.begun[3:]:
         done.callback(None)
+
+
+def test_what_was_written_to_the_journal_before_its_sync_failed_is_refused_too(with_journal: tuple[Store, InHand]
+                                                                               ) -> None:
+    """Of each failed write the kernel tells once (fsync(2)): the next sync would say that all is well."""
+    store, kernel = with_journal
+    first, second, third = journalled(with_journal, b"1", b"2", b"3")
+    kernel.begun[0][1].errback(OSError(errno.EIO, "no"))
+    assert [isinstance(outcome, StoreError) for outcome in (*first, *second, *third)] == [True] * 3
+    assert len(kernel.begun) == 1 and len(store.open_mailbox(store.entry(INBOX)).rows) == 1
 
 
 def test_a_sync_of_the_journal_that_cannot_be_begun_refuses(with_journal: tuple[Store, InHand], faults: Faults) -> None:

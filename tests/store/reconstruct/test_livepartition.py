@@ -1,12 +1,18 @@
 """A partition, or the list, made anew while the rest is there: the list decides, and store.idx has the records."""
 
 import contextlib
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
+from store.delivery.commit import Target
+from store.delivery.filejournal import FileJournal
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
@@ -287,6 +293,29 @@ def test_the_list_alone(tmp_path, seed):
     assert namespace.create_mailbox(store, MailboxName("bob", "New")).id > max(
         entry.id for entry in store.mailboxes.all() if entry.name.path != "New")
     store.close()
+
+
+def test_what_only_a_file_journal_has_is_there_when_the_list_is_rebuilt(root):
+    """The power went: of a message that was answered the file has its name in `staging/`, and no octets."""
+    with opened(root) as store:
+        partition = store.partitions["primary"]
+        staged = store.stage(store.entry(ALICE))
+        staged.write(b"Subject: journalled\r\n\r\nText\r\n")
+        staged.digested()
+        made = FileJournal.make(partition.files, partition.serials.next_serial())
+        assert made.append(staged)
+        os.fdatasync(made.handle)
+        staged.on_disk = True
+        offload.now(durable.deliver(store, staged, [Target(store.entry(ALICE))]))
+        file, name = Path(partition.files.staged_path(staged.serial)), Path(partition.files.path(staged.digest))
+    made.close()
+    name.unlink()
+    file.write_bytes(b"")
+    shutil.rmtree(root / "mboxlist")
+    mailboxlist.rebuild_list(root, SMALL)
+    assert name.read_bytes() == b"Subject: journalled\r\n\r\nText\r\n" and not file.exists()
+    with opened(root) as store:
+        assert check(store) == []
 
 
 def test_a_mailbox_whose_name_nobody_knows(root):
