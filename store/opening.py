@@ -22,13 +22,11 @@ from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News, account
-from store.delivery.filejournal import replay
 from store.errors import Problem, StoreError, disk_problem
 from store.events import receivers
 from store.events.listrecording import ListRecording
 from store.filelock import exclusive, in_turn, sweep
 from store.mailboxes import namespace
-from store.partition.inuse import listed, write_list
 from store.partition.marks import (
     READ_ONLY,
     RESTORING,
@@ -40,7 +38,7 @@ from store.partition.marks import (
     require_no_standby,
 )
 from store.partition.partition import Partition
-from store.partition.processes import ProcessRegistry
+from store.partition.processes import ProcessRegistry, partitions_in_use, use_partitions
 from store.partitions.volumes import NAME, PARTS, REBUILD
 from store.readonly import readingcopy
 from store.recovery.environments import Recovery
@@ -210,7 +208,7 @@ class _Opening:
     def _partitions(self, freeze: WriteFreeze) -> dict[str, Partition]:
         """All that are there. One whose volume is missing is left out, and reported."""
         folder = self.root / "partitions"
-        names = listed(self.root)
+        names = partitions_in_use(self.root)
         if self.recover or names is None:
             names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
         missing = [name for name in names if self._is_missing(folder / name)]
@@ -219,7 +217,7 @@ class _Opening:
         found = {name: self._partition(folder / name, freeze, recover=self.recover)
                  for name in names if name not in missing}
         if self.recover:
-            write_list(self.root, list(found))
+            use_partitions(self.root, list(found))
         return found
 
     def _is_missing(self, folder: Path) -> bool:
@@ -241,8 +239,6 @@ class _Opening:
         copy = self.copies.get(folder.name)
         if copy is not None:
             return self._for_reading(folder, copy, freeze)
-        if recover and not (self.root / READ_ONLY).exists():
-            replay(folder / "staging")          # before anything looks at message files
         return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
             folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
 

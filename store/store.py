@@ -30,11 +30,10 @@ from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
 from store.operations import operationrecord
-from store.partition.inuse import listed, version
 from store.partition.marks import AsOf
 from store.partition.messagereading import MessageFile
 from store.partition.partition import Partition
-from store.partition.processes import ProcessRegistry
+from store.partition.processes import ProcessRegistry, partitions_in_use, partitions_version
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
@@ -260,8 +259,8 @@ class Store:
         """Join the partitions that other processes have added, for who needs the whole store as it is now: from the
         moment at which a process has anything to write there, a partition is on the list. Raises StoreError
         UNAVAILABLE, OSError."""
-        if (now := version(self.root)) != self._joined:
-            for name in listed(self.root) or ():
+        if (now := partitions_version(self.root)) != self._joined:
+            for name in partitions_in_use(self.root) or ():
                 self.partition(name)
             self._joined = now
 
@@ -271,7 +270,7 @@ class Store:
             known = self.partitions.get(name)
             if known is not None:
                 return known
-            if name not in (listed(self.root) or ()):
+            if name not in (partitions_in_use(self.root) or ()):
                 raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
             partition = self.open_partition(self.root / "partitions" / name, recover=False)
             partition.domains = self.domains

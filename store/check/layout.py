@@ -75,7 +75,7 @@ STORE = {
 PARTITION = {
     "messages": _rules((r"([0-9a-f])/([0-9a-f]{2})/\1\2[0-9a-f]{61}", FILE), (r"[0-9a-f](/[0-9a-f]{2})?", FOLDER),
                        (r"[0-9a-f]/[0-9a-f]{2}/[^/]+", STRANGER)),
-    "staging": _rules((r"[0-9a-f]{16}(\.new)?|journal-[0-9a-f]{16}", FILE)),    # `store/delivery/filejournal.py`
+    "staging": _rules((r"[0-9a-f]{16}(\.new)?|journal-[0-9a-f]{16}", FILE)),    # `store/partition/filejournal.py`
     "users": _rules((r".+/store\.idx(\..+)?", FILE),
                     (r"[0-9a-f]{2}(/[0-9a-f]{2}(/.+)?)?|(deleted|public)(/.+)?", FOLDER),
                     (r"[a-z][a-z.-]*", FILE)),          # `store/partition/marks.py`

@@ -24,7 +24,6 @@ from mboxlist.engine.secondcopy import STATE_AT, SecondCopy, State, unknown
 from mboxlist.engine.transact import Unflushed
 from mboxlist.engine.troubles import TROUBLES, after_commit
 from store.delivery.durable import Durability, place_all
-from store.delivery.filejournal import FileJournal
 from store.errors import StoreError
 from store.metrics.histograms import SECONDS
 from store.metrics.processcounters import WAITING, Counters
@@ -34,6 +33,7 @@ from store.net.stream import Done
 from store.net.threads import ReactorThreads
 from store.observing.loglines import DISK
 from store.offload import Threads
+from store.partition.filejournal import FileJournal
 from store.partition.messagereading import SPILL
 from store.partition.partition import Partition
 from store.partition.staged import Staged

@@ -43,7 +43,7 @@ class Receiving(Protocol):
 
 
 class Journal(Protocol):
-    """What has messages on disk whose files need not be: a `delivery.filejournal.FileJournal`."""
+    """What has messages on disk whose files need not be: a `filejournal.FileJournal`."""
 
     @property
     def holds(self) -> bool:

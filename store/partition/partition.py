@@ -36,6 +36,7 @@ from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder
 from store.events.scriptevents import ScriptEvents
 from store.partition.filecontent import seen, trace_of
+from store.partition.filejournal import replay
 from store.partition.marks import (
     READ_ONLY,
     WITHOUT_FILES,
@@ -93,6 +94,8 @@ class Partition:
         self.databases = databases or folder / "index"
         self._unclean = self.databases / "unclean"
         self.read_only = databases is not None or (folder.parents[1] / READ_ONLY).exists()
+        if recover and not self.read_only:
+            replay(self.files.staging)      # before anything looks at message files, or takes their names away
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)

@@ -208,3 +208,32 @@ def _lock(path: Path) -> int:
 
 def _open(path: Path) -> int:
     return privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
+
+
+def partitions_in_use(root: Path) -> list[str] | None:
+    """The names in `run/partitions`; None when no process has opened the store yet."""
+    try:
+        return privatefiles.read_text(root / "run" / "partitions").split()
+    except FileNotFoundError:
+        return None
+
+
+def partitions_version(root: Path) -> tuple[int, ...]:
+    """Another one after each change of the list. Raises OSError."""
+    status = os.stat(f"{os.fspath(root)}/run/partitions")
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def use_partitions(root: Path, names: list[str]) -> None:
+    """Have these partitions in use."""
+    path = root / "run" / "partitions"
+    new = path.with_name("partitions.new")
+    privatefiles.write(new, "".join(f"{name}\n" for name in sorted(names)))
+    new.replace(path)
+
+
+def leave_partition(root: Path, name: str) -> None:
+    """No process opens the partition any more. For a process that is alone in the store."""
+    names = partitions_in_use(root)
+    if names is not None and name in names:
+        use_partitions(root, [other for other in names if other != name])

@@ -16,9 +16,9 @@ from attrs import frozen
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
-from store.partition.inuse import listed, write_list
 from store.partition.marks import EPOCH, GENERATION_OF_LIST, GENERATIONS
 from store.partition.partition import Partition
+from store.partition.processes import partitions_in_use, use_partitions
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def with_messages(root: Path) -> list[Path]:
 
 def added(store: Store) -> list[str]:
     """Those that this process has not joined yet."""
-    return [name for name in listed(store.root) or () if name not in store.partitions]
+    return [name for name in partitions_in_use(store.root) or () if name not in store.partitions]
 
 
 def add(store: Store, name: str, folder: Path | None = None) -> Partition:
@@ -68,7 +68,7 @@ def add(store: Store, name: str, folder: Path | None = None) -> Partition:
         raise StoreError(Problem.BAD_NAME, f"{name} cannot name a partition: letters, digits, - and _, not too many")
     link = store.root / "partitions" / name
     with in_turn(store.root / "run" / LOCK):
-        if name in store.partitions or name in (listed(store.root) or ()):
+        if name in store.partitions or name in (partitions_in_use(store.root) or ()):
             raise StoreError(Problem.STORE_IN_USE, f"There is a partition {name} already")
         there = link.is_symlink() or link.exists()
         if there and folder is not None:
@@ -78,7 +78,7 @@ def add(store: Store, name: str, folder: Path | None = None) -> Partition:
             if not there:
                 _make(link, place)
             _begin(store, link)
-            write_list(store.root, [*(listed(store.root) or store.partitions), name])
+            use_partitions(store.root, [*(partitions_in_use(store.root) or store.partitions), name])
     return store.partition(name)
 
 
@@ -112,7 +112,7 @@ def put_in_use(store: Store, name: str, reconcile: Callable[[Store, Partition], 
     nobody has it."""
     with in_turn(store.root / "run" / LOCK):
         _begin(store, store.root / "partitions" / name, reconcile)
-        write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
+        use_partitions(store.root, sorted({*(partitions_in_use(store.root) or store.partitions), name}))
 
 
 def _begin(store: Store, folder: Path, reconcile: Callable[[Store, Partition], None] = lambda store, partition: None
@@ -148,7 +148,7 @@ def remove(store: Store, name: str) -> None:
         with store.begun("partition remove", {"name": name, "path": str(link.resolve())}):
             store.partitions = {other: each for other, each in store.partitions.items() if other != name}
             partition.close(clean=True)
-            write_list(store.root, list(store.partitions))
+            use_partitions(store.root, list(store.partitions))
             (store.root / GENERATIONS / name).unlink(missing_ok=True)
             _leave(link)
 
@@ -197,7 +197,7 @@ def named(store: Store, name: str) -> Partition:
     try:
         return store.partition(name)
     except StoreError as error:
-        if name in (listed(store.root) or ()):
+        if name in (partitions_in_use(store.root) or ()):
             raise                       # it is there, and cannot be used
         raise StoreError(error.problem, f"There is no partition {name}: there are {', '.join(sorted(store.partitions))}"
                          ) from None

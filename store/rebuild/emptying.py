@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
-from store.delivery.filejournal import replay
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
+from store.partition.filejournal import replay
 from store.partition.marks import IN_PLACE, SCRATCH, is_half_made, require_no_standby
 from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.partition import Partition

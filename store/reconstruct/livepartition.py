@@ -38,11 +38,10 @@ from store.events import receivers
 from store.filelock import exclusive
 from store.mailboxes import deletion, namespace
 from store.mend.orphans import take_in_lost
-from store.partition import inuse
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
-from store.partition.processes import ProcessRegistry, look, server
+from store.partition.processes import ProcessRegistry, leave_partition, look, partitions_in_use, server
 from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.quota import roots
@@ -164,9 +163,9 @@ def _try_to_unlist(root: Path, name: str) -> bool:
     admission = privatefiles.open_handle(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(admission, fcntl.LOCK_EX)                        # nobody comes in meanwhile
-        if look(root / "run")[0] and name in (inuse.listed(root) or ()):
+        if look(root / "run")[0] and name in (partitions_in_use(root) or ()):
             return False
-        inuse.unlist(root, name)
+        leave_partition(root, name)
         return True
     finally:
         os.close(admission)

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from store.partition import inuse
-from store.partition.processes import server
+from store.partition.processes import partitions_in_use, server
 from store.partitions import volumes
 from store.reconstruct.request import Request
 
@@ -27,6 +26,6 @@ def wanted(request: Request) -> list[str]:
 
 def _is_unlisted(root: Path, name: str) -> bool:
     """Whether the partition is whole, and the processes in the store do not know of it."""
-    known = inuse.listed(root)
+    known = partitions_in_use(root)
     return known is not None and name not in known and volumes.is_whole(root / "partitions" / name) and server(
         root / "run" / "server.pid") != 0

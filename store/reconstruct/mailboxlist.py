@@ -25,7 +25,6 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
-from store.delivery.filejournal import replay
 from store.errors import Problem, StoreError, disk_problem
 from store.mailboxes.deletion import DOOMED
 from store.opening import LIST_CACHE
@@ -153,7 +152,6 @@ class _ListRebuild:
         for file in sorted(sources(folder, self.done.findings), key=lambda source: source.head.written):
             if file.found:
                 files[file.head.id, file.head.uidvalidity] = file
-        replay(folder / "staging")          # or the recovery takes away names of files that only a journal has
         partition = Partition(folder, self.settings, News(), recover=True, broken=_broken)
         try:
             mark_behind(folder)

@@ -34,9 +34,9 @@ from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.setaside import ASIDE
 from mboxlist.table import LAST_IDENTITY, MailboxList
-from store.delivery.filejournal import is_journal
 from store.errors import Problem, StoreError, disk_problem
 from store.events import receivers
+from store.partition.filejournal import is_journal
 from store.partition.marks import RESTORING, read_epoch, require_no_standby
 from store.partition.messagereading import digest_in
 from store.partition.processes import ProcessRegistry

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from mboxlist.engine.freezegate import ShutAlready
 from store.errors import Problem, StoreError
-from store.partition.inuse import listed
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
+from store.partition.processes import partitions_in_use
 from store.snapshots.taking import all_environments
 from store.store import Store
 
@@ -36,7 +36,7 @@ def frozen(store: Store, seconds: float) -> Iterator[None]:
                 if time.monotonic() > deadline:
                     raise StoreError(Problem.BUSY, "The store cannot be frozen: something takes too long")
                 time.sleep(STEP)
-            if set(listed(store.root) or ()) - store.partitions.keys():
+            if set(partitions_in_use(store.root) or ()) - store.partitions.keys():
                 raise StoreError(Problem.BUSY, "A partition was added while the store was frozen")
             for env in envs:
                 env.flush()

@@ -5,8 +5,8 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from store.delivery import durable
-from store.delivery.filejournal import PAGE, FileJournal
 from store.errors import StoreError
+from store.partition.filejournal import PAGE, FileJournal
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.store import Store

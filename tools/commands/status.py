@@ -9,7 +9,7 @@ from attrs import asdict
 from store.check import lastcheck
 from store.operations import operationrecord
 from store.operations.operationrecord import Operation
-from store.partition import inuse, processes
+from store.partition import processes
 from store.partition.marks import READ_ONLY, RESTORING, is_down, is_half_made
 from store.partitions import volumes
 from store.readonly import readingcopy
@@ -71,7 +71,7 @@ def _partitions(root: Path) -> list[str]:
 
 def _partition(root: Path, name: str) -> dict[str, Any]:
     """Whether it can be used, and why not."""
-    folder, used, copies = root / "partitions" / name, inuse.listed(root), readingcopy.some(root)
+    folder, used, copies = root / "partitions" / name, processes.partitions_in_use(root), readingcopy.some(root)
     if name in copies:
         state = READ if copies[name] is not None else "its volume takes no writes, and a copy has no room"
     elif not folder.is_dir():

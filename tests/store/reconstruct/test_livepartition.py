@@ -12,13 +12,13 @@ from store import offload
 from store.check.wholecheck import check
 from store.delivery import durable
 from store.delivery.commit import Target
-from store.delivery.filejournal import FileJournal
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.partition.filejournal import FileJournal
 from store.partitions import volumes
 from store.partitions.partitionmove import move_owner
 from store.rebuild.salvagedusers import salvage_users

@@ -193,7 +193,7 @@ def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
     assert check(store) == []
 
 
-@pytest.mark.parametrize("cut", ["_begin", "write_list"])
+@pytest.mark.parametrize("cut", ["_begin", "use_partitions"])
 def test_adding_a_partition_that_was_cut_off(store, faults, cut):
     faults.fail(volumes, cut, Cut)
     with pytest.raises(Cut):

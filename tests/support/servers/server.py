@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from store.delivery import filejournal
+from store.partition import filejournal
 from tests.support.processes import command, wait
 from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port

@@ -20,9 +20,9 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist.names import PUBLIC
-from store.delivery.filejournal import is_journal
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
+from store.partition.filejournal import is_journal
 from store.userarea import idxreading
 from store.userarea.idxfile import NAME
 from store.userarea.idxreading import Salvaged

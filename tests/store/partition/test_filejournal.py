@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from store.delivery import filejournal
-from store.delivery.filejournal import PAGE, FileJournal, replay
 from store.errors import Problem, StoreError
+from store.partition import filejournal
+from store.partition.filejournal import PAGE, FileJournal, replay
 from store.partition.messagefiles import MessageFiles
 from store.partition.staged import Staged
 from tests.support.faults.planted import Faults
