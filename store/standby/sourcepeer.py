@@ -157,7 +157,7 @@ class SourcePeer:
         with self._understood():
             validity, mailbox = said.number("validity"), said.number("mailbox")
             begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
-                          said.number("place", 0, PLACES), epochs_of(said), (mailbox, validity),
+                          said.number("place", 0, PLACES + 1), epochs_of(said), (mailbox, validity),
                           tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
                           said.number("skipped"))
         if begun.lineage.number < lineage.number:
@@ -239,7 +239,7 @@ class SourcePeer:
         """The place of a machine that is to follow this one: the one that serves knows of it then."""
         said = self._ask({"op": "copy place", "host": host})
         with self._understood():
-            return said.number("place", 0, PLACES)
+            return said.number("place", 0, PLACES + 1)
 
     def ask_next(self, state: StandbyState, number: int, wait: float, *, known: bool,
                  further: Mapping[str, float] | None = None) -> None:

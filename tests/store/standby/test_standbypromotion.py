@@ -18,9 +18,10 @@ from store.partition.messagefiles import MessageFiles
 from store.rebuild import emptying
 from store.snapshots import reset
 from store.standby import longfollowing, promotion, standbystate
-from store.standby.sourcepeer import PLACES
+from store.standby.sourcepeer import PLACES, SourcePeer
 from store.store import Store
 from store.tables.state import UID_SKIP
+from store.usermove.messageformat import Message
 from tests.support.stores.standbypair import INBOX, Standby, is_equal, promoted, work
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import everything
@@ -127,3 +128,9 @@ def test_a_promotion_that_is_cut_off_is_done_again(store: Store, standby: Standb
                 promotion.promote(standby.root)
     with closing(promoted(standby)) as other:
         is_equal(store, other)
+
+
+@pytest.mark.parametrize("place", [0, PLACES])
+def test_each_place_can_be_had_the_last_one_too(monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    monkeypatch.setattr(SourcePeer, "_ask", lambda self, fields: Message({"place": place}))
+    assert SourcePeer.__new__(SourcePeer).place("b.example.org") == place
