@@ -6,10 +6,12 @@ A store that no server has opened has no threads: everything is done at once, wh
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.errors import NotAtOnce
-from store.store import Store
+
+if TYPE_CHECKING:           # who only asks for quota loads no store
+    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -56,23 +58,23 @@ async def _done(work: Callable[[], T], then: Callable[[], None] | None = None) -
     return result
 
 
-def threads_of(store: Store) -> Threads:
+def threads_of(store: "Store") -> Threads:
     """Those of whoever serves the store."""
     return store.owned.get(Threads, Threads)
 
 
-async def run(store: Store, kind: str, function: Callable[..., T], *args: Any, user: str = "") -> T:
+async def run(store: "Store", kind: str, function: Callable[..., T], *args: Any, user: str = "") -> T:
     """The result of a function that takes long, or waits: `kind` is one of `net.threads.POOLS`, `user` whose work it
     is."""
     return await threads_of(store).run(kind, lambda: function(*args), user=user)
 
 
-def start(store: Store, kind: str, function: Callable[[], object]) -> None:
+def start(store: "Store", kind: str, function: Callable[[], object]) -> None:
     """Have a function done in a thread of that kind; nobody waits for it."""
     threads_of(store).start(kind, function)
 
 
-def at_once(store: Store, work: Callable[[], T]) -> T:
+def at_once(store: "Store", work: Callable[[], T]) -> T:
     """The result of short work, which is one transaction, or reads. Raises NotAtOnce where it would wait for a lock or
     the end of a write freeze, or where much would have to be read; then it has done nothing."""
     freeze = store.write_freeze
@@ -83,7 +85,7 @@ def at_once(store: Store, work: Callable[[], T]) -> T:
         freeze.hurried = False
 
 
-async def change(store: Store, work: Callable[[], T], user: str = "", kind: str = "held") -> T:
+async def change(store: "Store", work: Callable[[], T], user: str = "", kind: str = "held") -> T:
     """The result of `work`: `at_once`, or else from a thread of that kind, and the event loop goes on meanwhile."""
     freeze = store.write_freeze
     freeze.hurried = True               # as in `at_once`, which every message would call three times
@@ -96,7 +98,7 @@ async def change(store: Store, work: Callable[[], T], user: str = "", kind: str 
     return await run(store, kind, work, user=user)
 
 
-def sometime(store: Store, work: Callable[[], object]) -> None:
+def sometime(store: "Store", work: Callable[[], object]) -> None:
     """`change` for work that nobody waits for: what it raises in a thread goes to the log."""
     try:
         at_once(store, work)

@@ -15,6 +15,7 @@ from lmtp import protocol as lmtp
 from lmtp.settings import Settings as LmtpSettings
 from pop3 import protocol as pop3
 from pop3.settings import Settings as Pop3Settings
+from store.delivery.durable import durability_of
 from store.net import sharedsyncs
 from store.net.threads import ReactorThreads
 from store.observing.loglines import LIMIT
@@ -62,6 +63,8 @@ class Elsewhere:
         self.threads = ReactorThreads(lambda *result: self.results.put(result))
         store.partitions["primary"].serials.make_ready()    # or its result would be among these
         sharedsyncs.attach(store, self.threads)
+        syncs = durability_of(store)
+        syncs._journalling(store.partitions["primary"])._next_try = math.inf    # nor is a file journal made
 
     def goes_on(self, clock, seconds):
         """The next thing that is waited for has taken so long."""
