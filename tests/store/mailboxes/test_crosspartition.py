@@ -163,6 +163,7 @@ def test_many_that_cannot_all_come_are_none(finely, faults):
     assert list(finely.partitions["second"].copies.all()) == []
 
 
+@pytest.mark.long
 def test_a_crash_while_many_come_leaves_none_there(finely, faults):
     class Killed(BaseException):
         pass
