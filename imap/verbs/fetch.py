@@ -23,7 +23,7 @@ from imap.verbs import binary
 from imap.verbs.quick import Pieces, Quick, Span, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
-from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section
+from imap.wire.fetch import Binary, Fetch, Item, Items, Part, Section, counts_as_read
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
 from imap.wire.structures import GLOBAL, without_global
 from imap.wire.writer import without_nul
@@ -117,7 +117,7 @@ class _Plan:
         listed = quick is not None and bool(quick.of_record)
         needs_cache = listed or any(one in _CACHED_ITEMS for one in items) or any(one.path for one in sections)
         return cls(items, sections, any(one.sets_seen for one in sections), Item.MODSEQ in items,
-                   any(map(_is_read, sections)), needs_cache, quick)
+                   any(map(counts_as_read, sections)), needs_cache, quick)
 
 
 class _Fetching:
@@ -494,10 +494,3 @@ def _nothing(one: Section | Binary) -> bytes:
 
 def _separator(head: bytes) -> bytes:
     return b"" if head.endswith(b"(") else b" "
-
-
-def _is_read(one: Section | Binary) -> bool:
-    """Whether a message counts as read whose client asks for that: more than its header, and from the beginning."""
-    if one.partial is not None and one.partial[0]:
-        return False
-    return not one.size if isinstance(one, Binary) else one.part in (Part.ALL, Part.TEXT)

@@ -69,6 +69,13 @@ class Binary:
 Wanted = Item | Section | Binary
 
 
+def counts_as_read(one: Section | Binary) -> bool:
+    """Whether a message counts as read whose client asks for that: more than its header, and from the beginning."""
+    if one.partial is not None and one.partial[0]:
+        return False
+    return not one.size if isinstance(one, Binary) else one.part in (Part.ALL, Part.TEXT)
+
+
 class Items(tuple[Wanted, ...]):
     """What a FETCH asks for. `plan` is what the verb has made of it, for the next command with the same items."""
 
