@@ -3,10 +3,9 @@ first machine."""
 
 import errno
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,6 @@ from store.standby.source.instep import InStep, Step
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
 from store.usermove.messageformat import Ended
-from store.usermove.peer import Peer
 from tests.store.standby.test_followrounds import Cut
 from tests.support.stores.movepair import LIMIT, Plain
 from tests.support.stores.standbypair import HOST, INBOX, Standby, exchange, is_equal, promoted, work
@@ -44,28 +42,12 @@ class Further(Standby):
 
     above: Cascade = field(kw_only=True)
 
-    @contextmanager
-    def connected(self) -> Iterator[SourcePeer]:
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.settimeout(LIMIT)
-
+    def answering(self, theirs: socket.socket) -> Callable[[], None]:
         def run() -> None:
-            with closing(theirs):
-                try:
-                    CascadeSource(self.above, self.host).run(Plain(theirs))
-                except (Ended, OSError):
-                    pass
+            with closing(theirs), suppress(Ended, OSError):
+                CascadeSource(self.above, self.host).run(Plain(theirs))
 
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        source = SourcePeer(Peer(HOST, self.wrap(Plain(ours))), compress=self.compress)
-        try:
-            yield source
-        finally:
-            source.close()
-            thread.join(LIMIT)
-            assert not thread.is_alive()
+        return run
 
 
 @define(eq=False)

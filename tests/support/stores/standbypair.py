@@ -48,11 +48,8 @@ class Standby:
     compress: bool = False
     threads: list[threading.Thread] = field(factory=list)
 
-    @contextmanager
-    def connected(self) -> Iterator[SourcePeer]:
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.settimeout(LIMIT)
+    def answering(self, theirs: socket.socket) -> Callable[[], None]:
+        """What is at the other end of a connection, for a thread."""
         answers = Source(self.store, self.host, None if self.group is None else self.group.members[self.host])
         session = Session(Plain(theirs), self.host, IncomingMoves(self.store), answers.actions(),
                           answered=answers.answered)
@@ -63,7 +60,14 @@ class Standby:
             finally:
                 answers.close()
 
-        thread = threading.Thread(target=run, daemon=True)
+        return run
+
+    @contextmanager
+    def connected(self) -> Iterator[SourcePeer]:
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.settimeout(LIMIT)
+        thread = threading.Thread(target=self.answering(theirs), daemon=True)
         thread.start()
         source = SourcePeer(Peer(self.store.settings.host, self.wrap(Plain(ours))), compress=self.compress)
         try:
