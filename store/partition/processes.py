@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import stat
 import time
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
     cannot be read.
     """
     living, dead = [], []
-    for path in sorted((folder / "inside").glob("[!.]*")):
+    for path in filter(_is_file, sorted((folder / "inside").glob("[!.]*"))):
         pid, _, rest = path.name.partition(".")
         other = Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], path)
         with contextlib.suppress(FileNotFoundError):
@@ -188,8 +189,17 @@ def open_server(path: Path) -> tuple[int, int] | None:
 
 
 def _clear(inside: Path) -> None:
-    for path in inside.glob("*"):
+    for path in filter(_is_file, inside.glob("*")):
         path.unlink()
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it may be a process's: a folder, a link or a pipe is a stranger's, whatever its name, and stays for
+    `onecopy check` to name. It would keep all out, as one that died inside and cannot be cleared away."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:           # it has just left
+        return False
 
 
 def _listed(others: list[Inside]) -> str:

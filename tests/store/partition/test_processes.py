@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from mboxlist.heldlocks import is_held
+from store.check import layout
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import make_empty_store, open_store
@@ -208,6 +209,23 @@ def test_the_dead_are_forgotten_only_when_nobody_is_inside(tmp_path):
     living.leave()
     processes.forget_dead(tmp_path)
     assert look(tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["1", "1.0.left", "notes"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
+def test_what_is_no_file_is_nobody_and_keeps_nobody_out(tmp_path, make, name):
+    """A stranger's, or left over: process 1 is always there, a pipe has who opens it wait, and a folder cannot be
+    cleared away as a file is."""
+    root = tmp_path / "store"
+    make_store(root).close()
+    make(root / "run" / "inside" / name)
+    assert look(root / "run") == ([], [])
+    store = open_store(root, SMALL)
+    assert store._processes.alone
+    store.close()
+    processes.forget_dead(root / "run")
+    owner = os.getuid(), os.getgid()
+    assert [finding.where for finding in layout.look(root, owner)] == [str(root / "run" / "inside" / name)]
 
 
 def test_no_store(tmp_path):
