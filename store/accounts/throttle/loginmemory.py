@@ -3,6 +3,7 @@
 It has no name on any disk. A process that dies leaves it as it is: what a change was cut off in is a wrong number or an
 entry that fits nobody, and every entry goes with time. Changes of several entries are made under a lock of the kernel,
 which a dead process holds no longer. A process that is stopped while it holds it (a debugger) is not waited for long.
+That lock is a process's (fcntl(2)), so its threads take turns by one of their own.
 """
 
 import fcntl
@@ -10,6 +11,7 @@ import hashlib
 import mmap
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -42,6 +44,8 @@ class LoginMemory:
 
     handle: int
     key: str = field(repr=False)
+    _turns: dict[Part, threading.Lock] = field(init=False, repr=False, factory=lambda: {
+        part: threading.Lock() for part in Part})
 
     @classmethod
     def shared(cls) -> "LoginMemory":
@@ -70,12 +74,13 @@ class LoginMemory:
     def locked(self, part: Part) -> Iterator[None]:
         """Nobody else changes that part meanwhile. Only for what takes microseconds."""
         at = _PARTS.index(part)
-        held = self.handle >= 0 and self._lock(at)
-        try:
-            yield
-        finally:
-            if held:
-                fcntl.lockf(self.handle, fcntl.LOCK_UN, 1, at)
+        with self._turns[part]:
+            held = self.handle >= 0 and self._lock(at)
+            try:
+                yield
+            finally:
+                if held:
+                    fcntl.lockf(self.handle, fcntl.LOCK_UN, 1, at)
 
     def _lock(self, at: int) -> bool:
         for _ in range(TRIES):
