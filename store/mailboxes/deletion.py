@@ -79,6 +79,14 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
     txn.set_state(mailbox, state, evolve(state, removed=when, moving=False, highestmodseq=state.highestmodseq + 1))
 
 
+def bury_all(store: Store, owner: str, txn: WriteTxn) -> None:
+    """`bury` all deleted mailboxes of that owner on the transaction's partition: some may still wait for it."""
+    here = {entry.id: when for when, entry in store.mailboxes.deleted.all()
+            if entry.name.owner == owner and entry.partition == txn.partition.name}
+    for mailbox in sorted(here):
+        bury(txn, mailbox, here[mailbox])
+
+
 def last_deleted(store: Store, name: MailboxName, mailbox: MailboxId | None = None) -> tuple[int, MailboxEntry] | None:
     """The mailbox that was last deleted under that name, or that one of them, and when it was."""
     return max(((when, entry) for when, entry in store.mailboxes.deleted.all()

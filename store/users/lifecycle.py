@@ -76,11 +76,14 @@ def remove_mail(store: Store, user: str) -> None:
     for name in subscribing.subscriptions(store, user):
         subscribing.unsubscribe(store, user, name)
     for partition in partitions:
-        partition.transact(partial(_forget_quota, user))
+        partition.transact(partial(_forget_quota, store, user))
         partition.flush()
 
 
-def _forget_quota(user: str, txn: WriteTxn) -> None:
+def _forget_quota(store: Store, user: str, txn: WriteTxn) -> None:
+    """Together with what the disk has kept from being given back when a mailbox was deleted: it would be taken off the
+    next user of that name."""
+    deletion.bury_all(store, user, txn)
     txn.partition.quotas.forget_user(user, txn.handle)
 
 

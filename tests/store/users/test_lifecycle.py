@@ -11,6 +11,7 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.housekeeping import interrupted
 from store.housekeeping.tasks import Round, every_process, one_process
 from store.mailboxes import authorization, deletion, namespace, placement, subscribing
 from store.mailboxes.flagchanges import change_flags
@@ -140,6 +141,20 @@ def test_housekeeping_forgets_the_user(store):
     assert inbox.acl == {} and not authorization.may(store, "alice", inbox, "r")
     assert len(list(store.mailboxes.deleted.all())) == 3        # they can still be brought back
     assert [user.user for user in store.directory.all()] == ["bob"]
+
+
+def test_what_a_full_disk_kept_from_being_given_back_is_not_taken_off_the_next_user_of_that_name(store, faults):
+    """A mailbox is deleted when the list says so; its partition hears of it later where that failed."""
+    everything(store)
+    with faults:
+        faults.fail(deletion, "bury", StoreError(Problem.DISK_FULL))
+        deletion.delete_mailbox(store, MailboxName("alice", "Archive"))
+    lifecycle.remove_mail(store, "alice")
+    for item in list(store.mailboxes.pending.all()):
+        interrupted.finish(store, item)
+    use = roots.quota(store, "alice")
+    assert (use.octets, use.messages) == (0, 0)
+    assert check(store) == []
 
 
 def test_processes_take_up_a_partition_when_they_need_it(store):
