@@ -67,9 +67,14 @@ def plain(address: str) -> str:
     return str(getattr(parsed, "ipv4_mapped", None) or parsed)
 
 
+def bounded(text: str) -> str:
+    """As much of a text as a field has."""
+    return text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"
+
+
 def quoted(text: str) -> str:
     """Any text as one word between double quotes."""
-    kept = text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"
+    kept = bounded(text)
     if kept.isprintable() and '"' not in kept and "\\" not in kept:
         return f'"{kept}"'
     return '"' + "".join(map(_character, kept)) + '"'

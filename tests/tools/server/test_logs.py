@@ -231,6 +231,18 @@ def test_what_a_client_says_stays_in_its_field(written: list[dict[str, object]])
     assert len(str(line["to"])) <= refusallines.LONGEST and str(line["text"]).isprintable()
 
 
+@pytest.mark.parametrize("sender", ["a@example.org", 'a"b@x', "a\\b@x", "é@example.org", "a\x7f\r\n@b"])
+def test_a_line_of_a_delivery_whoever_it_is_from(written: list[dict[str, object]], sender: str) -> None:
+    loglines.tell_delivery("1-7b-11-1", "7b-11", sender, "<1@x>", 3, {"delivered": 1, "refused": 0}, 0.0126, "0012",
+                           ["x:7"])
+    said = refusallines.quoted(sender)
+    assert {name: value for name, value in written[0].items() if name not in ("time", "process")} == {
+        "level": "INFO", "module": "delivery", "message": "1-7b-11-1", "session": "7b-11", "from": sender,
+        "message_id": "<1@x>", "size": 3, "recipients": 1, "delivered": 1, "refused": 0, "seconds": 0.013,
+        "digest": "0012", "to": "x:7", "text": f'message="1-7b-11-1" session=7b-11 from={said} message_id="<1@x>" '
+        'size=3 recipients=1 delivered=1 refused=0 seconds=0.013 digest=0012 to="x:7"'}
+
+
 def test_a_session_that_a_line_is_about_is_a_field(written: list[dict[str, object]]) -> None:
     """Nobody can put it there who only has a name that looks like one."""
     logging.getLogger("imap.session").info("%s: %s logged in from %s", "7b-11", "alice", "192.0.2.1")

@@ -9,11 +9,12 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from store.observing.loglines import LIMIT
+from store.observing.loglines import LIMIT, FieldLine
 from tools.exits import Failure
 from tools.server.process.newestlines import keep
 from tools.serversettings import Log, levels_of_parts
@@ -25,46 +26,62 @@ _SESSION = re.compile(r"([0-9a-f]+-[0-9a-f]+): ")
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)')
 _ESCAPED = re.compile(r'\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))')
 _SECONDS = re.compile(r"\d+\.\d{3}")
+_to_json = json.JSONEncoder().encode
 _parts: list[str] = []              # those that have a level of their own
 
 
 class Line(logging.Formatter):
     """Time, process, level, module, text; line ends within the text, and those of a traceback, are written as \\n."""
 
-    converter = staticmethod(time.gmtime)
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-
     def format(self, record: logging.LogRecord) -> str:
         """One line, free of control characters."""
-        text = super().format(record).replace("\n", "\\n")
-        return keep(record, text if text.isprintable() else "".join(
-            c if c.isprintable() else f"\\x{ord(c):02x}" for c in text))
+        text = (f"{_second(int(record.created))} {record.process} {record.levelname} {record.name}: "
+                f"{record.getMessage()}")
+        if record.exc_info or record.stack_info:
+            text += super().format(record).removeprefix(record.getMessage())
+        if isinstance(record, FieldLine) and record.plain or text.isprintable():
+            return keep(record, text)
+        return keep(record, "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.replace("\n", "\\n")))
 
 
 class JsonLine(logging.Formatter):
     """The fields of `Line` as a JSON object; of the lines named `refused`, `session`, `slow` and `delivery` also the
     fields within the text (docs/logging.md); of those that begin with the id of a session that id. It is ASCII."""
 
-    converter = staticmethod(time.gmtime)
-
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
+        if isinstance(record, FieldLine) and record.plain:
+            return keep(record, _plain(record))
         text = record.getMessage()
         found: dict[str, object] = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ"), "process": record.process,
+            "time": _second(int(record.created)), "process": record.process,
             "level": record.levelname, "module": record.name, "text": text}
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
-        if record.name in FIXED:
+        if isinstance(record, FieldLine):
+            found.update(record.values)
+        elif record.name in FIXED:
             if record.name in KINDS:
                 found["kind"] = text.partition(" ")[0]
             found.update((name, _value(value)) for name, value in _FIELD.findall(text) if name not in found)
         elif record.msg.startswith("%s: ") and record.name.startswith(OF_SESSIONS) and (
                 session := _SESSION.match(text)) is not None:
             found["session"] = session[1]
-        return keep(record, json.dumps(found))
+        return keep(record, _to_json(found))
+
+
+def _plain(record: FieldLine) -> str:
+    """What the encoder would make of it, which looks at each character."""
+    fields = ", ".join([f'"{name}": "{value}"' if isinstance(value, str) else f'"{name}": {value}'
+                        for name, value in record.values.items()])
+    text = record.getMessage().replace('"', '\\"')
+    return (f'{{"time": "{_second(int(record.created))}", "process": {record.process}, "level": "{record.levelname}", '
+            f'"module": "{record.name}", "text": "{text}", {fields}}}')
+
+
+@lru_cache(maxsize=8)
+def _second(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
 
 def _value(text: str) -> str | int | float:
