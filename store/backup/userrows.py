@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -9,6 +10,7 @@ from attrs import evolve
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
 from mboxlist.names import NameProblem, legal_owner
+from store import hosting
 from store.accounts.builtin import BuiltinDirectory, User
 from store.accounts.domainrows import DomainRules
 from store.backup.archive import SMALL_OCTETS
@@ -16,8 +18,9 @@ from store.backup.tarmembers import Member
 from store.errors import StoreError
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.quota import limitturns
 from store.store import Store
-from store.tables.quotatable import DEFAULT
+from store.tables.quotatable import DEFAULT, LimitsTurn
 
 Place = Callable[[str], Partition]
 
@@ -87,30 +90,35 @@ def _write_one(store: Store, directory: BuiltinDirectory, new: tuple[User, list[
 
 def restore_limits(store: Store, rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place
                    ) -> set[str]:
-    """Set the limits of roots that have none; the owners of whose mailboxes some have a root of their own."""
-    wanted: dict[str, dict[str, tuple[int, int]]] = {}
+    """Set the limits of roots that have none; the owners of whose mailboxes some have a root of their own. Those of a
+    user who is on another back end are that one's. Raises StoreError."""
+    wanted: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
     owners = set()
     for row in rows:
         root = str(row.get("root", ""))
         owner = root.partition("/")[0]
+        owner = "" if owner == "public" else owner
         limits = row.get("octets"), row.get("messages")
-        if not root or users is not None and ("" if owner == "public" else owner) not in users:
+        if not root or users is not None and owner not in users:
             continue
         if all(isinstance(limit, int) and DEFAULT <= limit < 1 << 63 for limit in limits):
-            wanted.setdefault(place(str(row.get("partition", ""))).name, {})[root] = limits     # type: ignore[assignment]
+            there = owner, place(str(row.get("partition", ""))).name
+            wanted.setdefault(there, {})[root] = limits     # type: ignore[assignment]
             if "/" in root:
-                owners.add("" if owner == "public" else owner)
-    for name, roots in wanted.items():
-        partition = store.partition(name)
-        partition.transact(lambda txn, roots=roots: _set(txn, roots))       # type: ignore[misc]
-        partition.flush()
+                owners.add(owner)
+    for (owner, name), roots in wanted.items():
+        with limitturns.in_turn(store, owner) as turn:
+            if not hosting.is_elsewhere(store, owner, None):
+                store.partition(name).transact(partial(_set, turn, roots))
+    for name in sorted({name for _, name in wanted}):
+        store.partition(name).flush()
     store.domains.refresh()
     return owners
 
 
-def _set(txn: WriteTxn, roots: dict[str, tuple[int, int]]) -> None:
+def _set(turn: LimitsTurn, roots: dict[str, tuple[int, int]], txn: WriteTxn) -> None:
     quotas = txn.partition.quotas
     for root, (octets, messages) in sorted(roots.items()):
         use = quotas.find(root, txn.handle)
         if (use.octet_limit, use.message_limit) == (DEFAULT, DEFAULT) or not quotas.has(root, txn.handle):
-            quotas.set_limits(root, octets, messages, txn.handle)
+            quotas.set_limits(root, octets, messages, txn.handle, turn)

@@ -14,11 +14,11 @@ from store.operations.operationrecord import under_way
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
+from store.quota import limitturns
 from store.rebuild.loader import set_limits
 from store.rebuild.outcome import Correction
 from store.rebuild.salvagedusers import account_in
 from store.store import Store
-from store.tables.quotatable import DOMAIN
 from store.userarea import directoryfile
 from store.userarea.paths import head_of
 from store.userarea.writing import limits_of, right_place
@@ -82,12 +82,13 @@ def restore_records(store: Store, partition: Partition, mailboxes: Iterable[Mail
         head = head_of(right_place(partition, entry, 0))
         if head is None or (head.id, head.uidvalidity) != (entry.id, entry.uidvalidity):
             continue
-        there = limits_of(partition, entry.name, "")
-        lost = {root: limit for root, limit in head.limits.items() if root not in there and not root.startswith(DOMAIN)}
-        set_limits(partition, lost)
+        owner = entry.name.owner
+        with limitturns.in_turn(store, owner) as turn:
+            there = limits_of(partition, entry.name, "")
+            lost = {root: limit for root, limit in head.limits.items() if root not in there and turn.covers(root)}
+            set_limits(partition, lost, turn)
         for root in sorted(lost):
             yield Correction("its limits were lost", f"quota root {root}")
-        owner = entry.name.owner
         names = sorted(set(head.subscriptions) - set(store.mailboxes.subscriptions.of(owner)))
         for name in names:
             transact(store.mailboxes.env, partial(store.mailboxes.subscriptions.add, owner, name))

@@ -12,7 +12,8 @@ changes a root on several partitions is done on all of them or on none (`everypa
 
 import logging
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from store.problems import nothing_shown, problems
 from store.quota import limitturns
 from store.quota.everypartition import all_or_none
 from store.tables.domainlimits import NotSummed
-from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
+from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, LimitsTurn, QuotaUse
 
 if TYPE_CHECKING:           # who only asks loads nothing that is for messages
     from store.partition.partition import Partition
@@ -131,35 +132,39 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
     mailbox and those below it moves to the root. Raises StoreError BAD_NAME, NO_USER, BUSY, UNAVAILABLE.
     """
     root = _whole_name(store, root)
-    with all_or_none(store, root, _partitions(store, root), "quota set",
-                     {"composite": None, "octets": octets, "messages": messages}, partial(_put_back, store, root)):
-        change_limits(store, root, octets, messages)
+    with _turn(store, root) as turn, all_or_none(
+            store, root, _partitions(store, root), "quota set",
+            {"composite": None, "octets": octets, "messages": messages}, partial(_put_back, store, turn, root)):
+        _change_limits(store, turn, root, octets, messages)
 
 
 def change_limits(store: "Store", root: str, octets: int | None = None, messages: int | None = None) -> None:
     """`set_quota`, for who has put on record what it does."""
     root = _whole_name(store, root)
+    with _turn(store, root) as turn:
+        _change_limits(store, turn, root, octets, messages)
+
+
+@contextmanager
+def _turn(store: "Store", root: str) -> Iterator[LimitsTurn]:
+    """The turn of the root's owner. Raises StoreError ELSEWHERE for a user whom another back end has, READ_ONLY for a
+    domain."""
     owner = parse(store, root)[0]
-    with limitturns.in_turn(store, owner):
-        _require_changeable(store, owner)
-        _change_limits(store, root, octets, messages)
+    with limitturns.in_turn(store, owner) as turn:
+        if owner.startswith(DOMAIN):
+            store.require_writable()
+        else:
+            hosting.require_here(store, owner, None)
+        yield turn
 
 
-def _require_changeable(store: "Store", owner: str) -> None:
-    """Raises StoreError ELSEWHERE for a user whom another back end has, READ_ONLY for a domain."""
-    if owner.startswith(DOMAIN):
-        store.require_writable()
-    else:
-        hosting.require_here(store, owner, None)
-
-
-def _change_limits(store: "Store", root: str, octets: int | None, messages: int | None) -> None:
+def _change_limits(store: "Store", turn: LimitsTurn, root: str, octets: int | None, messages: int | None) -> None:
     owner, path = parse(store, root)
     if path or owner.startswith(DOMAIN):
         octets, messages = _explicit(octets), _explicit(messages)
     for partition in _partitions(store, root):
         _change_on(store, partition, root, lambda txn: txn.partition.quotas.set_limits(
-            root, octets, messages, txn.handle))
+            root, octets, messages, txn.handle, turn))
     _note_limits(store, root)
 
 
@@ -175,13 +180,13 @@ def _change_on(store: "Store", partition: "Partition", root: str, change: "Calla
     _until_unchanged(store, partition, work)
 
 
-def _put_back(store: "Store", root: str, partition: "Partition", before: "QuotaUse | None") -> None:
+def _put_back(store: "Store", turn: LimitsTurn, root: str, partition: "Partition", before: "QuotaUse | None") -> None:
     """Have the root be as it was on the partition; None: it was not there. A user's is always, if only by default."""
     if before is None and (SEPARATOR in root or root.startswith(DOMAIN)):
         _take_from(store, partition, root)
     elif before is not None or partition.quotas.has(root):
         _change_on(store, partition, root, lambda txn: txn.partition.quotas.put_back(
-            root, before or QuotaUse(), txn.handle))
+            root, before or QuotaUse(), txn.handle, turn))
 
 
 def _whole_name(store: "Overview", root: str) -> str:
@@ -206,17 +211,17 @@ def remove_quota_root(store: "Store", root: str) -> None:
     Raises StoreError BAD_NAME when there is no such root, BUSY, UNAVAILABLE.
     """
     root = _whole_name(store, root)
-    with all_or_none(store, root, list(store.partitions.values()), "quota remove", {}, partial(_put_back, store, root)):
-        take_root(store, root)
+    store.require_writable()
+    with _turn(store, root) as turn, all_or_none(store, root, list(store.partitions.values()), "quota remove", {},
+                                                 partial(_put_back, store, turn, root)):
+        _take_root(store, root)
 
 
 def take_root(store: "Store", root: str) -> None:
     """`remove_quota_root`, for who has put on record what it does."""
     store.require_writable()
     root = _whole_name(store, root)
-    owner = parse(store, root)[0]
-    with limitturns.in_turn(store, owner):
-        _require_changeable(store, owner)
+    with _turn(store, root):
         _take_root(store, root)
 
 
@@ -440,14 +445,9 @@ def with_below(store: "Overview", root: str) -> list[str]:
 def set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
     """Set these limits of a user and of mailboxes, by root; the user's other mailboxes have no root of their own any
     more. For who has put that on record. Raises StoreError."""
-    with limitturns.in_turn(store, user):
-        _require_changeable(store, user)
-        _set_all(store, user, octets)
-
-
-def _set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
-    for root, limit in octets.items():
-        _change_limits(store, root, limit, None)
-    for root in with_below(store, user):
-        if root not in octets and root != user:
-            _take_root(store, root)
+    with _turn(store, user) as turn:
+        for root, limit in octets.items():
+            _change_limits(store, turn, root, limit, None)
+        for root in with_below(store, user):
+            if root not in octets and root != user:
+                _take_root(store, root)

@@ -29,6 +29,7 @@ from store.rebuild.emptying import drop_names
 from store.rebuild.recount import recount_quota
 from store.rebuild.referencepass import Gathered, Known
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, octets_of, split, with_trailer
+from store.tables.quotatable import ALONE, LimitsTurn
 from store.tables.references import STORED, MessageRecord
 
 MESSAGES = 1000             # of one transaction
@@ -91,7 +92,7 @@ class EmptyLoader(Loader):
         """The partition's epoch, from where arrival serials go on, and the limits of quota roots."""
         if self.partition.epoch != epoch or self.partition.serials.first_free() <= last_serial:
             self.partition.skip_to(epoch, last_serial)
-        set_limits(self.partition, limits)
+        set_limits(self.partition, limits, ALONE)
 
     def load(self, every: Iterable[DesiredMailbox], progress: Callable[[int], None] = lambda done: None) -> int:
         """See Loader."""
@@ -181,11 +182,11 @@ def batches(every: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]
         yield held
 
 
-def set_limits(partition: Partition, limits: dict[str, list[int]]) -> None:
+def set_limits(partition: Partition, limits: dict[str, list[int]], turn: LimitsTurn) -> None:
     """Have the partition know these limits of octets and messages."""
     for root, (octets, messages) in limits.items():
         partition.transact(lambda txn, root=root, octets=octets, messages=messages:     # type: ignore[misc]
-                           partition.quotas.set_limits(root, octets, messages, txn.handle))
+                           partition.quotas.set_limits(root, octets, messages, txn.handle, turn))
 
 
 def tidy(partition: Partition) -> None:

@@ -31,6 +31,7 @@ from store.recovery.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode, split
 from store.tables.privateheaders import LOST, renumbered
+from store.tables.quotatable import ALONE
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted, state_key
 from store.tables.uidls import of_rows
@@ -81,7 +82,7 @@ class PartitionFill:
             if "heads.db" in self.lost and not self.empty:
                 self._skip_numbers()
         elif "quota.db" in self.lost:
-            set_limits(partition, limits_of(self.found, partition.name))
+            set_limits(partition, limits_of(self.found, partition.name), ALONE)
         if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
             self._messages()
         if not self.empty and ("purge.db" in self.lost or event.logs_lost):

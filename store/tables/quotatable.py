@@ -37,6 +37,24 @@ _DOMAIN_KEY = b"\xff"
 
 
 @frozen
+class LimitsTurn:
+    """Whose turn it is to change limits of that owner ("": public mailboxes, "@DOMAIN": a domain): whoever has it keeps
+    others from changing them meanwhile, and from taking them along with a user who moves (`store.quota.limitturns`).
+    Without one nobody can change limits."""
+
+    owner: str | None
+
+    def covers(self, root: str) -> bool:
+        """Whether the root is one of that owner."""
+        owner = root.partition(SEPARATOR)[0]
+        return self.owner is None or self.owner == ("" if owner == PUBLIC[:-1] else owner)
+
+
+#: For a partition that nobody else has open: it is being made, or recovered.
+ALONE = LimitsTurn(None)
+
+
+@frozen
 class QuotaUse:
     """Use and limits of one quota root: octets and messages; a limit is DEFAULT, UNLIMITED or a number.
 
@@ -220,11 +238,12 @@ class QuotaTable:
             raise StoreError(Problem.QUOTA_GRACE_ENDED)
         raise StoreError(Problem.OVER_QUOTA)
 
-    def set_limits(self, root: str, octets: int | None, messages: int | None, txn: Txn) -> None:
+    def set_limits(self, root: str, octets: int | None, messages: int | None, txn: Txn, turn: LimitsTurn) -> None:
         """Change the limits that are not None; DEFAULT and UNLIMITED are allowed.
 
         A period of grace ends when there is room by the new limits.
         """
+        assert turn.covers(root)
         old = _use(root, self._table.get_to_change(self._key(root), txn))
         use = evolve(old, octet_limit=old.octet_limit if octets is None else octets,
                      message_limit=old.message_limit if messages is None else messages)
@@ -259,8 +278,9 @@ class QuotaTable:
         self._table.put(self._key(root), evolve(other, octets=mine.octets, messages=mine.messages,
                                                 discount=mine.discount).to_bytes(), txn)
 
-    def put_back(self, root: str, before: QuotaUse, txn: Txn) -> None:
+    def put_back(self, root: str, before: QuotaUse, txn: Txn, turn: LimitsTurn) -> None:
         """`take_over`, when what changed the limits was undone."""
+        assert turn.covers(root)
         old = self.find(root, txn)
         self.take_over(root, before, txn)
         self._notice_limits(root, old, self.find(root, txn), txn)

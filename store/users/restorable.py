@@ -27,8 +27,9 @@ from store.mailboxes.authorization import rename_identifier
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.transactions import WriteTxn
 from store.problems import problems
+from store.quota import limitturns
 from store.store import Store
-from store.tables.quotatable import DEFAULT
+from store.tables.quotatable import DEFAULT, LimitsTurn
 from store.userarea import writing
 from store.users.lifecycle import concerned, remove_mail, remove_user, restore_user
 
@@ -184,11 +185,12 @@ def _put_back(store: Store, directory: BuiltinDirectory, record: Forgotten) -> F
 
 
 def _bring_back(store: Store, record: Forgotten, change: bool) -> Back:
-    for place, root, octets, messages in record.limits if change else ():
-        partition = store.partitions.get(place)
-        if partition is not None:
-            partition.transact(lambda txn: _limit(txn, root, octets, messages))         # noqa: B023
-            partition.flush()
+    with limitturns.in_turn(store, record.user) as turn:
+        for place, root, octets, messages in record.limits if change else ():
+            partition = store.partitions.get(place)
+            if partition is not None:
+                partition.transact(lambda txn: _limit(txn, root, octets, messages, turn))       # noqa: B023
+                partition.flush()
     found = {entry.id: entry for _, entry in list(store.mailboxes.deleted.all())}
     mailboxes, problems = 0, list[str]()
     for mailbox in record.mailboxes:
@@ -208,8 +210,8 @@ def _bring_back(store: Store, record: Forgotten, change: bool) -> Back:
     return Back(record.user, mailboxes, len(record.subscriptions), len(record.granted), problems)
 
 
-def _limit(txn: WriteTxn, root: str, octets: int, messages: int) -> None:
-    txn.partition.quotas.set_limits(root, octets, messages, txn.handle)
+def _limit(txn: WriteTxn, root: str, octets: int, messages: int, turn: LimitsTurn) -> None:
+    txn.partition.quotas.set_limits(root, octets, messages, txn.handle, turn)
 
 
 def _have_again(store: Store, record: Forgotten) -> None:

@@ -40,6 +40,7 @@ from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_ag
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, OWN, ROW, Rows
+from store.tables.quotatable import ALONE
 from store.tables.references import MessageRecord, marks
 from store.tables.state import MailboxState, counted
 from store.userarea import writing
@@ -189,7 +190,7 @@ def _set_limits(partition: Partition, shape: Shape) -> None:
               for number in range(0, shape.users, 3)]
     limits += [(f"{user_name(shape, number)}/Archive", 1 << 30, -1) for number in range(5, shape.users, 50)]
     limits += [("public/news", 10 << 30, -1), *([("@example.com", 1 << 40, -1)] if shape.users > 8 else [])]
-    set_limits(partition, {root: [octets, most] for root, octets, most in limits})
+    set_limits(partition, {root: [octets, most] for root, octets, most in limits}, ALONE)
     partition.domains.refresh()
 
 
