@@ -6,6 +6,7 @@ news that this command may tell. What is selected is in `imap.selection`.
 
 import logging
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -81,6 +82,7 @@ class Session(Selection):
         super().__init__(stream, listener.store, listener.settings, listener.clock)
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
+        self.ahead: deque[tuple[Any, Frame | Rejected]] = deque()   # read already: `arriving`, and what it has come to
         self._listener = listener
         self._verbs = listener.verbs
         self._receive = partial(listener.receive, self)
@@ -99,7 +101,7 @@ class Session(Selection):
             self.stream.write(responses.ok(None, f"onecopy is ready{self.store.as_of}", self.capability_code()))
             while self.state is not State.LOGOUT:
                 line, deadline = None, self.clock.seconds() + self.settings.idle_time
-                if self.login is not None:
+                if self.login is not None and not self.ahead:
                     if self.stream.await_input(deadline):
                         await INPUT             # here, where few functions must be entered again
                     line = self.stream.line_at_once(self.reading.framer.limits.line)
@@ -115,6 +117,9 @@ class Session(Selection):
                 self.stream.tell_end("imap", self.user, self.ending, app_password=self.app_password)
             self.leave()
             self.forget_message()
+            while self.ahead:
+                self.arriving, _ = self.ahead.popleft()
+                self.forget_message()
             self.end_login()
 
     def _send_away(self, reason: Exception) -> None:
@@ -143,9 +148,12 @@ class Session(Selection):
         return Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE")
 
     async def _command(self, line: bytes | None, deadline: float) -> None:
-        """Read one command, of which this line is there, or which is to begin until the deadline; carry it out and
-        answer it."""
+        """Read one command, of which this line is there, or which is to begin until the deadline, unless one has been
+        read ahead; carry it out and answer it."""
         step: Step | None = None if line is None else self.reading.framer.line(line)
+        if self.ahead:
+            await self.stream.breathe()
+            self.arriving, step = self.ahead.popleft()
         if step is None:
             if self.stream.held_back:
                 await self.stream.drain(self.settings.command_time)

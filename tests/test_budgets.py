@@ -94,6 +94,17 @@ PATTERNS = b'LIST "" (' + b" ".join(b'"' + b"*a" * 60 + b'%db"' % number for num
 APPENDED = message(b"A:\r\n" * 20_000)
 SEVERAL = b"".join(b" {%d+}\r\n%b" % (len(APPENDED), APPENDED) for _ in range(20))
 
+
+def pipelined(octets: bytes, times: int) -> bytes:
+    """So many commands without waiting, each with that message."""
+    return b"\r\nx APPEND ".join([b"Drop {%d+}\r\n%b" % (len(octets), octets)] * times)
+
+
+AHEAD = [pipelined(octets, times) for octets, times in (
+    (message(b""), 2000),
+    (message(b"Content-Type: multipart/mixed; boundary=b\r\n", b"--b\r\n\r\nx\r\n" * 150 + b"--b--\r\n"), 40),
+    (message(b"To: " + b"a@b.example, " * 4_500 + b"a@b.example\r\n"), 20))]
+
 #: Of each command the worst that can be sent, several where one is not enough. `LARGE` has been selected before those
 #: that need it; those under `FRESH` are sent by a connection that has not logged in.
 WORST_IMAP: dict[bytes, list[bytes]] = {
@@ -117,7 +128,7 @@ WORST_IMAP: dict[bytes, list[bytes]] = {
         b'/private/entry/%d "%b"' % (number, b"x" * 4000) for number in range(15)) + b")"],
     b"GETQUOTA": [b"alice", LONG], b"GETQUOTAROOT": [b"Large", LONG],
     b"SETQUOTA": [filled(b"alice (", b"X-%d 1", b")", 10_000)],
-    b"APPEND": [b"Drop" + SEVERAL, b"Drop " + FLAGS + b" {%d+}\r\n%b" % (len(HOSTILE[2]), HOSTILE[2])],
+    b"APPEND": [b"Drop" + SEVERAL, b"Drop " + FLAGS + b" {%d+}\r\n%b" % (len(HOSTILE[2]), HOSTILE[2]), *AHEAD],
     b"CLOSE": [b""], b"UNSELECT": [b""], b"EXPUNGE": [b""], b"UID EXPUNGE": [UIDS],
     b"SEARCH": [SEARCHES, b"TEXT nothing-like-it", b"(" * 99 + b"ALL" + b")" * 99, b"NOT " * 99 + b"ALL",
                 b"RETURN (MIN MAX COUNT ALL) OR SUBJECT x FROM y", SETS],

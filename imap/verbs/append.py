@@ -1,4 +1,10 @@
-"""APPEND: RFC 3501 §6.3.11, RFC 3502; APPENDUID is RFC 4315 §3. The messages go to the store as they arrive."""
+"""APPEND: RFC 3501 §6.3.11, RFC 3502; APPENDUID is RFC 4315 §3. The messages go to the store as they arrive.
+
+A client may send commands without waiting for answers (RFC 9051 §5.5). APPENDs of one message each to one mailbox that
+have come whole when the first of them is carried out are delivered together (`_gather`): they share syncs and one
+transaction. Each is delivered or refused by itself, and answered in its turn as any command is (`Session.ahead`).
+Of a command of another kind nothing is read before its turn.
+"""
 
 import logging
 import re
@@ -13,15 +19,16 @@ from imap.session import Session
 from imap.states import Refused, Reply, why_not
 from imap.verbs.readonly import refusal
 from imap.wire import responses
-from imap.wire.append import NO_FLAGS, Append, Appended, parse_next_message
+from imap.wire.append import NO_FLAGS, Append, Appended, is_message, parse_next_message
 from imap.wire.commands import BadCommand, Head
-from imap.wire.framer import CONTINUE, Message, Step
+from imap.wire.framer import CONTINUE, Frame, Message, Step, literal_at
 from imap.wire.grammar import SyntaxProblem
 from mboxlist.engine.troubles import after_commit
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import offload
 from store.delivery import durable, severalmessages
 from store.delivery.commit import Delivered, Target
+from store.delivery.sentahead import deliver_each
 from store.errors import Problem, StoreError
 from store.events.scriptevents import APPEND
 from store.mailboxes import authorization
@@ -34,7 +41,7 @@ from store.values import Flags
 
 log = logging.getLogger(__name__)
 
-HELD = 1 << 20              # octets of whole messages that one APPEND keeps in memory
+HELD = 1 << 20              # octets of whole messages that one APPEND keeps in memory, or several that came together
 _HEADER_END = re.compile(rb"\n\r?\n")
 
 
@@ -70,6 +77,7 @@ class Arriving:
     secured: int = 0                        # so many of them are on disk,
     held: int = 0                           # and so many octets of the others are here
     failure: Exception | None = None
+    outcome: int | StoreError | None = None     # its UID, or the refusal, when it was delivered with one before
 
     def abort(self) -> None:
         """Forget them."""
@@ -187,23 +195,19 @@ async def append(session: Session, command: Append) -> Reply:
     arriving, session.arriving = session.arriving, None
     if arriving is None:
         raise SyntaxProblem("A message is expected")
+    entry = arriving.entry
     try:
         if arriving.failure is not None:
             raise arriving.failure
-        entry = _as_shared_now(session, arriving.entry)
-        if len(command.messages) == 1:
-            message, = command.messages
-            target = _target(session, entry, message)
-            outcome, = await durable.deliver(session.store, arriving.messages[0], (target,), message.date)
-            if isinstance(outcome, StoreError):
-                raise outcome
-            assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
-            uids = [outcome.uid]
+        if arriving.outcome is None and session.stream.input_waiting and not session.ahead:
+            await _deliver_group(session, await _gather(session, arriving))
+        if isinstance(arriving.outcome, StoreError):
+            raise arriving.outcome
+        if arriving.outcome is not None:
+            uids = [arriving.outcome]
         else:
-            targets = [_target(session, entry, one) for one in command.messages]
-            dates = [one.date for one in command.messages]
-            uids = await session.patiently(severalmessages.deliver_all(
-                session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
+            entry = _as_shared_now(session, entry)
+            uids = await _deliver(session, arriving, entry, command)
         arriving.messages.clear()               # they are used up
     except StoreError as refusal:
         _note(session, arriving, refusal)
@@ -215,6 +219,88 @@ async def append(session: Session, command: Append) -> Reply:
     if not authorization.may(session.store, session.user, entry, "r"):         # RFC 4315 §3
         return reply
     return Reply("APPEND completed", responses.appenduid(entry.uidvalidity, uids))
+
+
+async def _deliver(session: Session, arriving: Arriving, entry: MailboxEntry, command: Append) -> list[int]:
+    """The UIDs of the messages of this command. Raises StoreError."""
+    if len(command.messages) == 1:
+        message, = command.messages
+        target = _target(session, entry, message)
+        outcome, = await durable.deliver(session.store, arriving.messages[0], (target,), message.date)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
+        return [outcome.uid]
+    targets = [_target(session, entry, one) for one in command.messages]
+    dates = [one.date for one in command.messages]
+    return await session.patiently(severalmessages.deliver_all(
+        session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
+
+
+async def _gather(session: Session, first: Arriving) -> list[Arriving]:
+    """The message, and those of the next APPENDs to the mailbox that are there whole; these have been read, and wait in
+    `Session.ahead`, as does one that has turned out not to belong to them.
+
+    Never more than take HELD octets, and a turn of the event loop: all together, what one message may take.
+    """
+    group, octets, share = [first], first.octets, _share(first)
+    while share < 1.0 and len(group) < durable.FEW and _has_another(session, HELD - octets):
+        await session.stream.breathe()
+        line = session.stream.line_at_once(session.reading.framer.limits.line)
+        if line is None:                # others come first
+            break
+        step = await session.reading.command(partial(receive, session), session.reading.framer.line(line), 0.0)
+        another: Arriving | None = session.arriving
+        session.arriving = None
+        session.ahead.append((another, step))
+        if another is None or not isinstance(step, Frame) or another.failure or another.entry.id != first.entry.id:
+            break
+        octets, share = octets + another.octets, share + _share(another)
+        if share > 1.0:
+            break
+        group.append(another)
+    return group
+
+
+def _share(arriving: Arriving) -> float:
+    """See `Staged.share`; several messages of one command are enough."""
+    if len(arriving.messages) != 1:
+        return 1.0
+    arriving.messages[0].scan()
+    return arriving.messages[0].share
+
+
+def _has_another(session: Session, octets: int) -> bool:
+    """Whether the next command is there whole, and is an APPEND of one message of at most so many octets."""
+    stream = session.stream
+    line = stream.line_ahead(0, session.reading.framer.limits.line)
+    if line is None or not line.endswith((b"+}\r\n", b"+}\n")):
+        return False
+    text = line.rstrip(b"\r\n")
+    announced = literal_at(text, text.rfind(b"{"))
+    return (announced is not None and announced.size <= octets and is_message(Frame((text,)))
+            and stream.line_ahead(len(line) + announced.size, 2) in (b"\r\n", b"\n"))
+
+
+async def _deliver_group(session: Session, group: list[Arriving]) -> None:
+    """Deliver the messages together, if they are several: the outcome of each is known then. Raises StoreError, which
+    is then what has become of all."""
+    if len(group) == 1:
+        return
+    try:
+        entry = _as_shared_now(session, group[0].entry)
+        messages = []
+        for one in group:
+            appended, = one.command.messages
+            messages.append((one.messages[0], _target(session, entry, appended), appended.date))
+        outcomes = await session.patiently(deliver_each(session.store, messages))
+    except Exception as error:
+        for one in group:
+            one.failure = error
+        raise
+    for one, outcome in zip(group, outcomes, strict=True):
+        one.outcome = outcome
+        one.messages.clear()            # they are used up
 
 
 def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:

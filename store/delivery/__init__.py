@@ -33,7 +33,8 @@ a mailbox that stays locked holds up neither the loop nor the mail of others.
 
 Several messages to one mailbox (MULTIAPPEND) are staged one after the other and delivered all or none, in one
 transaction (`commit.commit_all`), with one flush. When more than 1 MiB of them waits they are put on disk and their
-files are let go of, so that such a command takes neither memory nor descriptors.
+files are let go of, so that such a command takes neither memory nor descriptors. Messages to one mailbox that a
+client has sent without waiting share a transaction, too, in which each is delivered or refused by itself (`sentahead`).
 
 Duplicate suppression. With `Target.suppress` a delivery locks the mailboxes, then looks for the message in
 `arrivals.db`: who has it gets `Duplicate`, a positive answer that writes nothing; who is refused leaves no key.

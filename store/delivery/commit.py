@@ -34,6 +34,7 @@ _PLAIN, _BARE = {b"": (0, 0)}, {b""}        # what has no header fields of its o
 #: Refusals that concern one mailbox and leave the others to be delivered to.
 _ONE_MAILBOX = frozenset({
     Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
+_NO_ROOM = frozenset({Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})    # for one message of several
 
 
 @frozen
@@ -250,11 +251,27 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
 
     Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError.
     """
+    return [uid for uid in _commit_several(partition, messages, frozenset(), seconds) if isinstance(uid, int)]
+
+
+def commit_each(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
+                seconds: float | None = None) -> list[int | StoreError]:
+    """Deliver messages that have nothing to do with each other to one mailbox of the partition, in one transaction. Of
+    each its UID, or why it is refused: for which there is no room, or whose keywords have none.
+
+    Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError: then none is delivered.
+    """
+    return _commit_several(partition, messages, _NO_ROOM, seconds)
+
+
+def _commit_several(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]],
+                    alone: frozenset[Problem], seconds: float | None) -> list[int | StoreError]:
+    """`commit_all`, where a message is refused `alone` with these problems."""
     first: dict[bytes, Staged] = {}             # of those that have the same content
     for staged, _, _ in messages:
         first.setdefault(staged.digest, staged)
 
-    def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
+    def work(txn: WriteTxn) -> tuple[list[int | StoreError], list[Staged]]:
         found = {digest: txn.refs.glance(digest) for digest in first}
         known = {digest: None if record is None else _usable(txn, record, first[digest])
                  for digest, record in found.items()}
@@ -262,23 +279,30 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
             raise NotOnDisk
         records = {digest: known[digest] or MessageRecord(one.serial, 0, one.size, one.trace)
                    for digest, one in first.items()}
-        uids: list[int] = []
-        made: dict[bytes, list[tuple[MailboxId, int]]] = {digest: [] for digest in first}
+        outcomes: list[int | StoreError] = []
+        made: dict[bytes, list[tuple[MailboxId, int]]] = {}
         for staged, target, received in messages:
             arrival, = _for_targets(records[staged.digest], staged, received, _PLAIN, 0).values()
-            uids.append(_arrive(txn, target, arrival).uid)
-            made[staged.digest].append((target.entry.id, uids[-1]))
+            try:
+                uid = _arrive(txn, target, arrival).uid
+            except StoreError as refusal:
+                if refusal.problem not in alone:
+                    raise
+                outcomes.append(refusal)
+                continue
+            outcomes.append(uid)
+            made.setdefault(staged.digest, []).append((target.entry.id, uid))
             for follow in target.follows:
                 follow(txn)
         for digest in sorted(made):                # in one order, so that no two wait for each other
             _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
                        sum_of_marks(made[digest]))
-        return uids, [staged for digest, staged in first.items() if known[digest] is None]
+        return outcomes, [first[digest] for digest in made if known[digest] is None]
 
-    uids, new = partition.transact(work, seconds=seconds)
+    outcomes, new = partition.transact(work, seconds=seconds)
     for staged in new:
         staged.committed = True
-    return uids
+    return outcomes
 
 
 def commit_within(txn: WriteTxn, staged: Staged, target: Target, received: InternalDate,

@@ -72,13 +72,7 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
                 staged = await copied(store, staged, partition)
             here.append((staged, target, received))
         files = [staged for staged, _, _ in here]
-        targets = {id(staged): target for staged, target, _ in here}
-
-        def spared(staged: Staged) -> bool:
-            staged.concealed = takes_long_way(store, staged, [targets[id(staged)]])
-            return not staged.concealed and is_known(partition, staged)
-
-        await secure(store, partition, files, spared)
+        await secure(store, partition, files, spared_of(store, partition, here))
         try:
             uids = await _commit_all(store, partition, here)
         except NotOnDisk:               # a purge was quicker
@@ -97,6 +91,18 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
             if staged is not original and not staged.committed:
                 after_commit(durability_of(store).discard, staged)
+
+
+def spared_of(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
+              ) -> Callable[[Staged], bool]:
+    """For `secure`: those whose content the partition has, unless the time that is spared would tell that."""
+    targets = {id(staged): target for staged, target, _ in messages}
+
+    def spared(staged: Staged) -> bool:
+        staged.concealed = takes_long_way(store, staged, [targets[id(staged)]])
+        return not staged.concealed and is_known(partition, staged)
+
+    return spared
 
 
 async def secure(store: Store, partition: Partition, messages: Sequence[Staged],

@@ -213,6 +213,12 @@ class Stream(Channel):
             self._look_at_rate()
         return line[:-1] if line.endswith(b"\r") else line
 
+    def line_ahead(self, start: int, limit: int) -> bytes | None:
+        """The line that begins at that octet of what has arrived, with its end, which stays where it is; None when it
+        is not there whole, or longer than `limit`."""
+        end = self._input.find(b"\n", start, start + limit) + 1
+        return bytes(self._input[start:end]) if end else None
+
     async def some(self, most: int, timeout: float) -> bytes:
         """Between 1 and `most` octets of what has arrived. Raises ConnectionLost, TimedOut."""
         deadline = self._clock.seconds() + timeout

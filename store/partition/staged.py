@@ -115,6 +115,14 @@ class Staged:
             self._joined()
         self.digest = self._digest.digest()
 
+    @property
+    def share(self) -> float:
+        """Of what `finish` does at once of one message, so much this one needs: more than 1 is left to a thread."""
+        scanner = self._scanner
+        if scanner is None:
+            return 1.0
+        return max(scanner.parts / MANY_PARTS, (ALL_HEADERS - scanner.room) / (SPILL // 2))
+
     def scan(self) -> None:
         """The content is complete: find its parts."""
         if self._scanner is not None and not self._scanner.ended:

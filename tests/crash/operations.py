@@ -347,6 +347,7 @@ OPERATIONS: dict[str, Operation] = {
     "deliver": Operation(_deliver_one),
     "deliver with a journal": Operation(journal.deliver),
     "deliver until it is full": Operation(journal.deliver_until_full),
+    "append several ahead": Operation(journal.append_ahead),
     "deliver to three": Operation(_deliver_three),
     "deliver what is known": Operation(_deliver_known),
     "deliver what was released": Operation(_deliver_released),

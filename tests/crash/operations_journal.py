@@ -4,13 +4,17 @@ import os
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from store import offload
 from store.delivery import durable
-from store.errors import StoreError
+from store.delivery.commit import Target
+from store.delivery.sentahead import deliver_each
+from store.errors import Problem, StoreError
 from store.partition.filejournal import PAGE, FileJournal
 from store.partition.partition import Partition
 from store.partition.staged import Staged
+from store.quota import roots
 from store.store import Store
-from tests.crash.places import ALICE, ARCHIVE, BOB, NEW, TRACE, WORK, Answered, Place
+from tests.crash.places import ALICE, ARCHIVE, BIG, BOB, NEW, TRACE, WHEN, WORK, Answered, Place
 
 
 class Journalled(durable.Durability):
@@ -57,6 +61,26 @@ def deliver(place: Place, answered: Answered) -> None:
     for body in (NEW[2], NEW[3]):
         place.deliver(body, ARCHIVE)
         answered()
+
+
+def append_ahead(place: Place, answered: Answered) -> None:
+    """What a client has sent without waiting: some share the journal's sync, a transaction and a flush, and for one of
+    them there is no room; then two more."""
+    _served(place, 8)
+    roots.set_quota(place.store, "bob", 3 * sum(map(len, NEW)))
+    for bodies in ((NEW[0], NEW[1], BIG, NEW[0]), (NEW[2], NEW[3])):
+        messages = []
+        for body in bodies:
+            entry = place.entry(BOB)
+            staged = place.store.stage(entry)
+            if staged.write(body):
+                offload.now(durable.spill(place.store, staged))
+            messages.append((staged, Target(entry, reader="bob", appended=True), WHEN))
+        for outcome in offload.now(deliver_each(place.store, messages)):
+            if isinstance(outcome, StoreError) and outcome.problem is not Problem.OVER_QUOTA:
+                raise outcome
+        answered()
+    _settle(place)
 
 
 def deliver_until_full(place: Place, answered: Answered) -> None:

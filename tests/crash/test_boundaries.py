@@ -35,7 +35,7 @@ AGAIN = 100_000 if EVERYTHING else 12       # states that a recovery which was c
 KILLS = 8 if EVERYTHING else 1              # processes that are killed before a change, and as many after one
 
 #: Operations whose system calls fail.
-FAULTY = ["deliver", "deliver with a journal", "deliver until it is full", "deliver by scripts",
+FAULTY = ["deliver", "deliver with a journal", "deliver until it is full", "append several ahead", "deliver by scripts",
           "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
           "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed",
           "deliver what was lost", "create", "delete", "undelete a mailbox", "purge mailboxes", "rename a tree",

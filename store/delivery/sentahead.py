@@ -1,0 +1,66 @@
+"""Messages to one mailbox that a client has sent without waiting for answers: they have nothing to do with each other
+but that they are there at the same time. They share syncs and one transaction; each is delivered or refused by itself.
+"""
+
+import time
+from collections.abc import Sequence
+
+from mboxlist.engine.troubles import after_commit
+from store.delivery import durable
+from store.delivery.commit import Delivered, NotOnDisk, Target, commit_each
+from store.delivery.concealment import stored_lately
+from store.delivery.durable import durability_of, put_on_disk
+from store.delivery.severalmessages import secure, spared_of
+from store.errors import StoreError
+from store.offload import AT_ONCE, change
+from store.partition.partition import Partition
+from store.partition.staged import Staged
+from store.store import Store
+from store.values import InternalDate
+
+Message = tuple[Staged, Target, InternalDate | None]
+
+
+async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | StoreError]:
+    """Deliver these received messages, of which there are at most `durable.FEW`, in their order: of each the UID, or
+    why it was refused. When this returns they are on disk.
+
+    What cannot be done together is done for each alone, as `durable.deliver` does it. The staged messages are used up,
+    also when this raises. Raises Unflushed.
+    """
+    now = InternalDate(int(time.time()))
+    arrived = [(staged, target, received or now) for staged, target, received in messages]
+    try:
+        try:
+            partition = store.partition_of(arrived[0][1].entry)
+            if all(staged.files is partition.files for staged, _, _ in arrived):
+                return await _deliver_together(store, partition, arrived)
+        except (NotOnDisk, StoreError):     # of one of them, perhaps: alone each gets its own answer
+            pass
+        return [await _deliver_alone(store, *one) for one in arrived]
+    finally:
+        for staged, _, _ in arrived:
+            if not staged.committed:
+                after_commit(durability_of(store).discard, staged)
+
+
+async def _deliver_together(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
+                            ) -> list[int | StoreError]:
+    """In one transaction. Raises NotOnDisk, StoreError, and then none is delivered; Unflushed."""
+    files = [staged for staged, _, _ in arrived]
+    await secure(store, partition, files, spared_of(store, partition, arrived))
+    outcomes = await change(store, lambda: commit_each(partition, arrived, seconds=AT_ONCE))
+    for (staged, target, _), outcome in zip(arrived, outcomes, strict=True):
+        if not isinstance(outcome, StoreError):
+            after_commit(stored_lately(store).note, store, target, staged)
+            staged.left = staged.concealed
+    await put_on_disk(store, durability_of(store), partition, files)
+    return outcomes
+
+
+async def _deliver_alone(store: Store, staged: Staged, target: Target, received: InternalDate) -> int | StoreError:
+    outcome, = await durable.deliver(store, staged, (target,), received)
+    if isinstance(outcome, StoreError):
+        return outcome
+    assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
+    return outcome.uid
