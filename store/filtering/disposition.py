@@ -27,6 +27,7 @@ from store.filtering.storesurroundings import mailbox_of, mailbox_of_id, owned_k
 from store.mailboxes import authorization
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.problems import NOT_NOW
 from store.sieve.receivedmail import ReceivedMail
 from store.sieve.scriptoutcome import KEPT, Copied, Edition, Filed, Outcome, Redirected, Refused
 from store.sieve.surroundings import Envelope
@@ -197,7 +198,8 @@ class Disposer:
     # What leaves
 
     def _send_on(self, outcome: Outcome) -> bool:
-        """Have the message sent to all addresses; whether all of that can be done."""
+        """Have the message sent to all addresses; whether all of that can be done. Raises StoreError, one of NOT_NOW.
+        """
         why = circles(self.message, self.envelope)
         if not self.settings.redirects or len(outcome.redirects) > self.settings.redirects:
             why = f"messages are sent on to {self.settings.redirects} addresses at most (sieve.redirects)"
@@ -211,6 +213,8 @@ class Disposer:
         try:
             posts = self._posts(outcome.redirects)
         except StoreError as error:
+            if error.problem in NOT_NOW:        # it is done again as a whole, and nothing is kept in its place
+                raise
             self.notes.append(f"the message was not sent on: {error}")
             return False
         self._follows += posts

@@ -1,5 +1,7 @@
 """What scripts do after commands of IMAP: RFC 6785 §3, with its examples (§5)."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from mboxlist.annotations import EVENT_SCRIPT
 from mboxlist.names import INBOX, MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
+from store.errors import StoreError
 from store.events.outgoingmail import message_of
 from store.events.receivers import Receiver
 from store.events.scriptevents import ScriptEvents
@@ -28,6 +31,7 @@ from store.sieve.scriptoutcome import Outcome
 from store.sieve.scriptrun import Run, Tree
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.heardevents import hear
 from tests.support.stores.stores import deliver, make_store
 
@@ -76,6 +80,20 @@ def come(store: Store, *numbers: int) -> None:
 
 def run_all(store: Store) -> int:
     return sum(eventscripts.run_some(store, item) for item in eventscripts.waiting(store))
+
+
+def test_what_cannot_be_read_for_a_moment_is_sent_on_later(store: Store, faults: Faults) -> None:
+    """The rest of what the script does would be done now, and this never."""
+    script(store, 'addflag "done"; redirect :copy "away@example.com";')
+    come(store, 1)
+    reads = faults.watch(os, "pread", lambda *_: None)
+    with faults:
+        faults.fail(os, "pread", OSError(errno.EIO, "no"), when=lambda *_: bool(reads))
+        with pytest.raises(StoreError):
+            run_all(store)
+    assert box(store)[0][1:] == (0, ())
+    run_all(store)
+    assert box(store)[0][2] == ("done",) and len(list(store.partitions["primary"].outbox.every("relay"))) == 1
 
 
 def box(store: Store, name: MailboxName = BOX) -> list[tuple[bytes, int, tuple[str, ...]]]:
