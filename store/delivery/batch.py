@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxId
 from store.delivery.durable import place_all
 from store.delivery.replacement import LostFile, let_go, put_back, require_fit
+from store.errors import Problem, StoreError
 from store.partition.messagefiles import Volume
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -84,7 +85,7 @@ class BatchStore:
         try:
             require_fit(self.target, staged)
         except LostFile:
-            if usable(self.target, staged.digest) is None and not let_go(self.target, staged.digest):
+            if seems_usable(self.target, staged.digest) is None and not let_go(self.target, staged.digest):
                 staged.abort()          # else it has come behind another header meanwhile, or nobody misses it
                 raise
         if self.at_once:
@@ -121,7 +122,7 @@ class BatchStore:
         def work(txn: WriteTxn) -> list[Staged]:
             ours = []
             for staged in batch:
-                if usable(self.target, staged.digest, txn) is not None:
+                if seems_usable(self.target, staged.digest, txn) is not None:
                     continue
                 known = txn.refs.find(staged.digest, txn.handle)
                 if known is not None and known.references:
@@ -179,9 +180,20 @@ class BatchStore:
 
 def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
     """What the partition knows of that content, if it has its file, as long as it should be; within a transaction it
-    stays so. Without the file no answer may say that a message is kept, even if other records refer to it."""
+    stays so. Without the file no answer may say that a message is kept, even if other records refer to it. Raises
+    StoreError UNAVAILABLE when the disk does not say whether it is there."""
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
     return record if record is not None and partition.files.is_whole(digest, record.serial, record.size) else None
+
+
+def seems_usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
+    """`usable`, for who has the content at hand: it takes the place of a file that cannot be looked at, too."""
+    try:
+        return usable(partition, digest, txn)
+    except StoreError as error:
+        if error.problem is not Problem.UNAVAILABLE:
+            raise
+        return None
 
 
 def head_of(partition: Partition, digest: bytes, record: MessageRecord) -> bytes:

@@ -123,7 +123,7 @@ def is_known(partition: Partition, staged: Staged) -> bool:
     if partition.refs.messages.glance(staged.digest) is None:       # nearly always
         return False
     record = partition.refs.glance(staged.digest)
-    return record is not None and record.references > 0 and partition.files.is_whole(
+    return record is not None and record.references > 0 and partition.files.seems_whole(
         staged.digest, record.serial, record.size)
 
 
@@ -348,7 +348,7 @@ def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageReco
     A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
     NotOnDisk; StoreError CORRUPT when it cannot.
     """
-    if txn.partition.files.is_whole(staged.digest, record.serial, record.size):
+    if txn.partition.files.seems_whole(staged.digest, record.serial, record.size):
         return record
     if not record.references:
         return None

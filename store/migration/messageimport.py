@@ -17,7 +17,17 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.delivery.batch import BatchStore, CopiedFile, NotCopied, SideBySide, head_of, in_threads, refer, usable
+from store.delivery.batch import (
+    BatchStore,
+    CopiedFile,
+    NotCopied,
+    SideBySide,
+    head_of,
+    in_threads,
+    refer,
+    seems_usable,
+    usable,
+)
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
@@ -77,7 +87,7 @@ class Contents:
         head, rest = _divided(iter(data), trace)
         if digest in self._batch.batch:
             self.keep()
-        known = usable(self.partition, digest) if digest else None
+        known = seems_usable(self.partition, digest) if digest else None
         if known is not None and (not trace or known.trace == trace and head_of(self.partition, digest, known) == head):
             return digest
         if known is None and (not trace or fits(self.partition, digest, trace)):
@@ -97,7 +107,7 @@ class Contents:
             staged.finish()
             if digest and staged.digest != digest:
                 raise StoreError(Problem.CORRUPT, f"What came for message {digest.hex()} is not what its digest says")
-            if staged.digest in self._batch.batch or usable(self.partition, staged.digest) is not None:
+            if staged.digest in self._batch.batch or seems_usable(self.partition, staged.digest) is not None:
                 staged.abort()
             else:
                 self._batch.add(staged)
@@ -117,7 +127,7 @@ class Contents:
         file of its own, header and all."""
         try:
             with staged.opened() as file:
-                known, head = usable(self.partition, staged.digest), file.read(0, staged.trace)
+                known, head = seems_usable(self.partition, staged.digest), file.read(0, staged.trace)
                 if head and (known is None or head_of(self.partition, staged.digest, known) != head):
                     self._whole[staged.digest] = self._stage(file.pieces(), b"", staged.size, b"").digest
         finally:

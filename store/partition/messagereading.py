@@ -98,14 +98,24 @@ class ReadableFiles:
             return None
 
     def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
-        """Whether the file that a reader would open is there, and has so many octets."""
+        """Whether the file that a reader would open is there, and has so many octets. Raises StoreError UNAVAILABLE
+        when the disk does not say so: what is only referred to would be taken for lost, and left out of a copy."""
         final = self.path(digest)
         for path in (final, self.staged_path(serial), final):
             try:
                 return os.stat(path).st_size == octets
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
+            except OSError as error:
+                raise disk_problem(error) from error
         return False
+
+    def seems_whole(self, digest: bytes, serial: int, octets: int) -> bool:
+        """`is_whole`, for who has the content at hand: it takes the place of a file that cannot be looked at, too."""
+        try:
+            return self.is_whole(digest, serial, octets)
+        except StoreError:
+            return False
 
     def will_need(self, digest: bytes) -> None:
         """Somebody will soon read that file, if it is there: have the system read it into memory meanwhile."""

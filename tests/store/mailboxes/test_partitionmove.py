@@ -1,9 +1,12 @@
 """Mailboxes moved to another partition."""
 
 import contextlib
+import errno
+import os
 import threading
 import time
 import zlib
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -413,6 +416,25 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):
     Path(path).write_bytes(whole)
     partitionmove.move_owner(two, "alice", "second")
     assert len(contents(two)) == 3
+
+
+def test_what_was_expunged_is_not_left_behind_because_the_disk_does_not_say_whether_it_is_there(two, faults):
+    """Nobody could undelete it any more; nor is anything undeleted in part."""
+    for body in BODIES[:2]:
+        deliver(two, body, "user/alice/INBOX")
+    inbox = two.entry(name())
+    remove(two, inbox, [1])
+    place = two.partitions["primary"].files.path(blake2b(BODIES[0], digest_size=32).digest())
+    with faults:
+        faults.fail(os, "stat", PermissionError(errno.EACCES, "no"), lambda path, **_: path == place)
+        for refused in (lambda: partitionmove.move_owner(two, "alice", "second"),
+                        lambda: undelete_messages(two, two.entry(name()))):
+            with pytest.raises(StoreError) as refusal:
+                refused()
+            assert refusal.value.problem is Problem.UNAVAILABLE
+    assert two.partition_of(two.entry(name())).name == "primary"
+    partitionmove.move_owner(two, "alice", "second")
+    assert undelete_messages(two, two.entry(name())) and check(two) == []
 
 
 def test_limits_that_are_set_at_the_end_hold_where_the_mailboxes_are_now(two, faults):
