@@ -1,12 +1,14 @@
 """A store becomes the standby of the machine that was promoted in its place, with what it has: message files that are
-here are not sent again.
+here are not sent again. So does a standby of the one before, which may have more than the one that was promoted.
 
 Its own databases stay as they are until those of the other machine are whole (`store.standby.switching`). So while the
 copy is under way a promotion gives back the store that was here (RETURNING).
 """
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -14,11 +16,15 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
-from store.standby import promotion, standbystate
+from store.readonly.place import FOLDER
+from store.standby import promotion, seeding, standbystate
+from store.standby.reading import readingstate
+from store.standby.seeding import MoreHere
 from store.standby.sourcepeer import SourcePeer
-from store.standby.standbystate import RETURNING, StandbyState
-from store.standby.succession import Lineage
+from store.standby.standbystate import RECOVERED, RETURNING, StandbyState
+from store.standby.succession import Lineage, Other
 
+COPY = "rejoin"         # among the copies of a standby
 AUDIT = "audit"         # the trail of this machine, which that of the other one replaces
 
 
@@ -43,16 +49,42 @@ def follow(root: Path, identity: str, source: SourcePeer, address: str, lineage:
 
 
 def going_on(root: Path, address: str) -> StandbyState | None:
-    """The state of a store that has brought home all it had, and whose copy of the other one was cut off; None for a
-    store. Raises StoreError STORE_IN_USE for any other standby, OSError."""
+    """The state of a store that has brought home all it had, and whose copy of the other one was cut off; None for any
+    other. Raises StoreError, OSError."""
     state = standbystate.read(root)
-    if state is None:
+    if state is None or state.phase != RETURNING:
         return None
-    if state.phase != RETURNING:
-        raise StoreError(Problem.STORE_IN_USE, f"{root} is a standby of {state.host} already")
     state = evolve(state, address=address)
     state.save(root)
     return state
+
+
+def has_more(root: Path, state: StandbyState, source: SourcePeer, other: Other) -> bool:
+    """Whether a standby may have what that machine lacks, which was promoted in the place of the one that it followed.
+    Raises StoreError STORE_IN_USE where it was not, OSError."""
+    contests = other.lineage.contests(state.lineage)
+    if not contests and other.lineage.number <= state.succession:
+        raise StoreError(Problem.STORE_IN_USE, f"{root} is a standby of {state.host} already")
+    if contests or state.phase == RECOVERED:
+        return True
+    try:
+        seeding.same(root, state, source)
+    except MoreHere:
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def copied(root: Path) -> Iterator[Path]:
+    """The folder of a copy for reading of what a standby has, with all that a promotion would have. Raises StoreError,
+    OSError."""
+    place = root / FOLDER / COPY
+    privatefiles.make_folder(root / FOLDER, exist_ok=True)
+    try:
+        readingstate.make(root, place, as_promoted=True)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def ended(root: Path) -> None:

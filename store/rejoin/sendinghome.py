@@ -20,7 +20,7 @@ from store.filelock import scratch
 from store.rejoin import commonplace, stranded
 from store.rejoin.stranded import Stranded, StrandedMail
 from store.rejoin.takinghome import DIGESTS, OCTETS, TRACE
-from store.standby.succession import LINE, Lineage
+from store.standby.succession import LINE, Lineage, Other
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
 from store.usermove.peer import Peer
@@ -74,6 +74,12 @@ class HomePeer:
             if not all(TABLE.fullmatch(name) for name, _ in files):
                 raise BadMessage("a table that there is not")
             return Promoted(Lineage.of(said), said.text("identity"), files, tuple(said.texts("common", LINE)))
+
+    def other(self) -> Other:
+        """Which promotions it knows of."""
+        said = self.peer.ask_for({"op": "copy succession"})
+        with self._understood():
+            return Other.of(said)
 
     def passed(self, store: Store) -> None:
         """Have it give out no number that this store has given out."""

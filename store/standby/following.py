@@ -19,7 +19,7 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.hotcopy import Position
 from mboxlist.engine.logfiles import log_name
 from store.errors import Problem, StoreError
-from store.standby import applying, logrecords, standbyjournal
+from store.standby import applying, logrecords, seeding, standbyjournal
 from store.standby.copyformat import SMALL, Quick
 from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
@@ -72,6 +72,7 @@ class Follower:
         begun = self.source.begin(self.state.lineage)
         if (begun.host, begun.identity) != (self.state.host, self.state.identity):
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store than the one that was followed")
+        self.state = seeding.require_no_more(self.root, self.state, self.source, begun)
         if (found := begun.state(self.state)) != self.state:
             found.save(self.root)               # a promotion of this one counts further
             self.state = found

@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -38,12 +38,12 @@ from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
 from store.snapshots.taking import LIST, NAME
-from store.standby import applying, longfollowing, standbyjournal, standbystate, switching
+from store.standby import applying, longfollowing, standbyjournal, standbystate, succession, switching
 from store.standby.cascade import cascade, followersrecord
 from store.standby.copyformat import SMALL
 from store.standby.sourcepeer import PLACES
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState, host_of
-from store.standby.succession import Succession
+from store.standby.succession import Other, Succession, with_parting
 from store.tables.state import UID_SKIP
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,26 @@ PROMOTED_STATES, PROMOTED_RECORDS = "state.db", "index.db"
 def promote(root: Path) -> StandbyState:
     """Make it a store; which state it has. What was cut off is done again. For who alone is at it. Raises StoreError
     UNAVAILABLE, NO_STORE, DISK_FULL."""
+    def promoted(state: StandbyState, before: Succession) -> Succession:
+        lineage = state.lineage.promoted()
+        return evolve(before, number=lineage.number, line=lineage.line,
+                      partings=with_parting(state.partings, lineage, state.parting(root)))
+
+    state = _end(root, promoted)
+    log.warning("this standby of %s is a store of its own now", state.host)
+    return state
+
+
+def give_way(root: Path, host: str, other: Other) -> StandbyState:
+    """Make it a store that does not serve, since that machine has been promoted in the place of the one that was
+    followed here: as that one is when it comes back. See `promote`."""
+    state = _end(root, lambda state, before: succession.noted(before, host, other))
+    log.warning("this standby of %s is a store that %s has taken the place of", state.host, host)
+    return state
+
+
+def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> StandbyState:
+    """`end`: what is on record of the promotion."""
     state = standbystate.read(root)
     if state is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}")
@@ -84,10 +104,9 @@ def promote(root: Path) -> StandbyState:
             times += 1
         for name in names:
             _go_ahead(root, name, times, state)
-        lineage = state.lineage.promoted()
-        Succession(lineage.number, state.identity, dict(followersrecord.read(root, state).places),
-                   before=host_of(state.address), moment=state.moment, line=lineage.line, skipped=times,
-                   common=state.line).save(root)
+        end(state, Succession(state.succession, state.identity, dict(followersrecord.read(root, state).places),
+                              before=host_of(state.address), moment=state.moment, line=state.line, skipped=times,
+                              common=state.line, partings=state.partings)).save(root)
         if times >= STEP:
             log.warning("this standby was %.0f s behind: each mailbox skips %d UIDs", behind,
                         times * UNCLEAN_ENDS * UID_SKIP)
@@ -98,7 +117,6 @@ def promote(root: Path) -> StandbyState:
         raise disk_problem(error) from error
     except Failure as error:
         raise StoreError(Problem.UNAVAILABLE, f"The databases of this standby cannot be recovered: {error}") from error
-    log.warning("this standby of %s is a store of its own now", state.host)
     return state
 
 

@@ -34,6 +34,10 @@ DATABASE = re.compile(r"[a-z0-9_-]+\.db|log\.[0-9]{10}")
 NEW = ".new"                # behind the name of a file of a database that is not whole
 
 
+class MoreHere(StoreError):
+    """What a standby has may be on no other machine."""
+
+
 def require_empty(root: Path) -> None:
     """There is no store in that folder, or a standby. Raises StoreError STORE_IN_USE."""
     if not (root / STANDBY).exists() and any((root / name).exists() for name in (LIST, "partitions")):
@@ -41,13 +45,14 @@ def require_empty(root: Path) -> None:
 
 
 def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
-    """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, OSError."""
+    """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, MoreHere, OSError."""
     require_empty(root)
     known = standbystate.read(root)
-    begun = source.begin(Lineage() if known is None else known.lineage)
-    if known is not None:
-        _require_same(root, known, begun)
-    state = StandbyState(begun.host, address, begun.identity) if known is None else known
+    if known is None:
+        begun = source.begin(Lineage())
+        state = StandbyState(begun.host, address, begun.identity)
+    else:
+        state, begun = same(root, known, source)
     state = evolve(begun.state(state), host=begun.host, address=address)
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
@@ -56,35 +61,64 @@ def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
 
 def go_over(root: Path, source: SourcePeer, address: str) -> StandbyState:
     """Have a standby follow another machine, which has the same store and has seen the same promotions at least; its
-    state, on disk. Raises StoreError, OSError."""
+    state, on disk. Raises StoreError, MoreHere, OSError."""
     known = standbystate.read(root)
     if known is None:
         raise StoreError(Problem.NO_STORE, f"There is no standby in {root}; onecopy standby create makes one")
     if known.phase not in (FOLLOWING, SWITCHING):
         raise StoreError(Problem.UNAVAILABLE, f"This standby is {known.phase}: that goes on from {known.host} first")
-    begun = source.begin(known.lineage)
-    _require_same(root, known, begun)
+    known, begun = same(root, known, source)
     state = evolve(begun.state(known), host=begun.host, address=address)
     state.save(root)
     return state
 
 
-def _require_same(root: Path, known: StandbyState, begun: Begun) -> None:
-    """Raises StoreError STORE_IN_USE where that machine has something else than this standby."""
+def same(root: Path, known: StandbyState, source: SourcePeer) -> tuple[StandbyState, Begun]:
+    """That machine has all that this standby has: the state, as `require_no_more`, and what it says of itself. Raises
+    StoreError, MoreHere, OSError."""
+    begun = source.begin(known.lineage)
     if known.identity != begun.identity:
         raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
                                                f"remove it first")
     if known.ends and not begun.lineage.goes_on_from(known.lineage):
-        raise StoreError(Problem.STORE_IN_USE, f"{begun.host} was promoted in the place of a machine that {known.host} "
-                         f"was promoted besides: what {root} has may be only here. Promote it and have it rejoin "
-                         f"{begun.host}, or remove it first")
+        raise MoreHere(Problem.STORE_IN_USE, f"{begun.host} was promoted in the place of a machine that {known.host} "
+                                             f"was promoted besides: what {root} has may be only here. "
+                                             f"{_bring(source.peer.host)}")
+    return require_no_more(root, known, source, begun), begun
+
+
+def require_no_more(root: Path, state: StandbyState, source: SourcePeer, begun: Begun) -> StandbyState:
+    """That machine has all that this standby has, if it has been promoted, or follows one that has: a standby may have
+    been ahead of the one that was. The state, with all that is sure in its place. Raises StoreError, MoreHere, OSError.
+    """
+    unseen = begun.lineage.line[len(state.line):]
+    if not state.ends or not unseen:
+        return state
+    state = standbyjournal.replay(root, switching.finish(root, state), ahead=False)
+    left, ahead = state.parting(root), standbyjournal.ahead(root, state)
+    if ahead is not None:
+        left = evolve(left, ends={name: (*end, 0) for name, end in ahead.ends.items()}, moment=ahead.moment)
+    else:
+        sums = {name: checksum for name, (_, _, checksum) in left.ends.items() if checksum}
+        if len(sums) == len(state.ends) and not source.ends(state.ends, sums).unlike:
+            return state                # its log goes on from what is here
+    there = begun.partings.get(unseen[0])
+    if there is None or not (there.stays or there.has_all(left)):
+        raise MoreHere(Problem.STORE_IN_USE, f"{source.peer.host}, or the machine that it follows, was promoted with "
+                                             f"less than {root} has: that would be lost. {_bring(source.peer.host)}")
+    return state
+
+
+def _bring(host: str) -> str:
+    return f"`onecopy standby rejoin --from {host}:PORT` brings it there; then this machine can follow it"
 
 
 def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress, age: int = FRESH) -> StandbyState:
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
     many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
     state = standbyjournal.replay(root, switching.finish(root, state))
-    partitions = source.begin(state.lineage).partitions
+    begun = source.begin(state.lineage)
+    state, partitions = require_no_more(root, state, source, begun), begun.partitions
     for name in partitions:
         if not NAME.fullmatch(name):
             raise source.peer.unclear(f"a partition of the name {name!r}")

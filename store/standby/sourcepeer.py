@@ -25,7 +25,7 @@ from store.standby.copyformat import (
     unpacked,
 )
 from store.standby.standbystate import StandbyState
-from store.standby.succession import Lineage, contested
+from store.standby.succession import Lineage, Parting, contested, partings_of
 from store.usermove.messageformat import BadMessage, Message, whole
 from store.usermove.peer import Peer
 
@@ -126,11 +126,12 @@ class Begun:
     identities: tuple[int, int]
     above: tuple[str, ...] = ()
     skipped: int = 0
+    partings: dict[str, Parting] = field(factory=dict)
 
     def state(self, before: StandbyState) -> StandbyState:
         """With what it says of promotions."""
         return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place,
-                      above=self.above, skipped=self.skipped)
+                      above=self.above, skipped=self.skipped, partings=self.partings)
 
 
 def epochs_of(said: Message) -> dict[str, int]:
@@ -159,7 +160,7 @@ class SourcePeer:
             begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
                           said.number("place", 0, PLACES + 1), epochs_of(said), (mailbox, validity),
                           tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
-                          said.number("skipped"))
+                          said.number("skipped"), partings_of(dict(said.fields["partings"])))
         if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")

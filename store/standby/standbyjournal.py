@@ -219,14 +219,19 @@ def replay(root: Path, state: StandbyState, *, ahead: bool = True) -> StandbySta
     return state
 
 
-def beyond(root: Path, state: StandbyState, *, in_place: bool = True) -> Iterator[Quick]:
+def beyond(root: Path, state: StandbyState, *, in_place: bool = True, all_of_it: bool = False) -> Iterator[Quick]:
     """What the journals have beyond that state, in order, as far as its message files are in their places; or all of
-    it. Not what came ahead: a reader would see what may be gone. For others than the process that follows. Nothing is
-    changed. Raises OSError."""
+    it. What came ahead only for `all_of_it`: a reader would see what may be gone. For others than the process that
+    follows. Nothing is changed. Raises OSError."""
     for quick, _, is_sure in _in_order(root, state):
-        if not is_sure or in_place and not all(_is_there(root, file) for file in quick.files):
+        if not (is_sure or all_of_it) or in_place and not all(_is_there(root, file) for file in quick.files):
             return
         yield quick
+
+
+def ahead(root: Path, state: StandbyState) -> Quick | None:
+    """The last answer, if it came ahead and nobody knows whether the first machine has it. Raises OSError."""
+    return next((quick for quick, _, is_sure in _in_order(root, state) if not is_sure), None)
 
 
 def _in_order(root: Path, state: StandbyState) -> Iterator[tuple[Quick, Message, bool]]:

@@ -17,7 +17,7 @@ from mboxlist.engine.generations import LogEnd
 from mboxlist.engine.hotcopy import Position
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY
-from store.standby.succession import Lineage, unnamed
+from store.standby.succession import Lineage, Parting, partings_of, unnamed
 
 TABLES_LOCK = "run/standby-tables.lock"     # of whoever changes tables, or has them stay as they are
 
@@ -32,10 +32,10 @@ class StandbyState:
     its list of mailboxes; by environment `ends` are where the logs end, `first` the log files from which recovery needs
     them, `tables` the identity of each table's file, `applied` up to where the tables have what the log says.
     `moment`: the Unix time at which the store was like that, by the clock of the one that is followed. `succession`:
-    how many promotions that one knows of, and `line` their identities; `place`: which of its standbys this is. `above`:
-    which machines that one follows, if it is a standby itself, with their addresses, the one that serves last; then
-    `host` is the name that it has in common with them, and the place is one among the standbys of all. `skipped`: how
-    far the last promotion went ahead.
+    how many promotions that one knows of, `line` their identities, and `partings` what those had that were promoted;
+    `place`: which of its standbys this is. `above`: which machines that one follows, if it is a standby itself, with
+    their addresses, the one that serves last; then `host` is the name that it has in common with them, and the place is
+    one among the standbys of all. `skipped`: how far the last promotion went ahead.
 
     `epochs`: those of its partitions, now or from its next start on. RETURNING: `identities` are the last mailbox id
     and UIDVALIDITY that it gave.
@@ -58,6 +58,7 @@ class StandbyState:
     identities: tuple[int, int] = 0, 0
     above: tuple[str, ...] = ()
     skipped: int = 0
+    partings: dict[str, Parting] = field(factory=dict)
 
     @property
     def serves(self) -> str:
@@ -69,14 +70,18 @@ class StandbyState:
         """The promotions that the one that is followed knows of."""
         return Lineage(self.succession, self.line)
 
+    def parting(self, root: Path) -> Parting:
+        """What a machine has that is promoted in this state. The checksum of a log that does not reach so far is 0."""
+        return Parting({name: (*end, 0 if (there := LogEnd.of(root / name, end)) is None else there.checksum)
+                          for name, end in self.ends.items()}, self.epochs, self.moment)
+
     def sums(self, root: Path) -> dict[str, int]:
         """What the one that is followed recognises its logs by. Raises StoreError UNAVAILABLE when one is missing."""
         found = {}
-        for name, end in self.ends.items():
-            there = LogEnd.of(root / name, end)
-            if there is None:
+        for name, (_, _, checksum) in self.parting(root).ends.items():
+            if not checksum:
                 raise StoreError(Problem.UNAVAILABLE, f"The log of {name} does not reach so far as {STANDBY} says")
-            found[name] = there.checksum
+            found[name] = checksum
         return found
 
     def to_bytes(self) -> bytes:
@@ -95,7 +100,8 @@ class StandbyState:
             fields[name] = {key: (place[0], place[1]) for key, place in fields[name].items()}
         line = fields.get("line", unnamed(fields["succession"]))
         return cls(**{**fields, "line": tuple(line), "identities": tuple(fields.get("identities", (0, 0))),
-                      "above": tuple(fields.get("above", ()))})
+                      "above": tuple(fields.get("above", ())),
+                      "partings": partings_of(fields.get("partings", {}))})
 
     def save(self, root: Path) -> None:
         """Have it on disk. Raises OSError."""

@@ -14,7 +14,7 @@ the other, nor starts, until an administrator has chosen.
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from store.usermove.messageformat import Message
 
 LOCK = "run/succession.lock"
 LINE = 1000         # promotions whose identities are kept, at most
+PARTINGS = 20     # and of which it is kept where they left the machine before
 
 
 @frozen
@@ -62,6 +63,58 @@ class Lineage:
 
 
 @frozen
+class Parting:
+    """What a machine that was promoted had of the one before it. By environment `ends`: file and octet up to where it
+    had the log, and the checksum of what stands before (`LogEnd`); `epochs` of its partitions; `moment`: the Unix time
+    at which the store was like that, by the clock of the one before. `stays`: it is the one before itself, which an
+    administrator has preferred: nobody who followed it has more."""
+
+    ends: dict[str, tuple[int, int, int]] = field(factory=dict)
+    epochs: dict[str, int] = field(factory=dict)
+    moment: float = 0.0
+    stays: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Parting":
+        """From the stored form. Raises ValueError, TypeError, KeyError."""
+        ends = {str(name): (int(file), int(octet), int(checksum)) for name, (file, octet, checksum) in dict(
+            fields["ends"]).items()}
+        epochs = {str(name): int(epoch) for name, epoch in dict(fields["epochs"]).items()}
+        return cls(ends, epochs, float(fields["moment"]), bool(fields["stays"]))
+
+    def has_all(self, left: "Parting") -> bool:
+        """Whether that machine had no more of the one before, as far as can be told: else it may have. A checksum of 0
+        is not known."""
+        same = True
+        for name, (file, octet, checksum) in left.ends.items():
+            then = self.ends.get(name, (0, 0, 0))
+            if name in self.ends and (file, octet) > then[:2]:
+                return False
+            same &= (file, octet) == then[:2] and (checksum == then[2] or 0 in (checksum, then[2]))
+        return same or left.moment <= self.moment and all(
+            epoch <= self.epochs.get(name, epoch) for name, epoch in left.epochs.items())
+
+
+Partings = Mapping[str, Parting]        # by the identities of promotions
+
+
+def partings_of(fields: Mapping[str, Any]) -> dict[str, Parting]:
+    """From the stored form. Raises ValueError, TypeError, KeyError."""
+    return {str(name): Parting.of(each) for name, each in fields.items()}
+
+
+def said_of(known: Partings) -> dict[str, Any]:
+    """As it is said to another machine."""
+    return {name: asdict(each) for name, each in known.items()}
+
+
+def with_parting(known: Partings, lineage: Lineage, left: Parting) -> dict[str, Parting]:
+    """With that of the last promotion, and without those of long ago."""
+    found = {**known, lineage.line[-1]: left}
+    return {name: found[name] for name in lineage.line[-PARTINGS:] if name in found}
+
+
+@frozen
 class Other:
     """What another machine says of itself. `skipped`: how far its promotion went ahead: see `promotion`. A standby says
     that of the machine that `serves`, which it follows."""
@@ -85,7 +138,8 @@ class Succession:
     last promotion, `named`; who has been promoted besides, `contender`; and how far these two went ahead, `ahead`.
 
     Of the promotion that made it serve: whose place it took (`before`), as of which Unix time (`moment`), how far it
-    went ahead (`skipped`); and the promotions before the one whose common place is kept (`common`).
+    went ahead (`skipped`); and the promotions before the one whose common place is kept (`common`). `partings`: what
+    those had that were promoted, as far as it is known.
     """
 
     number: int = 0
@@ -101,6 +155,7 @@ class Succession:
     ahead: int = 0
     skipped: int = 0
     common: tuple[str, ...] = ()
+    partings: dict[str, Parting] = field(factory=dict)
 
     @property
     def lineage(self) -> Lineage:
@@ -117,7 +172,8 @@ class Succession:
             line = unnamed(fields["number"])
             fields = {**fields, "line": line, "common": line[:-1]}
         return cls(**{**fields, "followers": {str(host): int(place) for host, place in followers.items()},
-                      "line": tuple(fields["line"]), "common": tuple(fields["common"])})
+                      "line": tuple(fields["line"]), "common": tuple(fields["common"]),
+                      "partings": partings_of(fields.get("partings", {}))})
 
     def save(self, root: Path) -> None:
         """Have it on disk. Raises OSError."""
@@ -163,19 +219,21 @@ def note_follower(root: Path, identity: str, host: str) -> int:
 
 def note_other(root: Path, host: str, other: Other) -> None:
     """What that machine has said of itself. Raises StoreError UNAVAILABLE, OSError."""
-    def noted(now: Succession) -> Succession:
-        theirs, newest = other.lineage, other.lineage.line[-1:]
-        if theirs.number > max(now.number, now.later):
-            return evolve(now, successor=host, later=theirs.number, named="".join(newest), contender="",
-                          ahead=max(now.ahead, other.skipped))
-        if theirs.contests(Lineage(now.later, (now.named,)) if now.successor else now.lineage):
-            return evolve(now, contender=host, ahead=max(now.ahead, other.skipped))
-        if now.successor and (theirs.number, "".join(newest)) == (now.later, now.named):
-            now = evolve(now, ahead=max(now.ahead, other.skipped))          # it was heard of from another one
-        return evolve(now, contender="") if now.contender == host else now
+    if noted(known := read(root), host, other) != known:
+        change(root, lambda now: noted(now, host, other))
 
-    if noted(known := read(root)) != known:
-        change(root, noted)
+
+def noted(now: Succession, host: str, other: Other) -> Succession:
+    """With what that machine says of itself."""
+    theirs, newest = other.lineage, other.lineage.line[-1:]
+    if theirs.number > max(now.number, now.later):
+        return evolve(now, successor=host, later=theirs.number, named="".join(newest), contender="",
+                      ahead=max(now.ahead, other.skipped))
+    if theirs.contests(Lineage(now.later, (now.named,)) if now.successor else now.lineage):
+        return evolve(now, contender=host, ahead=max(now.ahead, other.skipped))
+    if now.successor and (theirs.number, "".join(newest)) == (now.later, now.named):
+        now = evolve(now, ahead=max(now.ahead, other.skipped))          # it was heard of from another one
+    return evolve(now, contender="") if now.contender == host else now
 
 
 def forget(root: Path, host: str) -> bool:
@@ -191,7 +249,8 @@ def forget(root: Path, host: str) -> bool:
             return evolve(found, contender="")
         preferred = now.lineage.promoted(max(now.number, now.later) + 1)
         return evolve(found, successor="", later=0, named="", contender="", ahead=0, number=preferred.number,
-                      line=preferred.line)
+                      line=preferred.line,
+                      partings=with_parting(now.partings, preferred, Parting(stays=True)))
 
     return change(root, without).number != before.number
 

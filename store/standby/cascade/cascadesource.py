@@ -14,7 +14,7 @@ from store import VERSION
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFiles
 from store.problems import problems
-from store.standby import standbystate
+from store.standby import standbystate, succession
 from store.standby.cascade.cascade import Cascade, Heard, Shown
 from store.standby.cascade.keptlogs import log_file
 from store.standby.copyformat import SENT_OCTETS, SMALL, Packing, further_of, positions
@@ -107,10 +107,10 @@ class CascadeSource:
                 return self._packing.pack(*action(message))
             return act
 
-        succession: dict[str, Callable[[Message], Answer]] = {"copy succession": self._succession}
+        any_machine: dict[str, Callable[[Message], Answer]] = {"copy succession": self._succession}
         if not self.may_follow:
-            return succession
-        return {**succession, "copy begin": self._begin, "copy place": self._place,
+            return any_machine
+        return {**any_machine, "copy begin": self._begin, "copy place": self._place,
                 **{name: of_this_life(action) for name, action in following.items()}}
 
     def close(self) -> None:
@@ -145,7 +145,8 @@ class CascadeSource:
         self._packing.is_wanted, self._shown = message.truth("compress"), shown
         return {"host": state.host, "identity": state.identity, "partitions": sorted(partitions_of(state)),
                 "place": place, "epochs": state.epochs, "mailbox": 0, "validity": 0, "above": above,
-                "skipped": state.skipped, **state.lineage.fields()}, b""
+                "skipped": state.skipped, "partings": succession.said_of(state.partings),
+                **state.lineage.fields()}, b""
 
     def _place(self, message: Message) -> Answer:
         """Asked by one that follows this one, for one that is to follow it."""

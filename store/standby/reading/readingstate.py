@@ -38,11 +38,12 @@ _OWN = STANDBY, SUCCESSION, followersrecord.FILE
 
 
 def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = lambda what, done, total: None, *,
-         indexes: bool = False) -> StandbyState:
+         indexes: bool = False, as_promoted: bool = False) -> StandbyState:
     """Make it in that folder, in the place of an earlier one; the state that it has. `progress` is called with what is
     done next, and how many of how many steps are done. `indexes`: with the `store.idx` of all mailboxes, which Spark
-    reads. One that was killed is made again; of one that cannot be made nothing stays: it may be the disk's last room,
-    which the process that follows needs.
+    reads; `as_promoted`: with all that a promotion would have, also where a message file is not in its place yet. One
+    that was killed is made again; of one that cannot be made nothing stays: it may be the disk's last room, which the
+    process that follows needs.
 
     Raises StoreError UNAVAILABLE, NO_STORE, STORE_IN_USE, OSError."""
     _require_ours(root, place)
@@ -53,7 +54,7 @@ def make(root: Path, place: Path, progress: Callable[[str, int, int], None] = la
     with exclusive(_lock_of(root, place), Problem.STORE_IN_USE, f"Another process makes a copy in {place}"):
         _remove(place)
         try:
-            return _fill(root, place, known, progress, indexes=indexes)
+            return _fill(root, place, known, progress, indexes=indexes, as_promoted=as_promoted)
         except (StoreError, OSError):
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -83,8 +84,8 @@ def _door(run: Path) -> Iterator[None]:
         yield
 
 
-def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str, int, int], None], *, indexes: bool
-          ) -> StandbyState:
+def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str, int, int], None], *, indexes: bool,
+          as_promoted: bool) -> StandbyState:
     privatefiles.make_folder(place, parents=True)
     privatefiles.write(place / UNFINISHED, str(root))
     purgedfiles.note_copy(root, place)              # before it has a state: no file goes that this may have
@@ -99,7 +100,7 @@ def _fill(root: Path, place: Path, known: StandbyState, progress: Callable[[str,
             progress(f"{name}: copying", done, steps)
             privatefiles.make_folder(place / name, parents=True)
             applying.copy_environment(root / name, place / name, end)
-        for quick in standbyjournal.beyond(root, state):
+        for quick in standbyjournal.beyond(root, state, in_place=not as_promoted, all_of_it=as_promoted):
             standbyjournal.put_logs(place, quick)
             state = quick.after(state)
     try:

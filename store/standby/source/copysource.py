@@ -119,7 +119,8 @@ class Source:
         (mailbox, validity), known = self.store.mailboxes.last_identity(), succession.read(root)
         return {"host": self.store.settings.host, "identity": identity, "partitions": sorted(self.store.partitions),
                 "place": place, "epochs": self._epochs(), "mailbox": int(mailbox), "validity": validity,
-                "skipped": known.skipped, **known.lineage.fields()}, b""
+                "skipped": known.skipped, "partings": succession.said_of(known.partings),
+                **known.lineage.fields()}, b""
 
     def _place(self, message: Message) -> Answer:
         """Asked by a standby whom another machine wants to follow: the place of that one, which may be promoted while

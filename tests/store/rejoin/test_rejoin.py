@@ -280,8 +280,10 @@ def test_it_becomes_the_standby_with_what_it_has(pair: Pair, tmp_path: Path, mon
     returning.ended(root)
     known = {digest.hex() for digest, record in pair.new.partitions["primary"].refs.all()}
     assert len(came) < len(known)       # only what came since, and what has another time there
-    with pytest.raises(StoreError, match="standby of"):
-        returning.going_on(root, "two:2")
+    assert returning.going_on(root, "two:2") is None
+    known = standbystate.read(root)
+    with pair.connected() as peer, pytest.raises(StoreError, match="standby of"):
+        returning.has_more(root, known, SourcePeer(peer), HomePeer(peer).other())
     assert (tmp_path / "aside/audit").is_dir() == (root / "audit").is_dir()
     promotion.promote(root)
     assert succession.read(root).number == 2

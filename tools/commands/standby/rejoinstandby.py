@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file
@@ -19,9 +19,10 @@ from store.rejoin import returning, sendinghome
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.stranded import Stranded
 from store.snapshots.taking import NAME
-from store.standby import seeding, standbyprocess, succession
+from store.standby import promotion, seeding, standbyprocess, standbystate, succession
+from store.standby.reading import readingcopies
 from store.standby.sourcepeer import SourcePeer
-from store.standby.standbystate import StandbyState
+from store.standby.standbystate import RECOVERED, RETURNING, StandbyState
 from store.standby.succession import Lineage
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers, typed
@@ -55,7 +56,8 @@ def rejoin(invocation: Invocation) -> int:
         state = returning.going_on(root, written(arguments.source))
         if state is None:
             returns = Return(invocation, source)
-            found = returns.prepare()
+            standby = standbystate.read(root)
+            found = returns.prepare() if standby is None else returns.leave(standby)
             if arguments.dry_run:
                 _show(invocation, found)
                 return 0
@@ -63,9 +65,10 @@ def rejoin(invocation: Invocation) -> int:
         elif arguments.dry_run:
             raise StoreError(Problem.STORE_IN_USE, f"All was brought to {state.host}; the copy of it goes on without "
                                                    "--dry-run")
-        with changing_bar(octets=True) as progress:
-            state = seeding.seed(root, state, source, progress)
-        returning.ended(root)
+        if state.phase == RETURNING:
+            with changing_bar(octets=True) as progress:
+                state = seeding.seed(root, state, source, progress)
+            returning.ended(root)
     _show(invocation, found)
     if not arguments.json:
         print(f"{root} is a standby of {state.host}; onecopy standby follow has it follow")
@@ -93,6 +96,8 @@ class Return:
     identity: str = ""
     lineage: Lineage = Lineage()
     aside: Path = Path()
+    _is_asked: bool = field(default=False, init=False)
+    _gone_over: StandbyState | None = field(default=None, init=False)
 
     def prepare(self) -> dict[str, Any]:
         """Find out what only this store has; and, unless only that is asked for, bring it. What is said of it."""
@@ -109,9 +114,40 @@ class Return:
             said = _said(found)
             return said if self.invocation.arguments.dry_run else {**said, **self._bring(store, peer, found)}
 
+    def leave(self, standby: StandbyState) -> dict[str, Any]:
+        """Likewise where this is a standby, which may have more than the one that was promoted. One that has no more
+        goes over to it at once."""
+        root, peer = self.invocation.config.root, HomePeer(self.source.peer)
+        other, promoted, dry_run = peer.other(), peer.promoted(), self.invocation.arguments.dry_run
+        if promoted.identity != standby.identity:
+            raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
+        if not returning.has_more(root, standby, self.source, other):
+            if dry_run:
+                return _said(Stranded())
+            self._gone_over = seeding.go_over(root, self.source, written(self.invocation.arguments.source))
+            return {**_said(Stranded()), "brought": 0, "there": 0, "kept": 0, "aside": "", "refused": []}
+        if standby.phase != RECOVERED:          # else that was begun, or a promotion
+            with returning.copied(root) as place, opened(self.invocation.config.at(place),
+                                                         self.invocation.arguments.program) as store:
+                found = sendinghome.find(store, peer, promoted, standby.lineage)
+                if dry_run:
+                    return _said(found)
+                self._ask(found)
+        elif dry_run:
+            raise StoreError(Problem.STORE_IN_USE, "It was begun, or a promotion was: go on without --dry-run")
+        readingcopies.end(root)
+        promotion.give_way(root, peer.peer.host, other)
+        return self.prepare()
+
+    def _ask(self, found: Stranded) -> None:
+        if not self._is_asked:
+            _print_found(self.invocation, found)
+            self.invocation.confirm(f"Bring {found.messages} messages to {self.source.peer.host}, and make this its "
+                                    "standby?")
+        self._is_asked = True
+
     def _bring(self, store: Store, peer: HomePeer, found: Stranded) -> dict[str, Any]:
-        _print_found(self.invocation, found)
-        self.invocation.confirm(f"Bring {found.messages} messages to {peer.peer.host}, and make this its standby?")
+        self._ask(found)
         with changing_bar() as progress:
             peer.passed(store)
             home = SendingHome(store, peer, progress)
@@ -126,7 +162,7 @@ class Return:
 
     def follow(self) -> StandbyState:
         """All has been brought: it is a standby from here on."""
-        return returning.follow(self.invocation.config.root, self.identity, self.source,
+        return self._gone_over or returning.follow(self.invocation.config.root, self.identity, self.source,
                                 written(self.invocation.arguments.source), self.lineage, self.aside)
 
 
