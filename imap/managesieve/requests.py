@@ -40,6 +40,8 @@ async def read(line: bytes, more: Callable[[int], Awaitable[bytes]], next_line: 
         literal = _take(line, found)
         if literal is None:
             break
+        if len(found) > MOST:           # or a command without an end would have no limit
+            raise Misread("Too many arguments", farewell=True)
         try:
             found.append(await more(literal))
         except TooLarge:

@@ -1,6 +1,7 @@
 """twisted.web's HTTP/1.1 (RFC 9112) on a `Stream`: what it takes has limits, and what it does not take is told as
 Refused, which the session answers."""
 
+import re
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
@@ -16,6 +17,7 @@ from tools.http.webpages import Refused
 LINE_LIMIT = 8192           # octets of a line: nginx writes a password as up to three times as many
 LINES_LIMIT = 64
 HEAD_LIMIT = 64 << 10       # octets of all lines before the body
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()+,*;=:\[\]-]*")     # RFC 3986 §3.2.2, and a port
 
 
 @implementer(ITransport)
@@ -127,6 +129,12 @@ class Channel(http.HTTPChannel):
 
     def allHeadersReceived(self) -> None:
         """The body comes next. Raises Refused."""
+        fields: Headers = self.requests[-1].requestHeaders
+        if any(value.strip().lower() != b"chunked" for value in fields.getRawHeaders(b"transfer-encoding", ())):
+            raise Refused(501, "the transfer coding is not known (RFC 9112 §6.1)")
+        hosts = fields.getRawHeaders(b"host", ())
+        if not hosts and self._version == b"HTTP/1.1" or not all(map(_HOST.fullmatch, hosts)):
+            raise Refused(400, "the field host is missing, or names no host (RFC 9112 §3.2)")
         length = self.length
         if (length or 0) > self.body_limit or length is None and not self.body_limit:
             raise Refused(413, "the body is too long")

@@ -20,7 +20,8 @@ from tools.http.webpages import ALWAYS, NO_SCRIPT, Answer, Asked, Refused
 
 log = logging.getLogger(__name__)
 
-PIECE_OCTETS = 64 << 10            # octets that are read, or written, at a time
+PIECE_OCTETS = 64 << 10            # octets that are written at a time,
+TAKEN_OCTETS = 8 << 10             # or read: of a body in chunks of one octet they are 5 ms of work
 LINGER_TIME = 2.0           # seconds, and octets, of which nothing is made any more, so that the client, which may
 LINGER_OCTETS = 4 << 20     # still be sending, gets to see why it is refused
 LOOKING = ("GET", "HEAD")
@@ -135,13 +136,14 @@ class Session:
         deadline = stream.clock.seconds() + site.request_time
         while channel.asked is None:
             try:
-                data = await stream.some(PIECE_OCTETS, max(0.0, deadline - stream.clock.seconds()))
+                data = await stream.some(TAKEN_OCTETS, max(0.0, deadline - stream.clock.seconds()))
             except TimedOut:
                 raise Refused(408, "the request did not come in time") from None
             channel.take(data)
             if channel.headed is not None and not seen and site.early is not None:
                 seen = True
                 await site.early(self._asked(channel.headed))
+            await stream.breathe()
         return channel.asked
 
     async def _answer(self, asked: Asked) -> Answer:
@@ -171,6 +173,7 @@ class Session:
             await self._stream.drain(self._site.answer_time)
         channel.answered += 1
         request.finish()        # type: ignore[no-untyped-call]
+        await self._stream.drain(self._site.answer_time)
 
     def _refuse(self, problem: Refused) -> None:
         answer = self._site.refusal(problem)

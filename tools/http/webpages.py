@@ -13,6 +13,7 @@ from store.net.stream import Stream
 JSON, TEXT = "application/json", "text/plain; charset=utf-8"
 PROBLEM = "application/problem+json"            # RFC 9457
 MOST_WORDS = 100                                # of a query
+STRANGERS_BODY = 64 << 10                       # octets of a body that is read of who has not shown who they are
 _ALONE = frozenset({"host", "authorization", "content-type", "content-length", "origin", "referer"})
 
 # Of every answer: nothing of it is kept, taken for something else, or shown within another page.
@@ -110,6 +111,13 @@ class Asked:
         if twice := self.repeated & _ALONE:
             raise Refused(400, f"the field {min(twice)} must be there once")
 
+    def require_small(self) -> None:
+        """Raises Refused for a body that is longer than that of a stranger may be, or whose length nobody knows."""
+        if "transfer-encoding" in self.fields:
+            raise Refused(411, "say how long the body is (Content-Length)")
+        if int(self.fields.get("content-length", "0")) > STRANGERS_BODY:
+            raise Refused(413, "the body is too long")
+
     def _parts(self) -> tuple[str, str]:
         target = self.target
         if not target.startswith("/"):              # RFC 9112 §3.2.2: the absolute form
@@ -147,12 +155,23 @@ class Pages:
     def add(self, path: str, page: Page, *methods: str, early: Callable[[Asked], Awaitable[object]] | None = None
             ) -> None:
         """Have `page` answer these methods (GET, if none is named) at that path. `early` raises Refused for a request
-        whose body is not even read; it is called where that takes time."""
+        whose body is not even read; it is called where that takes time. Without it only small bodies are read."""
         assert path.startswith("/") and path not in self._entries, path
         self._entries[path] = _Entry(page, methods or ("GET",), early)
 
     async def answer(self, asked: Asked) -> Answer:
         """The answer to a request. Raises Refused."""
+        return await self._entry(asked).page(asked)
+
+    async def early(self, asked: Asked) -> None:
+        """Look at a request without its body. Raises Refused."""
+        early = self._entry(asked).early
+        if early is None:
+            asked.require_small()
+        else:
+            await early(asked)
+
+    def _entry(self, asked: Asked) -> _Entry:
         asked.check()
         entry = self._find(asked.path)
         if entry is None:
@@ -161,14 +180,7 @@ class Pages:
         if method not in entry.methods:
             allowed = ", ".join([*entry.methods, *(["HEAD"] if "GET" in entry.methods else [])])
             raise Refused(405, f"allowed here: {allowed}", [("Allow", allowed)])
-        return await entry.page(asked)
-
-    async def early(self, asked: Asked) -> None:
-        """Look at a request without its body. Raises Refused."""
-        asked.check()
-        entry = self._find(asked.path)
-        if entry is not None and entry.early is not None:
-            await entry.early(asked)
+        return entry
 
     def _find(self, path: str) -> _Entry | None:
         if path in self._entries:

@@ -83,6 +83,14 @@ def test_after_starttls_they_come_again_without_it(store):
     assert client.say(b"STARTTLS").startswith(b"NO ")
 
 
+def test_a_command_that_does_not_end_is_not_kept(store):
+    client = Client(store).log_in()
+    client.wire.send(b"NOOP")
+    for _ in range(100):
+        client.wire.send(b" {1000+}\r\n" + b"x" * 1000)
+    assert client.wire.received().startswith(b"BYE ") and client.wire.closed
+
+
 def test_a_login_by_literal_and_in_steps(store):
     client = Client(store)
     assert client.say(b'AUTHENTICATE "plain" {%d+}\r\n%b' % (len(PLAIN), PLAIN)).startswith(b"OK ")

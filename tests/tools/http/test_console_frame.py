@@ -277,6 +277,20 @@ def test_forms(door: Door) -> None:
     assert door.heard == ["a", "b"]
 
 
+def test_only_who_has_logged_in_sends_a_large_form(door: Door) -> None:
+    admission = AdmissionControl.from_settings("http", door.settings)
+    factory, secret = protocol.factory(door.pages, door.settings, Clock(), admission), door.log_in("alice")
+    body = b"what=large&csrf=" + form_token(secret).encode() + b"&more=" + b"x" * 100_000
+    for value, status in ((b"onecopy=x", b"413"), (b"onecopy=" + secret.reveal(), b"303")):
+        wire = Wire(factory, factory.clock)
+        wire.send(b"POST /console/mine/do HTTP/1.1\r\nHost: x\r\nOrigin: http://x\r\nCookie: %b\r\n"
+                  b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n%b"
+                  % (value, len(body), body))
+        assert wire.received().startswith(b"HTTP/1.1 " + status)
+        wire.hang_up()
+    assert door.heard.pop() == "large"
+
+
 def test_what_has_changed_since_is_told(door: Door) -> None:
     secret = door.log_in("alice")
     body = b"seen=1G&csrf=" + form_token(secret).encode()

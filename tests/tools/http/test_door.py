@@ -12,20 +12,22 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from store.net.admission import AdmissionControl
+from tests.support.conversations.turns import WorkClock, WorkWire
 from tests.support.conversations.wire import Wire
 from tools.http import protocol
 from tools.http.gathering import Gathering
 from tools.http.settings import Settings
 from tools.http.webpages import Answer, Asked, Pages, Refused
 
+TURN_UNITS = 100_000        # calls in one turn at most: about 20 ms
 GET = b"GET /here HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Door:
     """The door with some pages, in memory."""
 
-    def __init__(self, **changes: object) -> None:
-        self.clock = Clock()
+    def __init__(self, clock: Clock | None = None, **changes: object) -> None:
+        self.clock = clock or Clock()
         self.asked: list[Asked] = []
         self.waiting: list[Deferred[Answer]] = []
         self.pages = Pages()
@@ -116,6 +118,8 @@ def test_a_body() -> None:
     (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: +1\r\n\r\n"), 400),
     (GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"), 400),    # smuggling
     (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: x, chunked\r\n\r\n"), 400),
+    (GET.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: identity\r\nContent-Length: 1\r\n\r\nx"), 501),
+    (GET.replace(b"Host: x\r\n", b""), 400), (GET.replace(b"Host: x", b"Host: x y"), 400),            # RFC 9112 §3.2
     (b"GET /" + b"x" * 9000, 414), (GET[:-2] + b"A: " + b"x" * 9000, 431), (GET[:-2] + b"A: x\r\n" * 70 + b"\r\n", 431),
     (GET[:-2] + b"".join(b"A%d: %b\r\n" % (number, b"x" * 8000) for number in range(9)) + b"\r\n", 431)])
 def test_what_is_refused(octets: bytes, status: int, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,6 +219,20 @@ async def _done(answer: Answer) -> Answer:
     return answer
 
 
+@pytest.mark.parametrize("octets", [
+    b"POST /guarded HTTP/1.1\r\nHost: x\r\nAuthorization: y\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + b"1\r\na\r\n" * 15_000 + b"0\r\n\r\n",
+    b"GET /empty HTTP/1.1\nHost: x\n\n" * 3_000 + GET,
+], ids=["a body in chunks of one octet", "requests that have come already"])
+def test_others_are_let_in(octets: bytes) -> None:
+    clock = WorkClock()
+    door = Door(clock)
+    door.pages.add("/empty", lambda asked: _done(Answer(303)))
+    wire = WorkWire(door.factory, clock)
+    wire.send(octets)
+    assert b"200 OK" in wire.received() and clock.turns > 1
+    assert clock.longest <= TURN_UNITS
+
 def test_gathering_is_done_once_for_all_who_wait() -> None:
     begun: list[Deferred[int]] = []
 
@@ -261,6 +279,19 @@ def test_anything(pieces: list[bytes]) -> None:
     logging.getLogger("tools.http.session").disabled = False
     said = wire.received()
     assert wire.closed and (not said or said.startswith(b"HTTP/1.1 ")) and b" 500 " not in said
+
+
+@pytest.mark.parametrize(("field", "status"), [
+    (b"Content-Length: 65537", 413), (b"Transfer-Encoding: chunked", 411), (b"Content-Length: 65536", 0)])
+def test_of_a_stranger_only_a_small_body_is_read(field: bytes, status: int) -> None:
+    door = Door()
+    post = b"POST /here HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % field
+    if status:
+        assert door.ask(post)[0] == status
+    else:
+        assert door.ask(post + b"x" * 65536)[2] == b"x" * 65536
+    assert door.ask(post.replace(b"/here", b"/there"))[0] == 404        # nor is one for a page that there is not
+    assert door.ask(post.replace(b"POST", b"PUT"))[0] == 405
 
 
 def test_who_shows_no_token_sends_no_body() -> None:

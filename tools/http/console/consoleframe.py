@@ -81,8 +81,20 @@ class Console:
 
     def add_pages(self, pages: Pages) -> None:
         """Have its pages."""
-        pages.add(BASE, self._answer, "GET", "POST")
+        pages.add(BASE, self._answer, "GET", "POST", early=self._early)
         pages.add(BASE.rstrip("/"), self._to_first)
+
+    async def _early(self, asked: Asked) -> None:
+        """Large forms are read only of who has logged in. Raises Refused."""
+        try:
+            asked.require_small()
+        except Refused:
+            try:
+                known = await self._session(asked) is not None
+            except StoreError:
+                known = False
+            if not known:
+                raise
 
     async def _to_first(self, asked: Asked) -> Answer:
         return Answer(303, fields=[("Location", BASE)])
