@@ -125,11 +125,12 @@ class Journal:
             self._file = None
 
 
-def put(root: Path, quick: Quick, *, again: bool = False) -> None:
-    """Write what came to its places, unsynced: message files, and octets of logs; `again`: after an end, when some may
-    be there. A large message file is there already, since it came by itself. Raises OSError."""
+def put(root: Path, quick: Quick) -> None:
+    """Write what came to its places, unsynced: message files, and octets of logs. A large message file is there
+    already, since it came by itself. After an end all is written once more: a file may have its length and its time on
+    disk, and not its octets. Raises OSError."""
     for file in quick.files:
-        if len(file.octets) == file.size and not (again and _is_there(root, file)):
+        if len(file.octets) == file.size:
             _put_file(_path(root, file), file)
     put_logs(root, quick)
 
@@ -202,7 +203,7 @@ def replay(root: Path, state: StandbyState, *, ahead: bool = True) -> StandbySta
     begun, kept = state, None
     for quick, answer, is_sure in _in_order(root, state):
         if is_sure or ahead:
-            put(root, quick, again=True)
+            put(root, quick)
             state = quick.after(state)
         else:
             kept = answer

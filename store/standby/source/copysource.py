@@ -20,6 +20,7 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import log_name
 from store import VERSION
 from store.errors import Problem, StoreError
+from store.events import outgoingfiles
 from store.partition.marks import read_epoch
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, all_environments, environments
@@ -37,6 +38,8 @@ WAIT = 30.0                 # seconds, at most, that a question for news waits f
 OFTEN = 1.0                 # seconds between two looks at what changes seldom,
 ROUND = 0.1                 # seconds, at least, between two answers with news that nobody waits for
 SMALL_OFTEN = 0.25          # and at small files, where nothing else has come
+FRESH = 2 * 10**9           # nanoseconds after a change of a folder in which another one may leave it the same time: a
+                            # tick of the kernel, or a whole second, as the file system has it
 AHEAD_OCTETS = 16 << 10     # of logs that are sent before they are on disk here: of many changes each waits little, and
                             # rounds that bring many cost less
 
@@ -340,7 +343,10 @@ class Source:
 
     def _signatures(self) -> dict[str, int]:
         """A number for each folder of small files, which is another one when something in it has changed. The audit
-        trail is looked at from time to time only: its files grow in their places."""
+        trail is looked at from time to time only: its files grow in their places.
+
+        A folder that has just been changed may be changed again and keep its time, so its number is another one some
+        seconds later. Letters that leave are not waited for: logs tell of them, and of these the names count."""
         if (now := time.monotonic()) - self._audit_looked > OFTEN:
             self._audit_looked = now
             self._audit = zlib.crc32(repr([(name, status.st_size)
@@ -349,7 +355,10 @@ class Source:
         for folder in SMALL:
             if folder != AUDIT:
                 with contextlib.suppress(FileNotFoundError):
-                    found[folder] = os.stat(f"{root}/{folder}").st_mtime_ns
+                    changed = os.stat(f"{root}/{folder}").st_mtime_ns
+                    fresh = abs(time.time_ns() - changed) < FRESH
+                    names = sorted(os.listdir(f"{root}/{folder}")) if fresh and folder == outgoingfiles.FOLDER else []
+                    found[folder] = changed + fresh + zlib.crc32("/".join(names).encode())
         return found
 
     def _log(self, message: Message) -> Answer:

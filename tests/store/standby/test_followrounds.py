@@ -19,11 +19,12 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.events import outgoingfiles
 from store.mailboxes.expunge import remove
+from store.partition.messagefiles import MessageFiles
 from store.snapshots import taking
-from store.standby import applying, following, logrecords, standbystate
+from store.standby import applying, following, logrecords, standbyjournal, standbystate
 from store.standby.copyformat import Packing, positions, unpacked
 from store.standby.following import Follower
-from store.standby.source import quickanswers
+from store.standby.source import copysource, quickanswers
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message, Wire
 from tests.support.stores.purging import purge
@@ -186,6 +187,32 @@ def test_a_letter_is_here_with_the_log_that_tells_of_it(store: Store, standby: S
     assert outgoingfiles.sweep(store.root, lambda: (), time.time() + 2 * outgoingfiles.WAITS) == 1
 
 
+def test_changes_of_a_folder_that_leave_it_its_time(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                    ) -> None:
+    """Two within one tick of the file system's clock, with a look between: the letter comes with the log that tells of
+    it, an app password some seconds later."""
+    monkeypatch.setattr(copysource, "FRESH", 10**18)
+    letters, access = store.root / outgoingfiles.FOLDER, store.root / "access"
+    access.mkdir(exist_ok=True)
+    outgoingfiles.keep(store.root, b"Subject: one\r\n\r\n")
+    standby.create()
+    with standby.following() as follower:
+        _rounds(follower)
+        times = {folder: folder.stat().st_mtime_ns for folder in (letters, access)}
+        kept = outgoingfiles.keep(store.root, b"Subject: two\r\n\r\n")
+        (access / ("b" * 32)).write_bytes(b"two")
+        for folder, when in times.items():
+            os.utime(folder, ns=(when, when))
+        deliver(store, b"Subject: after it\r\n\r\n", str(INBOX))
+        assert follower.round(0)
+        assert outgoingfiles.read(standby.root, kept) == b"Subject: two\r\n\r\n"
+        monkeypatch.setattr(copysource, "FRESH", 0)
+        _rounds(follower)
+        assert (standby.root / "access" / ("b" * 32)).read_bytes() == b"two"
+    (access / ("b" * 32)).unlink()
+    outgoingfiles.sweep(store.root, lambda: (), time.time() + 2 * outgoingfiles.WAITS)
+
+
 def test_a_large_message_where_file_times_are_coarse(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
                                                      ) -> None:
     """Its file comes before the answer that names it. A file system that keeps whole seconds only gives it another
@@ -207,6 +234,28 @@ def test_a_large_message_where_file_times_are_coarse(store: Store, standby: Stan
 def _rounds(follower: Follower) -> None:
     while follower.round(0):
         pass
+
+
+def test_octets_that_only_the_journal_has_are_written_once_more(store: Store, standby: Standby,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loss of power: length and time of a message file are on disk, and its octets are not."""
+    monkeypatch.setattr(standbyjournal, "EMPTY_SECONDS", 1e9)
+    standby.create()
+    with standby.following() as follower:
+        while follower.round(0):
+            pass
+        known = {digest for digest, _ in store.partitions["primary"].refs.all()}
+        deliver(store, b"Subject: in the journal\r\n\r\n", str(INBOX))
+        while follower.round(0):
+            pass
+    digest, = {digest for digest, _ in store.partitions["primary"].refs.all()} - known
+    path = Path(MessageFiles(standby.root / "partitions" / "primary").path(digest))
+    status = path.stat()
+    path.write_bytes(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with closing(promoted(standby)) as other:
+        is_equal(store, other)
+        assert check(other) == []
 
 
 def test_records_of_a_log(tmp_path: Path) -> None:
