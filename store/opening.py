@@ -39,7 +39,7 @@ from store.partition.marks import (
 )
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, partitions_in_use, use_partitions
-from store.partitions.volumes import NAME, PARTS, REBUILD
+from store.partitions.volumes import PARTS, REBUILD, named_there
 from store.readonly import readingcopy
 from store.recovery.environments import Recovery
 from store.recovery.reconciliation import agree
@@ -210,7 +210,7 @@ class _Opening:
         folder = self.root / "partitions"
         names = partitions_in_use(self.root)
         if self.recover or names is None:
-            names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
+            names = named_there(self.root)
         missing = [name for name in names if self._is_missing(folder / name)]
         for name in missing:
             _report_missing(folder / name)

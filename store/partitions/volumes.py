@@ -54,6 +54,11 @@ def with_messages(root: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if (path / "messages").is_dir()) if folder.is_dir() else []
 
 
+def named_there(root: Path) -> list[str]:
+    """The partitions that the store in that folder has, whether their volumes are there or not."""
+    return sorted(path.name for path in (root / "partitions").iterdir() if NAME.fullmatch(path.name))
+
+
 def added(store: Store) -> list[str]:
     """Those that this process has not joined yet."""
     return [name for name in partitions_in_use(store.root) or () if name not in store.partitions]

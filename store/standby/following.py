@@ -15,12 +15,14 @@ from pathlib import Path
 from attrs import Factory, define, evolve, field
 
 from mboxlist import privatefiles
+from mboxlist.engine.damagemarks import file_id
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.hotcopy import Position
 from mboxlist.engine.logfiles import log_name
+from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
-from store.standby import applying, logrecords, seeding, standbyjournal
-from store.standby.copyformat import SMALL, Quick
+from store.standby import applying, logrecords, seeding, standbyjournal, switching
+from store.standby.copyformat import SMALL, Quick, is_environment
 from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
 from store.standby.standbyjournal import Journal
@@ -30,6 +32,7 @@ from store.usermove.messageformat import Message
 log = logging.getLogger(__name__)
 
 WAIT = 10.0                 # seconds that one question waits for news
+BEGINNING = 1, 0            # of a log
 AGAIN = 3                   # times that a round goes on for a message file that has been purged
 
 
@@ -184,9 +187,13 @@ class Follower:
                        for partition, digests in names.items())
 
     def _long_round(self, there: Ends) -> None:
-        """Have all up to there, piece by piece."""
+        """Have all up to there, piece by piece. A partition that was added begins with its log, one that was removed
+        goes."""
         self.finish()
-        at = self.state.ends
+        at, before = self.state.ends, set(self.state.ends)
+        for name in there.ends.keys() - before:
+            switching.begin_partition(self.root, name)
+            at = {**at, name: BEGINNING}
         for _ in range(AGAIN):
             missing = self._logs(at, there)
             at = there.ends
@@ -194,10 +201,30 @@ class Follower:
                 break
             there = evolve(self.source.ends(at, {}), small=there.small)
             self._compare(there)
+            if there.ends.keys() != at.keys():
+                raise Reseed("other partitions are there")
+        applied = {name: place for name, place in self.state.applied.items() if name in there.ends}
+        for name in there.ends.keys() - before:
+            applied[name] = self._make_tables(name, there)
         self.state = evolve(self.state, ends=there.ends, first=there.first, tables=there.tables, moment=there.moment,
-                            epochs=there.epochs, small=there.small)
+                            epochs=there.epochs, small=there.small, applied=applied)
         self.newest = self.state
         self.state.save(self.root)
+        for name in before - there.ends.keys():
+            log.warning("%s is no more", name)
+            switching.drop_partition((self.root / name).parent)
+
+    def _make_tables(self, name: str, there: Ends) -> Position:
+        """Make those of a partition that was added, of its whole log; up to where. Raises Reseed, OSError."""
+        try:
+            applying.apply_to(self.root / name, there.ends[name])
+        except Failure as error:
+            raise Reseed(f"what came of {name} cannot be recovered: {error}") from error
+        for table, there_id in there.tables[name].items():
+            path = self.root / name / table
+            if not path.exists() or file_id(path) != there_id:
+                raise Reseed(f"{table} of {name} is a table that its log does not have")
+        return there.ends[name]
 
     def _drop(self) -> None:
         """Remove the small files that were no more in the round before: the end of what they tell of has come."""
@@ -206,18 +233,21 @@ class Follower:
         self._gone = set()
 
     def _compare(self, there: Ends) -> None:
-        """Raises Reseed."""
-        if there.unlike:
-            raise Reseed(f"the log of {there.unlike[0]} does not go on from what is here")
+        """Partitions may be added and removed. Raises Reseed."""
         before = self.newest
-        if set(there.ends) != set(before.ends):
-            raise Reseed("other partitions are there")
+        for name in there.unlike:
+            if name in there.ends:
+                raise Reseed(f"the log of {name} does not go on from what is here")
         for name, end in there.ends.items():
-            if end < before.ends[name]:
+            if name not in before.ends:
+                if not is_environment(name) or there.first[name] != BEGINNING[0]:
+                    raise Reseed(f"{name} is there, and its log not from its beginning")
+            elif end < before.ends[name]:
                 raise Reseed(f"the log of {name} is shorter than what is here")
         for name, tables in there.tables.items() if there.tables is not before.tables else ():
+            known = before.tables.get(name, {})
             for table, there_id in tables.items():
-                if before.tables[name].get(table, there_id) != there_id:
+                if known.get(table, there_id) != there_id:
                     raise Reseed(f"{table} of {name} is a table that its log does not have")
 
     def _logs(self, at: dict[str, Position], there: Ends) -> int:

@@ -22,6 +22,7 @@ from store.filelock import in_turn
 from store.partition.marks import generations_of_list, generations_of_partition
 from store.partition.messagefiles import MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
+from store.partition.partition import Partition
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST
 from store.standby.standbystate import FOLLOWING, SWITCHING, TABLES_LOCK, StandbyState
@@ -103,9 +104,22 @@ def drop_others(root: Path, state: StandbyState) -> None:
     known = partitions_of(state)
     for path in partitions(root):
         if path.name not in known:
-            shutil.rmtree(path.resolve())
-            if path.is_symlink():
-                path.unlink()
+            drop_partition(path)
+
+
+def drop_partition(path: Path) -> None:
+    """Remove the folder of one, wherever it is. Raises OSError."""
+    shutil.rmtree(path.resolve())
+    if path.is_symlink():
+        path.unlink()
+
+
+def begin_partition(root: Path, environment: str) -> None:
+    """Make the folders of a partition whose log will come from its beginning. Raises OSError."""
+    Partition.make((root / environment).parent)
+    shutil.rmtree(root / environment)           # something is left of one that was cut off
+    privatefiles.make_folder(root / environment)
+    sync_folder((root / environment).parent)
 
 
 def partitions(root: Path) -> Iterable[Path]:

@@ -105,6 +105,21 @@ def remove(machines: Machines) -> None:
     machines.down("partition", "remove", "--yes", "second", store_cache="24M", store_database_locks="40000")
 
 
+def add(machines: Machines) -> None:
+    """Changes go on, with `refuse`: the partition comes by its log, and no database is copied."""
+    before = snapshots(machines)
+    machines.one.command("partition", "add", "second")
+    machines.deliver()
+    machines.one.command("user", "move", "--to", "second", "alice")
+    machines.deliver()
+    assert snapshots(machines) == before
+
+
+def snapshots(machines: Machines) -> list[str]:
+    """Each copy of the databases takes a new one."""
+    return sorted(path.name for path in (machines.one.root / "snapshots").iterdir())
+
+
 def restore(machines: Machines) -> None:
     machines.one.command("snapshot", "create")
     machines.deliver()
@@ -116,8 +131,7 @@ OPERATIONS: dict[str, Callable[[Machines], object]] = {
     "purge": purge,
     "expire": expire,
     "reconstruct": lambda machines: machines.one.command("reconstruct", "--all"),
-    "add a partition": lambda machines: machines.one.command("partition", "add", "second"),
-    "move a user there": lambda machines: machines.one.command("user", "move", "--to", "second", "alice"),
+    "add a partition, and move a user there": add,
     "move the user back, and remove the partition, with another size of the cache and of regions": remove,
     "restore a snapshot": restore,
 }

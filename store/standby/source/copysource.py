@@ -22,6 +22,7 @@ from store import VERSION
 from store.errors import Problem, StoreError
 from store.events import outgoingfiles
 from store.partition.marks import read_epoch
+from store.partitions import volumes
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot, all_environments, environments
 from store.standby import succession
@@ -110,6 +111,7 @@ class Source:
                                                   f"{message.text('version')}: both must have the same one")
         self.store.join_all()
         taking.require_whole(self.store)
+        _require_all_there(self.store)
         self._packing.is_wanted = message.truth("compress")
         root, identity = self.store.root, self.store.mailboxes.identity
         lineage = Lineage.of(message)
@@ -245,8 +247,7 @@ class Source:
             self._hear(member, message.number("number"))
             if "further" in message.fields:
                 member.group.further(member, further_of(message))
-        number, envs, seen, first = self._news(known, small, min(WAIT, message.number("wait") / 1000))
-        ends, moment = taking.ends_at_one_moment(envs, seen)
+        number, envs, ends, moment, first = self._moment(known, small, min(WAIT, message.number("wait") / 1000))
         quick = None
         if member is not None and member.step is Step.IN_STEP and ends != known and member.behind <= AHEAD_OCTETS:
             quick = self._quick.between(known, ends, envs, ahead=True)
@@ -254,8 +255,6 @@ class Source:
             self._sync(envs, ends)
         else:
             self._ahead = envs, ends
-        if all_environments(self.store).keys() != ends.keys():
-            raise StoreError(Problem.BUSY, ADDED)
         seldom = {"tables": self._tables(envs), "epochs": self._known_epochs}
         seldom["first"] = first if first.keys() == ends.keys() else self._first
         small_now = self._signatures()      # after the ends: a file of which these tell is seen
@@ -284,6 +283,18 @@ class Source:
         if not number or message.number("number") != number:
             raise BadMessage("what is known was not said")
         return ends, small
+
+    def _moment(self, known: dict[str, Position], small: dict[str, Any], seconds: float
+                ) -> tuple[int, dict[str, Env], dict[str, Position], float, dict[str, int]]:
+        """As `_news`, with where the logs end at one moment, and the Unix time of that."""
+        while True:
+            number, envs, seen, first = self._news(known, small, seconds)
+            ends, moment = taking.ends_at_one_moment(envs, seen)
+            if all_environments(self.store).keys() == ends.keys():      # else one was added just now
+                break
+        if known.keys() - ends.keys():
+            _require_all_there(self.store)
+        return number, envs, ends, moment, first
 
     def _news(self, known: dict[str, Position], small: dict[str, Any], seconds: float
               ) -> tuple[int, dict[str, Env], tuple[dict[str, Position], float], dict[str, int]]:
@@ -373,6 +384,14 @@ class Source:
             return {"last": number == end[0]}, octets_of(path, at, max(0, most))
         except FileNotFoundError:
             raise StoreError(Problem.GONE, f"{path.name} of {name} is there no more") from None
+
+
+def _require_all_there(store: Store) -> None:
+    """A partition whose volume is missing, or whose databases are being rebuilt, has not been removed: a standby keeps
+    what it has of it. Raises StoreError UNAVAILABLE."""
+    if absent := sorted(set(volumes.named_there(store.root)) - set(store.partitions)):
+        raise StoreError(Problem.UNAVAILABLE, f"Partition {', '.join(absent)} is not there at present: a standby stays "
+                                              "as it is until it is back, or has been removed")
 
 
 def _reaches_back(env: Env, end: Position) -> bool:

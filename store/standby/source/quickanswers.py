@@ -40,11 +40,13 @@ class QuickAnswers:
         the standby asks for it. `ahead`: the logs may not be on disk up to there, nor have been written; if they have
         not, there is none."""
         logs, files, octets, room = list[Any](), list[Any](), list[bytes](), QUICK_OCTETS
+        if known.keys() != ends.keys():
+            return None
         for name, end in ends.items():
-            start = known.get(name)
+            start = known[name]
             if start == end:
                 continue
-            if start is None or distance(start, end) > room or not start < end:
+            if distance(start, end) > room or not start < end:
                 return None
             while start < end:
                 some = self._octets(name, envs[name], start,

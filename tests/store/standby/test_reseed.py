@@ -7,13 +7,10 @@ import pytest
 
 from mboxlist.engine.damagemarks import log_files
 from store.check.wholecheck import check
-from store.opening import open_store
-from store.partitions import partitionmove, volumes
 from store.standby import standbystate
 from store.standby.following import Reseed
 from store.store import Store
-from tests.support.stores.standbypair import Standby, exchange, is_equal, promoted, uids, work
-from tests.support.stores.stores import SMALL
+from tests.support.stores.standbypair import Standby, exchange, is_equal, promoted, work
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -78,35 +75,3 @@ def test_logs_of_another_life(store: Store, standby: Standby) -> None:
         file.write(b"other")
     with pytest.raises(Reseed, match="does not go on"):
         standby.follow()
-
-
-def test_a_partition_that_another_process_has_added(store: Store, standby: Standby) -> None:
-    """Its mailboxes are on the list that the standby has: so it must have it, too, from the first moment on."""
-    standby.create()
-    with closing(open_store(store.root, SMALL)) as other, standby.following() as follower:
-        follower.round(0)
-        volumes.add(other, "second")
-        partitionmove.move_owner(other, "alice", "second")
-        with pytest.raises(Reseed, match="other partitions"):
-            follower.round(0)
-        volumes.add(other, "third")
-    with pytest.raises(Reseed, match="other partitions"):
-        standby.follow()
-    standby.create(age=0)
-    with closing(promoted(standby)) as there:
-        assert uids(there) == uids(store)
-        assert check(there) == []
-        assert sorted(there.partitions) == ["primary", "second", "third"]
-
-
-def test_a_partition_that_was_removed_does_not_come_back(store: Store, standby: Standby) -> None:
-    volumes.add(store, "second")
-    standby.create()
-    assert (standby.root / "partitions/second/index").is_dir()
-    volumes.remove(store, "second")
-    with pytest.raises(Reseed, match="second"):
-        standby.follow()
-    standby.create(age=0)
-    with closing(promoted(standby)) as other:
-        assert list(other.partitions) == ["primary"]
-        assert check(other) == []
