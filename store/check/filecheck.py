@@ -133,6 +133,8 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
 
 def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, where: str, *, missed: bool
                   ) -> Iterator[Finding]:
+    if partition.files.journalled is not None and partition.files.journalled.has(record.serial):
+        return                          # it is read there; who opens the store for writing mends the file
     path = partition.files.locate(digest, record.serial)
     if path is None:
         final = partition.files.path(digest)

@@ -35,17 +35,30 @@ def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMes
         return render(parse(file.read, file.size), digest, start), size
 
 
+def content_in(octets: bytes, digest: bytes) -> tuple[CachedMessage, int] | None:
+    """`content` of a message file with these octets."""
+    start = _trace(lambda at, count: octets[at:at + count], len(octets), digest, ())
+    if start is None:
+        return None
+    message = octets[start:]
+    return render(parse(lambda at, count: message[at:at + count], len(message)), digest, start), len(octets)
+
+
 def trace_of(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[int, int] | None:
     """The length of the trace header of a message file, and the octets of the file.
 
     None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
     """
     with _whole(path) as file:
-        size = file.size
-        head = file.read(0, min(TRACE_LIMIT, size))
-        for start in _unique((*likely, *starts(head))):
-            if start <= size and _digest(file.read, start, size) == digest:
-                return start, size
+        start = _trace(file.read, file.size, digest, likely)
+        return None if start is None else (start, file.size)
+
+
+def _trace(read: Callable[[int, int], bytes], size: int, digest: bytes, likely: Iterable[int]) -> int | None:
+    head = read(0, min(TRACE_LIMIT, size))
+    for start in _unique((*likely, *starts(head))):
+        if start <= size and _digest(read, start, size) == digest:
+            return start
     return None
 
 

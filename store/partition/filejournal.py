@@ -14,6 +14,10 @@ anything else looks at these. It writes to a name that is there, and makes none:
 was on disk before (`drop_staged_names`), or nobody wants it. It does not ask whether the file has the octets already:
 memory may have what the disk has not, when a write has failed.
 
+Who reads a store that nobody may write to, or has not recovered (a copy for reading, a volume that takes no writes, a
+copied store that Spark reads), has `LeftMessages`: what a journal has counts there in the place of the file, which may
+be empty, cut off, or full of zeros.
+
 The format. A page of 4,096 octets: `MAGIC` and a secret of 32. Then records, each from the beginning of a page on:
 serial, octets of the message, octets of its trace header, and a keyed digest (BLAKE2b by the secret, of these three,
 the message's own digest, and the trace header); then the message. Records are found by looking at each page, since
@@ -30,7 +34,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_bytes
 
@@ -38,7 +42,7 @@ from attrs import define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
-from mboxlist.heldlocks import take
+from mboxlist.heldlocks import is_held, take
 from mboxlist.setaside import set_aside
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.messagefiles import MessageFiles, remove_name, sync_file_system
@@ -230,20 +234,16 @@ def is_journal(name: str) -> bool:
 def replay(staging: Path) -> int:
     """Have on disk, in that folder, the message files of which a journal is left, and the journals gone; how many files
     there were. For who comes first. One that cannot be read in part is set aside. Raises OSError."""
-    paths = sorted(path for path in staging.iterdir() if is_journal(path.name)) if staging.is_dir() else []
-    if not paths:
+    if not (paths := _journals(staging)):
         return 0
     volume, done, count = privatefiles.open_folder(staging), dict[Path, list[OSError]](), 0
     try:
         for path in paths:
-            handle = privatefiles.open_regular(path)
-            try:
+            with _opened(path) as handle:
                 if take(handle):            # else a process has it
                     done[path] = []
-                    for serial, octets in _records(handle, done[path]):
-                        count += _put(f"{staging}/{serial:016x}", octets)
-            finally:
-                os.close(handle)
+                    for record in _records(handle, done[path]):
+                        count += _put(f"{staging}/{record.serial:016x}", record.message)
         sync_file_system(volume)
     finally:
         os.close(volume)
@@ -258,26 +258,44 @@ def replay(staging: Path) -> int:
     return count
 
 
-def _records(handle: int, failures: list[OSError]) -> Iterator[tuple[int, bytes]]:
-    """Those that are whole: serial and message. What was written over is passed over, and what cannot be read: then it
-    is one of the failures."""
-    size = os.fstat(handle).st_size
-    first = _read(handle, PAGE, 0, failures)
-    secret = first[len(MAGIC):][:_SECRET]
-    if not first.startswith(MAGIC):
-        return                              # it was not made to its end
+@frozen(eq=False)
+class _Record:
+    """A message in a journal, at that place: its serial, the octets of its file, and the digest of its content."""
+
+    at: int
+    serial: int
+    message: bytes
+    digest: bytes
+
+
+def _records(handle: int, failures: list[OSError]) -> Iterator[_Record]:
+    """Those that are whole. What was written over is passed over, and what cannot be read: then it is one of the
+    failures."""
+    size, secret = os.fstat(handle).st_size, _secret_of(handle, failures)
     at = PAGE
-    while at < size:
-        head = _read(handle, _HEAD, at, failures)
-        serial, octets, trace = _FIXED.unpack(head[:_FIXED.size]) if len(head) == _HEAD else (0, 0, 0)
-        if trace <= octets and 0 < octets <= size - at - _HEAD:
-            message = _read(handle, octets, at + _HEAD, failures)
-            digest = hashlib.blake2b(memoryview(message)[trace:], digest_size=MID_OCTETS).digest()
-            if len(message) == octets and head == _head(secret, serial, message, trace, digest):
-                yield serial, message
-                at += -(-(_HEAD + octets) // PAGE) * PAGE
-                continue
-        at += PAGE
+    while secret and at < size:
+        record = _record(handle, secret, at, size, failures)
+        if record is not None:
+            yield record
+        at += PAGE if record is None else -(-(_HEAD + len(record.message)) // PAGE) * PAGE
+
+
+def _secret_of(handle: int, failures: list[OSError]) -> bytes:
+    """b"": the journal was not made to its end."""
+    first = _read(handle, PAGE, 0, failures)
+    return first[len(MAGIC):][:_SECRET] if first.startswith(MAGIC) else b""
+
+
+def _record(handle: int, secret: bytes, at: int, size: int, failures: list[OSError]) -> _Record | None:
+    """The record at that place, if there is a whole one."""
+    head = _read(handle, _HEAD, at, failures)
+    serial, octets, trace = _FIXED.unpack(head[:_FIXED.size]) if len(head) == _HEAD else (0, 0, 0)
+    if not (trace <= octets and 0 < octets <= size - at - _HEAD):
+        return None
+    message = _read(handle, octets, at + _HEAD, failures)
+    digest = hashlib.blake2b(memoryview(message)[trace:], digest_size=MID_OCTETS).digest()
+    whole = len(message) == octets and head == _head(secret, serial, message, trace, digest)
+    return _Record(at, serial, message, digest) if whole else None
 
 
 def _read(handle: int, octets: int, at: int, failures: list[OSError]) -> bytes:
@@ -306,6 +324,91 @@ def _put(path: str, octets: bytes) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+@frozen(eq=False)
+class LeftMessages:
+    """What the file journals of a partition have that no process holds: see the module's text. Found once; a record is
+    looked at again when it is read, since a process of another host may hold the journal, and write it over."""
+
+    _found: dict[int, tuple[Path, int]]         # by serial: the journal, and the place in it
+    _serials: dict[bytes, int]                  # by digest
+
+    @classmethod
+    def of(cls, staging: Path) -> "LeftMessages | None":
+        """Those of that folder; None: there are none."""
+        found, serials = dict[int, tuple[Path, int]](), dict[bytes, int]()
+        for path in _journals(staging):
+            failures: list[OSError] = []
+            try:
+                if not is_held(path):
+                    with _opened(path) as handle:
+                        for record in _records(handle, failures):
+                            found[record.serial], serials[record.digest] = (path, record.at), record.serial
+            except FileNotFoundError:               # its process has just ended
+                continue
+            except OSError as error:
+                failures.append(error)
+            if failures:
+                log.error("%s cannot be read at %d places (%s): messages may be damaged", path, len(failures),
+                          failures[0].strerror)
+        return cls(found, serials) if found else None
+
+    def has(self, serial: int) -> bool:
+        """Whether the message of that arrival serial is there."""
+        return serial in self._found
+
+    def message(self, serial: int) -> bytes | None:
+        """The octets of that message's file; None: there are none."""
+        record = self._read(serial)
+        return None if record is None else record.message
+
+    def of_content(self, digest: bytes) -> bytes | None:
+        """The octets of the file of that content."""
+        serial = self._serials.get(digest)
+        return None if serial is None else self.message(serial)
+
+    def digest(self, serial: int) -> bytes | None:
+        """The digest of that message's content."""
+        record = self._read(serial)
+        return None if record is None else record.digest
+
+    def open(self, serial: int) -> int:
+        """A descriptor of a file in memory with those octets; -1: there are none. Raises OSError."""
+        octets = self.message(serial)
+        if octets is None:
+            return -1
+        handle = os.memfd_create("onecopy-message", os.MFD_CLOEXEC)
+        try:
+            _write(handle, octets, 0)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def _read(self, serial: int) -> _Record | None:
+        path, at = self._found.get(serial, (None, 0))
+        if path is None:
+            return None
+        try:
+            with _opened(path) as handle:
+                record = _record(handle, _secret_of(handle, []), at, os.fstat(handle).st_size, [])
+        except FileNotFoundError:           # somebody has opened the store for writing: the files have it all
+            return None
+        return record if record is not None and record.serial == serial else None
+
+
+def _journals(staging: Path) -> list[Path]:
+    return sorted(path for path in staging.iterdir() if is_journal(path.name)) if staging.is_dir() else []
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    handle = privatefiles.open_regular(path)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _require_room(files: MessageFiles, octets: int) -> None:

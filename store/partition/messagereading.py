@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from mboxlist import privatefiles
 from mboxlist.privatefiles import read_beginning
@@ -33,8 +34,21 @@ _OWN = re.compile(rb"Return-Path: <[^\n]*\nReceived: from [^\n]*\n\tby [^\n]*LMT
 _FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
 
 
+class Journalled(Protocol):
+    """Messages that a file journal has, and the disk perhaps not: a `filejournal.LeftMessages`."""
+
+    def has(self, serial: int) -> bool:
+        """Whether the message of that arrival serial is there."""
+
+    def open(self, serial: int) -> int:
+        """A descriptor of a file in memory with its octets; -1: there are none. Raises OSError."""
+
+
 class ReadableFiles:
-    """The message files of one partition: `messages/` and `staging/`."""
+    """The message files of one partition: `messages/` and `staging/`. `journalled`: what is read in the place of
+    files, where nobody writes them (`filejournal`)."""
+
+    journalled: Journalled | None = None
 
     def __init__(self, partition: Path) -> None:
         self.folder = partition / "messages"
@@ -58,6 +72,8 @@ class ReadableFiles:
     def open(self, digest: bytes, serial: int, header_length: int, size: int, head: bytes = b"") -> "MessageFile":
         """The message for reading; see `MessageFile`. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE.
         """
+        if self.journalled is not None and (kept := self._open_journalled(self.journalled, serial)) >= 0:
+            return MessageFile(kept, header_length, size, head)
         final = self.path(digest)
         for look in range(3):           # it may get its place between the first two looks
             path = self.staged_path(serial) if look == 1 else final
@@ -71,6 +87,12 @@ class ReadableFiles:
             raise StoreError(Problem.UNAVAILABLE, detail=f"{self._folder} is missing")
         raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is missing")
 
+    def _open_journalled(self, journalled: Journalled, serial: int) -> int:
+        try:
+            return journalled.open(serial)
+        except OSError as error:
+            raise disk_problem(error) from error
+
     def beginnings(self, digests: Iterable[bytes], serials: Iterable[int],
                    ends: Iterable[int]) -> Iterator[bytes | None]:
         """Of each message file so many octets; None for one that cannot be read or does not have so many.
@@ -81,6 +103,8 @@ class ReadableFiles:
 
     def beginning(self, digest: bytes, serial: int, end: int) -> bytes | None:
         """`beginnings` of one."""
+        if self.journalled is not None:
+            return self._beginning(digest, serial, end)
         name = digest.hex()
         try:
             data = read_beginning(f"{self._folder}/{name[0]}/{name[1:3]}/{name}", end)

@@ -36,7 +36,7 @@ from store.events.quotarecording import QuotaRecording
 from store.events.recording import Recorder
 from store.events.scriptevents import ScriptEvents
 from store.partition.filecontent import seen, trace_of
-from store.partition.filejournal import replay
+from store.partition.filejournal import LeftMessages, replay
 from store.partition.marks import (
     READ_ONLY,
     WITHOUT_FILES,
@@ -94,7 +94,9 @@ class Partition:
         self.databases = databases or folder / "index"
         self._unclean = self.databases / "unclean"
         self.read_only = databases is not None or (folder.parents[1] / READ_ONLY).exists()
-        if recover and not self.read_only:
+        if self.read_only:
+            self.files.journalled = LeftMessages.of(self.files.staging)
+        elif recover:
             replay(self.files.staging)      # before anything looks at message files, or takes their names away
         self._snapshots = [folder.parent.parent / "snapshots"]
         if settings.snapshot_folder is not None:

@@ -15,6 +15,7 @@ from mboxlist.names import MailboxName
 from store.backup.archive import Archive, Scope
 from store.backup.creation import Making
 from store.backup.restore import Choice, Restoring
+from store.check.scrub import Pace, Scrubbed, scrub_all
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
@@ -23,6 +24,7 @@ from store.mailboxes.expunge import remove
 from store.opening import make_empty_store, open_store
 from store.partition import processes
 from store.partition.marks import READ_ONLY
+from store.partition.messagereading import verified
 from store.partitions import partitionmove, volumes
 from store.readonly import place, readingcopy, volumestate
 from store.snapshots import retention, taking
@@ -31,9 +33,11 @@ from store.tables.references import UNSEEN_TRACE
 from store.users import lifecycle, restorable
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import HASH, SMALL, deliver, reopen
+from tests.support.stores.withoutpower import left_in_journal
 
 INBOX = MailboxName("alice", "INBOX")
 MAIL = b"Subject: 1\r\n\r\nText\r\n"
+TRACE = b"Return-Path: <sender@example.org>\r\n"
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +65,33 @@ def test_it_shows_what_the_store_had_and_no_skip(store: Store) -> None:
             assert file.read(0, 1000) == MAIL
         copied.close()
         privatefiles.touch(copied.root / "partitions" / "primary" / "index" / "unclean")
+
+
+def test_what_only_a_file_journal_has_is_read_there(store: Store, tmp_path: Path) -> None:
+    """Nobody writes it to the files, which are empty, or full of zeros; the check does not call them damaged."""
+    mail = [b"Subject: %d\r\n\r\nText %d\r\n" % (number, number) for number in range(3)]
+    deliver(store, MAIL, str(INBOX))
+    left_in_journal(store, INBOX, mail, tmp_path / "crashed", TRACE)
+    copied = open_store(readingcopy.make(tmp_path / "crashed", SMALL.cache), SMALL)
+    view = copied.open_mailbox(copied.entry(INBOX))
+    for row, body in zip(view.rows, (MAIL, *mail), strict=True):
+        with verified(copied.open_message(view.entry, row), bytes(row["digest"])) as file:
+            assert file.read(0, 1000).endswith(body)
+        assert copied.partitions["primary"].files.beginning(bytes(row["digest"]), int(row["serial"]), 20) is not None
+    scrubbed = Scrubbed()
+    for _ in scrub_all(list(copied.partitions.values()), Pace(), scrubbed, first=0, sweep=False, stop=lambda: False):
+        pass
+    assert check(copied, with_layout=False) == []
+    assert {finding.what for finding in scrubbed.findings} <= {"the folder is missing"}        # few are made in tests
+    making = Making(copied, Scope())
+    with (tmp_path / "archive").open("wb") as file:
+        making.write(file.write)
+    assert making.findings == []
+    copied.close()
+    assert len(list((tmp_path / "crashed/partitions/primary/staging").glob("journal-*"))) == 1
+    opened = open_store(tmp_path / "crashed", SMALL)            # for writing: the files have it all
+    assert opened.partitions["primary"].files.journalled is None and check(opened) == []
+    opened.close()
 
 
 def test_all_that_only_reads_goes_on(store: Store) -> None:

@@ -20,7 +20,9 @@ from store.userarea.idxfile import Contents, Head
 from store.userarea.paths import place as place_of
 from tests.support.stores.messages import make
 from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.withoutpower import left_in_journal
 from tests.tools.spark.conftest import in_order, rows
+from tools.spark.rebuild import plantasks
 from tools.spark.source import arrays, reading
 from tools.spark.source import rows as made
 from tools.spark.source.reading import Beginnings, Sizes, Wanted, partitions, roots, tasks
@@ -266,6 +268,24 @@ def test_staged_files(store):
     found = [row for row in rows(str(store.root), "messages") if row["staged"]]
     assert found == [first | {"staged": True, "path": f"staging/{900:016x}"}]
     assert len(rows(str(store.root), "messages")) == 200
+
+
+def test_what_only_a_file_journal_has(tmp_path):
+    """A copy of a store that crashed: files are full of zeros, or empty, and one has no place yet."""
+    mail = [make(9, number, 1024 + number) for number in range(3)]
+    store = make_store(tmp_path / "store")
+    left_in_journal(store, MailboxName("alice", "INBOX"), mail, tmp_path / "copy", b"Return-Path: <a@example.org>\r\n")
+    store.close()
+    whole, left = (rows(str(tmp_path / place), "messages") for place in ("store", "copy"))
+    same = [[row[name] for name in ("digest", "folder", "octets", "damage")] for row in in_order(whole)]
+    assert len(whole) == 3 and sorted(same) == sorted(
+        [row[name] for name in ("digest", "folder", "octets", "damage")] for row in left)
+    assert sorted(row["staged"] for row in left) == [False, False, True]
+    found = {place: [(row["digest"], row["octets"], row["trace"], row["cached"], row["findings"])
+                     for task in tasks(roots(str(tmp_path / place)), "messages")
+                     for batch in plantasks.messages(task) for row in batch.to_pylist()] for place in ("store", "copy")}
+    assert sorted(found["copy"]) == sorted(found["store"])
+    assert len(list((tmp_path / "copy/partitions/primary/staging").glob("journal-*"))) == 1
 
 
 def test_keywords_without_a_name_are_told(tmp_path):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.partition.filecontent import content, likely_digests
+from store.partition.filecontent import content, content_in, likely_digests
 from store.partition.messagereading import MID_OCTETS
 from store.rebuild.userareascan import Source, free_name, read_source
 from store.tables.counters import counters_of
@@ -60,7 +60,6 @@ def messages(task: reading.Task) -> Iterator[pa.RecordBatch]:
 
 
 def _messages(task: reading.Task) -> Iterator[dict[str, Any]]:
-    folder = Path(task.folder)
     for name, entries, problem in reading.message_files(task):
         if problem:
             yield _no_message(task, f"messages/{name}", [Finding(problem, f"messages/{name}", RECONSTRUCT)])
@@ -75,7 +74,7 @@ def _messages(task: reading.Task) -> Iterator[dict[str, Any]]:
         if digest is None:
             yield _no_message(task, path, [Finding("cannot be read", path, RESTORE)])
             continue
-        for each in likely_digests(folder / path):
+        for each in reading.digests_of(task.folder, entry):
             yield _message(task, path, each, staged=True)
 
 
@@ -87,6 +86,8 @@ def _message(task: reading.Task, path: str, digest: bytes, *, staged: bool) -> d
         found, problem = None, "it is gone"
     except (OSError, StoreError) as error:
         found, problem = None, f"cannot be read: {error}"
+    if found is None and (journalled := reading.in_journal(task.folder, digest.hex())) is not None:
+        found = content_in(journalled, digest)
     if found is None:
         return _no_message(task, path, [Finding(problem, path, RESTORE)], digest)
     cached, octets = found

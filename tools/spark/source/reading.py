@@ -6,14 +6,18 @@
 
 A task is small and can be pickled; whoever reads it must see the partition's folder under the same name. It is a part
 of the hash folders of one partition, with at most `Sizes.files` message files, or `Sizes.mailboxes` mailboxes of at
-most `Sizes.octets`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read
-becomes a row with `damage`, and what goes away while it is being read is left out.
+most `Sizes.octets`. (One file is never divided.) Nothing but `store.idx`, message files and file journals is read. What
+cannot be read becomes a row with `damage`, and what goes away while it is being read is left out.
+
+A store that nobody has opened since it crashed, or a copy of one in use, may have messages in a file journal only: of a
+message file that is empty or damaged counts what the journal has (`in_journal`).
 """
 
 import glob
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -22,7 +26,7 @@ from attrs import frozen
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
-from store.partition.filejournal import is_journal
+from store.partition.filejournal import LeftMessages, is_journal
 from store.userarea import idxreading
 from store.userarea.idxfile import NAME
 from store.userarea.idxreading import Salvaged
@@ -335,8 +339,8 @@ def message_files(task: Task) -> Iterator[tuple[str, list["os.DirEntry[str]"], s
 
 
 def staged_files(task: Task) -> Iterator[tuple["os.DirEntry[str]", bytes | None]]:
-    """The files in staging/ that have octets and no name in messages/ yet, each with its likeliest digest, or None when
-    it cannot be read."""
+    """The files in staging/ that have octets, or a file journal has them, and no name in messages/ yet, each with its
+    likeliest digest, or None when it cannot be read. Empty ones are made ready for messages to come."""
     if STAGING not in task.places:
         return
     try:
@@ -347,15 +351,41 @@ def staged_files(task: Task) -> Iterator[tuple["os.DirEntry[str]", bytes | None]
     for entry in inside:
         try:
             status = entry.stat()
-            if not status.st_size or not entry.is_file() or is_journal(entry.name):
-                continue                # made ready for a message to come
-            digests = likely_digests(Path(entry.path))
-            if not any(_same(task.folder, digest.hex(), status) for digest in digests):
+            if not entry.is_file() or is_journal(entry.name):
+                continue
+            digests = digests_of(task.folder, entry)
+            if digests and not any(_same(task.folder, digest.hex(), status) for digest in digests):
                 yield entry, digests[0]
         except FileNotFoundError:
             continue
         except OSError:
             yield entry, None
+
+
+@lru_cache(maxsize=64)
+def _left(folder: str) -> LeftMessages | None:
+    """What file journals of a partition have that no process of this machine holds. Looked for once: where a store is
+    in use, its files have it all."""
+    return LeftMessages.of(Path(folder, STAGING))
+
+
+def in_journal(folder: str, digest: str) -> bytes | None:
+    """The octets of the message file of that digest, if a file journal of the partition has them."""
+    left = _left(folder)
+    return None if left is None or not is_digest(digest) else left.of_content(bytes.fromhex(digest))
+
+
+def digests_of(folder: str, entry: "os.DirEntry[str]") -> list[bytes]:
+    """The digests that a file in staging/ may have, the likeliest first; none of one that is empty. Raises OSError."""
+    left = _left(folder)
+    digest = left.digest(int(entry.name, 16)) if left is not None and _is_serial(entry.name) else None
+    if digest is not None:
+        return [digest]
+    return likely_digests(Path(entry.path)) if entry.stat().st_size else []
+
+
+def _is_serial(name: str) -> bool:
+    return len(name) == 16 and not name.strip(_HEX)
 
 
 def _same(folder: str, digest: str, status: os.stat_result) -> bool:

@@ -71,6 +71,8 @@ def _message_files(task: Task) -> Iterator[list[_File]]:
             digest = entry.name if reading.is_digest(entry.name) else None
             if digest and begins.match(digest) or begins.match(folder.replace("/", "")):
                 octets, modified, damage = _status(entry) if look else (None, None, "")
+                if octets == 0 and digest:
+                    octets = len(reading.in_journal(task.folder, digest) or b"")
                 if damage is not None:
                     files.append((digest, folder, octets, modified, False, f"{where}/{entry.name}",
                                   damage or _misnamed(digest, folder)))
@@ -82,6 +84,8 @@ def _staged_files(task: Task) -> Iterator[_File]:
     for entry, own_digest in reading.staged_files(task):
         digest = own_digest.hex() if own_digest is not None else None
         octets, modified, damage = _status(entry)
+        if octets == 0 and digest:
+            octets = len(reading.in_journal(task.folder, digest) or b"")
         if damage is not None and begins.match(digest or ""):
             yield (digest, digest and f"{digest[0]}/{digest[1:3]}", octets, modified, True,
                    f"{reading.STAGING}/{entry.name}", damage or ("" if digest else "it cannot be read"))
