@@ -3,6 +3,10 @@
 The operation is done on a store that a standby follows, over a real connection in this process, and a `Recorder` sees
 every call by which the standby changes its disk. An answer is noted among these calls, so each state of the standby's
 disk has the answers that had been given by then: these must be there after the promotion.
+
+A third machine may follow the standby. Both disks are then below one folder, and all lose power in one moment. Either
+the second machine is promoted, and the third follows it with what it has left; or the third is promoted, and has what
+had come to it.
 """
 
 import threading
@@ -16,10 +20,13 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from mboxlist.engine.hotcopy import Position
+from store.errors import StoreError
 from store.events import receivers
 from store.opening import open_store
 from store.standby import applying, promotion, standbyjournal, standbyprocess
-from store.standby.following import Follower
+from store.standby.cascade.cascade import Cascade
+from store.standby.following import Follower, Reseed
 from store.standby.source import quickanswers
 from store.standby.source.instep import InStep, Step
 from store.store import Store
@@ -39,7 +46,8 @@ from tests.crash.harness import (
     told,
 )
 from tests.crash.operations import OPERATIONS, Operation
-from tests.crash.views import retold, view
+from tests.crash.views import Picture, retold, view
+from tests.store.standby.test_cascade import THIRD, Further
 from tests.support.faults.disk import Image
 from tests.support.faults.recorder import Recorder
 from tests.support.stores.heardevents import there
@@ -51,11 +59,22 @@ LIMIT = 180.0                    # seconds, far more than a round takes
 @frozen
 class Way:
     """How the standby has what comes. `journal`: when it is little, at once; else piece by piece. `then` is called
-    after each round that brought something."""
+    after each round that brought something, also on the third machine, if there is one. `last`: which machine is
+    promoted."""
 
     synchronous: bool = True
     journal: bool = True
     then: Callable[[Follower], None] = lambda follower: None
+    third: bool = False
+    last: str = "two"
+
+    def root(self, folder: Path, name: str) -> Path:
+        """The folder of a machine, below that of all disks."""
+        return folder / name if self.third else folder
+
+    def least(self, moment: Moment) -> int:
+        """How many answers must be there."""
+        return moment.answers if self.synchronous and self.last == "two" else moment.reported
 
 
 def _apply(follower: Follower) -> None:
@@ -67,7 +86,9 @@ def _apply(follower: Follower) -> None:
 
 
 WAYS = {"by the journal": Way(), "emptied": Way(then=Follower.finish), "piece by piece": Way(journal=False),
-        "applied": Way(then=_apply), "asynchronous": Way(synchronous=False)}
+        "applied": Way(then=_apply), "asynchronous": Way(synchronous=False),
+        "followed by a third machine": Way(third=True), "lost with the first machine": Way(third=True, last="three"),
+        "lost when it is emptied": Way(then=Follower.finish, third=True, last="three")}
 
 
 class _AtOnce:
@@ -95,6 +116,7 @@ class Following:
     place: SeenPlace
     standby: Standby
     way: Way
+    third: "Third | None" = None
     stop: threading.Event = field(factory=threading.Event)
     errors: list[BaseException] = field(factory=list)
     reported: int = -1
@@ -119,32 +141,76 @@ class Following:
                 answers = len(self.place.views) - 1
                 if follower.round(0.05):
                     self.way.then(follower)
-                self.place.recorder.note(Reported(answers))
-                self.reported = answers
+                if self.third is not None:
+                    follower.ask(0.05)          # before all else: answers may wait for it
+                    answers = self.third.round(answers, follower.newest.ends, self.way)
+                if answers >= 0:
+                    self.place.recorder.note(Reported(answers))
+                    self.reported = answers
         except BaseException as error:
             self.errors.append(error)
+
+
+@define
+class Third:
+    """A machine that follows the standby, round by round."""
+
+    follower: Follower
+    asked: int = -1
+    ends: dict[str, Position] = field(factory=dict)     # where the logs of the standby were with so many answers
+
+    def round(self, answers: int, ends: dict[str, Position], way: Way) -> int:
+        """The standby has so many answers now; how many are known to be here, -1: nobody knows."""
+        if self.asked < 0:
+            self.asked, self.ends = answers, dict(ends)
+        if self.follower.round(0.05):
+            way.then(self.follower)
+        if any(end < self.ends[name] for name, end in self.follower.state.ends.items()):
+            return -1
+        found, self.asked = self.asked, -1
+        return found
+
+
+@contextmanager
+def _third(store: Store, standby: Standby, follower: Follower, root: Path) -> Iterator[Callable[[], Third]]:
+    """What makes a third machine follow the standby; it has been created."""
+    cascade = Cascade(standby.root, standby.connected, {THIRD})
+    follower.shown, follower.further = cascade.show, cascade.further
+    further = Further(store, root, host=THIRD, above=cascade)
+    for _ in range(2):
+        follower.round(0)
+    follower.finish()
+    further.create(age=0)
+    with ExitStack() as undo:
+        yield lambda: Third(undo.enter_context(further.following()))
 
 
 @contextmanager
 def _following(place: SeenPlace, root: Path, way: Way) -> Iterator[Following]:
     """A standby in that folder, in step, until the end of the body: then it ends as if it were killed."""
     store, undo = place.store, ExitStack()
-    standby = Standby(store, root)
+    standby = Standby(store, way.root(root, "two"))
     second = store.write_freeze.second
     with undo:
-        standby.group = InStep.of(second, [HOST], waited=[HOST] if way.synchronous else [], refuse=True, patience=LIMIT)
+        standby.group = InStep.of(second, [HOST, THIRD], waited=[HOST] if way.synchronous else [], refuse=True,
+                                  patience=LIMIT)
         undo.callback(second.forget)
         undo.callback(standby.group.close)
         with second.exempt():
             standby.create(age=0)
+        follower = undo.enter_context(standby.following())
+        third = None
+        if way.third:
+            with second.exempt():
+                third = undo.enter_context(_third(store, standby, follower, way.root(root, "three")))
         place.recorder = Recorder(root)
-        with place.recorder, standby.following() as follower:
+        with place.recorder:
             while follower.round(0) or standby.group.members[HOST].step not in (Step.IN_STEP, Step.FOLLOWS):
                 pass
             if not way.journal:
                 undo.callback(setattr, quickanswers, "QUICK_OCTETS", quickanswers.QUICK_OCTETS)
                 quickanswers.QUICK_OCTETS = 0
-            found = Following(place, standby, way)
+            found = Following(place, standby, way, None if third is None else third())
             thread = threading.Thread(target=found.run, args=(follower,), daemon=True)
             thread.start()
             try:
@@ -164,7 +230,7 @@ def record(name: str, how: str) -> Recording:
         undo.callback(setattr, standbyjournal, "threading", standbyjournal.threading)
         standbyjournal.threading = SimpleNamespace(Thread=_AtOnce)          # type: ignore[assignment]
         top.mkdir()
-        start, root = prepared(operation), top / "two"
+        start, root = prepared(operation), top / "disks"
         start.write(top / "one")
         root.mkdir()
         place = SeenPlace(top / "one", operation, Recorder(root))
@@ -187,9 +253,10 @@ def record(name: str, how: str) -> Recording:
 
 def judge(recording: Recording, how: str, image: Image, moments: Sequence[Moment]) -> list[str]:
     """What is wrong with the store that comes of a promotion in this state of the standby's disk."""
-    operation = OPERATIONS[recording.name]
-    with folder() as root, small_stores():
-        image.write(root)
+    operation, way = OPERATIONS[recording.name], WAYS[how]
+    with folder() as disks, small_stores():
+        image.write(disks)
+        root = way.root(disks, way.last)
         if receivers.FILE in recording.start.paths:     # the server writes it of its configuration
             (root / receivers.FILE).write_bytes(recording.start.paths[receivers.FILE])
         try:
@@ -199,7 +266,7 @@ def judge(recording: Recording, how: str, image: Image, moments: Sequence[Moment
         except BaseException as error:
             wrong = [f"it cannot be promoted: {error!r}"]
         else:
-            wrong = [*_judged(operation, WAYS[how], recording, moments, store)]
+            wrong = [*_judged(operation, way, recording, moments, store)]
     first = moments[0]
     where = f"{recording.title}: {first.how} after change {first.changes} ({first.last}), {first.answers} answers"
     return [f"{where}: {what}" for what in wrong]
@@ -212,18 +279,46 @@ def _judged(operation: Operation, way: Way, recording: Recording, moments: Seque
         yield from findings(store, operation)
         if operation.events:
             yield from told(store, recording.boxes)
-        for answers, views, least in sorted({(each.answers, each.views, each.answers if way.synchronous
-                                              else each.reported) for each in moments}):
-            kept = [number for number in range(least, answers + 1) if not as_answered(
-                operation, recording, found, number)]
-            if not kept:
-                yield from as_answered(operation, recording, found, answers)
-            for number in kept[:1]:
+        for number in _compared(operation, way, recording, moments, found):
+            if isinstance(number, str):
+                yield number
+            else:
                 yield from operation.inspect(store, number)
-            for each in recording.seen[:views]:
-                yield from retold(each, found)
+        if way.third and way.last == "two":
+            yield from _followed(operation, way, recording, moments, store)
         yield from goes_on(store, operation, found)
     except BaseException:
         yield f"it does not work: {traceback.format_exc(limit=-4)}"
     finally:
         leave(store)
+
+
+def _compared(operation: Operation, way: Way, recording: Recording, moments: Sequence[Moment], found: Picture
+              ) -> Iterator[str | int]:
+    """What is wrong, or as after which answer it is."""
+    for answers, views, least in sorted({(each.answers, each.views, way.least(each)) for each in moments}):
+        kept = [number for number in range(least, answers + 1) if not as_answered(operation, recording, found, number)]
+        if not kept:
+            yield from as_answered(operation, recording, found, answers)
+        yield from kept[:1]
+        for each in recording.seen[:views]:
+            yield from retold(each, found)
+
+
+def _followed(operation: Operation, way: Way, recording: Recording, moments: Sequence[Moment], store: Store
+              ) -> Iterator[str]:
+    """The third machine goes on by the log of the one that has been promoted, and is promoted in its turn."""
+    third = Standby(store, store.root.with_name("three"), host=THIRD)
+    try:
+        third.follow()
+    except (Reseed, StoreError) as error:
+        yield f"the third machine does not follow: {error!r}"
+        return
+    with standbyprocess.alone(third.root):
+        promotion.promote(third.root)
+    other = open_store(third.root, operation.settings)
+    try:
+        yield from (f"on the third machine: {what}" for what in _compared(operation, way, recording, moments,
+                                                                         view(other)) if isinstance(what, str))
+    finally:
+        leave(other)
