@@ -72,7 +72,7 @@ class DotReader:
                 self._open = next((start for start in _OPEN_ENDS if data.endswith(start)), b"")
                 if self._open:
                     data = data[: -len(self._open)]
-        if dot >= 0:
+        if 0 <= dot != end:                     # the end is the only one of most messages
             data = data.replace(b"\r\n.", b"\r\n")
         if self._unseen and data:
             data, self._unseen = data[self._unseen:], 0

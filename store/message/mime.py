@@ -34,6 +34,7 @@ _MESSAGE_FIELDS = _MIME_FIELDS | ADDRESS_FIELDS | {b"date", b"subject", b"in-rep
 
 _MESSAGES = (b"RFC822", b"GLOBAL")          # RFC 2046 §5.2.1; RFC 6532 §3.7, RFC 9051 §7.5.2
 _TAKEN_APART = (b"MULTIPART", b"MESSAGE")
+_WITH_LINES = (b"TEXT", b"MESSAGE")         # in BODYSTRUCTURE (RFC 9051 §7.5.2)
 _NOWHERE = sys.maxsize
 _HYPHEN = ord("-")          # as a number it is found six times as fast
 _PLAIN = (b"TEXT", b"PLAIN")
@@ -103,7 +104,7 @@ class Part:
     header_start: int
     body_start: int
     end: int
-    lines: int                                  # LFs in the body
+    lines: int                                  # LFs in the body of a text or message
     type: bytes = b"TEXT"
     subtype: bytes = b"PLAIN"
     params: Parameters = ()
@@ -163,7 +164,8 @@ class _Open:
         elif kind == b"MESSAGE" and subtype in _MESSAGES:
             kind, subtype, self.closed = b"APPLICATION", b"OCTET-STREAM", True
         return Part(
-            self.header_start, self.body_start, self.end, self.lines, kind, subtype, params, *header.about, children,
+            self.header_start, self.body_start, self.end, self.lines if kind in _WITH_LINES else 0, kind, subtype,
+            params, *header.about, children,
             header.fields if self.is_message else None, self.listed, self.closed)
 
 
@@ -235,14 +237,28 @@ class Scanner:
         self._waiting.clear()
         self._waiting_size, window = 0, self._octets
         # In windows: searches that begin again at every part must not each run over a chunk of any size. In what has no
-        # hyphen, as base64, at most one part begins.
+        # hyphen, as base64, at most one part begins; none, when what is left of the window before has none either.
         start, size = 0, len(data)
         if size > FIRST * window and self._step == self._body and _HYPHEN not in data:
+            if not final and self._multiparts and _HYPHEN not in self._window and size > self._longest + 1:
+                self._pass(data)
+                return
             window = size
         while size - start > FIRST * window:
             self._run(data[start:start + window], final=False)
             start += window
         self._run(data[start:] if start else data, final)
+
+    def _pass(self, data: bytes) -> None:
+        """`_run`, where no delimiter begins: of a large attachment nothing is searched or joined, and no lines are
+        counted. `data` is longer than a delimiter by 2 octets or more."""
+        keep = len(data) - self._longest - 1            # one octet before the place, as in `_run`
+        chain = self._chain
+        # What has no delimiter may yet turn out to be a text.
+        if chain[-1].type[0] in (b"TEXT", b"MULTIPART") or any([part.type[0] == b"MESSAGE" for part in chain]):
+            self._lines += self._window.count(b"\n", self._counted) + data.count(b"\n", 0, keep)
+        self._base += len(self._window) + keep
+        self._window, self._at, self._counted = data[keep:], 1, 0
 
     def _run(self, data: bytes, final: bool) -> None:
         self._window += data

@@ -225,7 +225,7 @@ class Stream(Channel):
         while not self._input:
             self._begin_waiting(deadline, False)
             await INPUT
-        data = bytes(self._input[:most])
+        data = bytes(self._input) if len(self._input) <= most else bytes(self._input[:most])     # copied once, or twice
         self._took(len(data))
         return data
 
