@@ -29,7 +29,8 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events.eventvalues import EVENT, GAP, to_json
-from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_row, shifted, unpack
+from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_alone, pack_row, shifted, unpack
+from store.events.receivers import Receiver
 
 _CLOCK = b"c"
 _TIME = struct.Struct(">q")
@@ -158,6 +159,14 @@ class OutboxTable:
         for (name, thousands), events in rows.items():
             place = shifted(first, thousands * MOST) if thousands else first
             self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self._pid, server), txn)
+
+    def add_event(self, receivers: Sequence[Receiver], kind: str, mailbox: int, figures: bytes, size: int, flags: int,
+                  said: bytes, server: bytes, txn: Txn) -> None:
+        """Have the only event of a transaction sent to each of these: see `packedevents.pack_event`."""
+        place = self.new_place()
+        row = pack_alone(kind, mailbox, figures, size, flags, said, time.time(), self._pid, server)
+        for receiver in receivers:
+            self.table.put(b"w%b\0%b" % (receiver.octets, place), row, txn)
 
     def some(self, name: str, most: int, state: bytes = WAITING, *, after: bytes = b"", until: int = 0) -> list[Parcel]:
         """The first of a receiver in that state, behind that row, and with `until` written until then by its clock: so

@@ -64,6 +64,11 @@ class Receiver:
     kind: str = EVENT
 
     @cached_property
+    def octets(self) -> bytes:
+        """Its name, as keys of the outbox have it."""
+        return self.name.encode()
+
+    @cached_property
     def wanted(self) -> frozenset[str]:
         """The types of events that it gets."""
         if self.kind != EVENT:
@@ -92,7 +97,7 @@ class Receiver:
 @frozen
 class Receivers:
     """All of them, and which want events of records, of the list, and of quota; whether any wants `arrivals` of
-    messages, and `flags`."""
+    messages, and `flags`; whether any is `full`."""
 
     all: tuple[Receiver, ...] = ()
     of_records: tuple[Receiver, ...] = ()
@@ -101,6 +106,7 @@ class Receivers:
     relay: Receiver | None = None           # which takes mail
     arrivals: bool = False
     flags: bool = False
+    full: bool = False
 
     @classmethod
     def of(cls, receivers: Iterable[Receiver]) -> "Receivers":
@@ -111,7 +117,7 @@ class Receivers:
         relay = next((each for each in every if each.kind == MAIL), None)
         arrivals, flags = (any(each.wanted.intersection(types) for each in of_records)
                            for types in ((NEW, APPEND), (READ, TRASH, SET, CLEAR)))
-        return cls(every, of_records, of_the_list, of_quota, relay, arrivals, flags)
+        return cls(every, of_records, of_the_list, of_quota, relay, arrivals, flags, any(each.full for each in every))
 
 
 def seen(root: Path) -> tuple[int, ...]:

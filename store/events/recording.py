@@ -177,14 +177,30 @@ class Recording:
     def write(self, tables: Tables, txn: Txn) -> None:
         """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
         transaction does."""
+        if len(self._steps) == 1 and not self._before and not self._own:
+            self._write_one(tables.outbox, self._steps[0], txn)
+            return
         for mailbox, kind, first, last, size, flags, figures in self._steps:
             if name := self.recorder.name_of(mailbox.to_bytes(4, "big")):
-                said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
-                self.add(name, kind, mailbox, figures, said, size, flags)
+                self.add(name, kind, mailbox, figures, _of_range(name, first, last), size, flags)
         if self._before or self._own:
             self._compare(tables, txn)
         if self._rows:
             tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
+
+    def _write_one(self, outbox: OutboxTable, step: _Step, txn: Txn) -> None:
+        """What most transactions have to write: with half of the calls."""
+        mailbox, kind, first, last, size, flags, figures = step
+        recorder = self.recorder
+        if name := recorder.name_of(mailbox.to_bytes(4, "big")):
+            wanting = recorder.known.get((name, kind))
+            if wanting is None:
+                wanting = recorder.wanting(name, kind)
+            if recorder.receivers.full:
+                wanting = tuple([each for each in wanting if not recorder.is_full(each)])
+            if wanting:
+                outbox.add_event(wanting, kind, mailbox, figures, size, flags, _of_range(name, first, last),
+                                 recorder.octets, txn)
 
     def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int = 0,
             flags: int = 0) -> None:
@@ -224,6 +240,11 @@ class Recording:
         for (where, number, reader), (old, new) in sorted(self._own.items(), key=lambda item: item[0]):
             if where == mailbox:
                 yield number, reader, old, new
+
+
+def _of_range(name: bytes, first: int, last: int) -> bytes:
+    """The text of an event of messages with these UIDs: see `packedevents.words`."""
+    return b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
 
 
 @lru_cache(maxsize=1024)
