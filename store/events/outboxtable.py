@@ -29,7 +29,7 @@ from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import transact
 from store.events.eventvalues import EVENT, GAP, to_json
-from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_alone, pack_row, shifted, unpack
+from store.events.packedevents import FORM, MOST, PLACE, alone, events_in, pack_row, shifted, unpack
 from store.events.receivers import Receiver
 
 _CLOCK = b"c"
@@ -105,7 +105,7 @@ class OutboxTable:
     fresh: bool = field(default=False, init=False)  # whether it was new, or lost, when `set_clock` came
     ahead: int = field(default=0, init=False)       # nanoseconds that the outbox's clock is before the machine's
     _process: bytes = field(factory=lambda: os.urandom(4), init=False)
-    _pid: int = field(factory=os.getpid, init=False)
+    pid: int = field(factory=os.getpid, init=False)
     _rows: int = field(default=0, init=False)       # so many of this process have a place
     _turns: Lock = field(factory=Lock, init=False)
 
@@ -158,13 +158,11 @@ class OutboxTable:
         first, at = self.new_place(places), time.time()
         for (name, thousands), events in rows.items():
             place = shifted(first, thousands * MOST) if thousands else first
-            self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self._pid, server), txn)
+            self.table.put(b"%b%b\0%b" % (WAITING, name.encode(), place), pack_row(events, at, self.pid, server), txn)
 
-    def add_event(self, receivers: Sequence[Receiver], kind: str, mailbox: int, figures: bytes, size: int, flags: int,
-                  said: bytes, server: bytes, txn: Txn) -> None:
-        """Have the only event of a transaction sent to each of these: see `packedevents.pack_event`."""
+    def add_event(self, receivers: Iterable[Receiver], row: bytes, txn: Txn) -> None:
+        """Have the only event of a transaction sent to each of these; `row`: see `packedevents.pack_alone`."""
         place = self.new_place()
-        row = pack_alone(kind, mailbox, figures, size, flags, said, time.time(), self._pid, server)
         for receiver in receivers:
             self.table.put(b"w%b\0%b" % (receiver.octets, place), row, txn)
 

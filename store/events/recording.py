@@ -8,6 +8,7 @@ is on its way to another partition, was deleted, or is being made nothing is tol
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +37,7 @@ from store.events.eventvalues import (
     Event,
 )
 from store.events.outboxtable import OutboxTable
-from store.events.packedevents import MOST, pack_event, words
+from store.events.packedevents import MOST, pack_alone, pack_event, words
 from store.events.receivers import Receiver, Receivers
 from store.tables.index import CHUNK, ROW, Rows, arrival_of, arrivals_of, chunk_key, octets_of_chunks, rows_of
 from store.tables.state import DELETED, SEEN, in_epoch, is_here, keywords_of, state_key
@@ -178,20 +179,20 @@ class Recording:
         """Say what has happened to single messages, compare chunks, and write all of it. The last thing that the
         transaction does."""
         if len(self._steps) == 1 and not self._before and not self._own:
-            self._write_one(tables.outbox, self._steps[0], txn)
+            self._write_one(tables.outbox, txn)
             return
         for mailbox, kind, first, last, size, flags, figures in self._steps:
             if name := self.recorder.name_of(mailbox.to_bytes(4, "big")):
-                self.add(name, kind, mailbox, figures, _of_range(name, first, last), size, flags)
+                said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
+                self.add(name, kind, mailbox, figures, said, size, flags)
         if self._before or self._own:
             self._compare(tables, txn)
         if self._rows:
             tables.outbox.add_events(self._rows, self._places, self.recorder.octets, txn)
 
-    def _write_one(self, outbox: OutboxTable, step: _Step, txn: Txn) -> None:
-        """What most transactions have to write: with half of the calls."""
-        mailbox, kind, first, last, size, flags, figures = step
-        recorder = self.recorder
+    def _write_one(self, outbox: OutboxTable, txn: Txn) -> None:
+        """What most transactions have to write, with half of the calls."""
+        (mailbox, kind, first, last, size, flags, figures), recorder = self._steps[0], self.recorder
         if name := recorder.name_of(mailbox.to_bytes(4, "big")):
             wanting = recorder.known.get((name, kind))
             if wanting is None:
@@ -199,8 +200,9 @@ class Recording:
             if recorder.receivers.full:
                 wanting = tuple([each for each in wanting if not recorder.is_full(each)])
             if wanting:
-                outbox.add_event(wanting, kind, mailbox, figures, size, flags, _of_range(name, first, last),
-                                 recorder.octets, txn)
+                said = b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
+                outbox.add_event(wanting, pack_alone(
+                    kind, mailbox, figures, size, flags, said, time.time(), outbox.pid, recorder.octets), txn)
 
     def add(self, name: bytes, kind: str, mailbox: MailboxId, figures: bytes, said: bytes, size: int = 0,
             flags: int = 0) -> None:
@@ -240,11 +242,6 @@ class Recording:
         for (where, number, reader), (old, new) in sorted(self._own.items(), key=lambda item: item[0]):
             if where == mailbox:
                 yield number, reader, old, new
-
-
-def _of_range(name: bytes, first: int, last: int) -> bytes:
-    """The text of an event of messages with these UIDs: see `packedevents.words`."""
-    return b"%b\n%d\n" % (name, first) if first == last else b"%b\n%d:%d\n" % (name, first, last)
 
 
 @lru_cache(maxsize=1024)
