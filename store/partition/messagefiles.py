@@ -233,7 +233,10 @@ class MessageFiles(ReadableFiles):
         """Put the names that `place` gave on disk, with the files that only a journal has there, and take the staged
         ones away, and those that were let go; how many. For a thread: it syncs. Raises OSError."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
-        serials = [self._placed.popleft() for _ in range(len(self._placed))]
+        serials = list[int]()
+        with suppress(IndexError):          # who settles a full journal takes some at the same time
+            for _ in range(len(self._placed)):
+                serials.append(self._placed.popleft())
         journal = self.journal
         try:
             if journal is not None and (serials or journal.holds):

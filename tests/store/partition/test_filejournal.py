@@ -5,6 +5,7 @@ import hashlib
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -202,6 +203,23 @@ def test_names_stay_when_they_are_not_on_disk(files: MessageFiles, journal: File
             files.drop_staged_names()
     assert files.staged() == {1}
     assert files.drop_staged_names() == 1 and files.staged() == frozenset()
+
+
+def test_two_who_drop_names_at_once_share_them(files: MessageFiles, journal: FileJournal,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """Housekeeping, and who settles a journal that is half full."""
+    class Shared(deque[int]):
+        def popleft(self) -> int:
+            if len(self) == 2:
+                super().popleft()           # the other one has taken it
+            return super().popleft()
+
+    for number in range(3):
+        staged = received(files, number, message(number))
+        assert journal.append(staged)
+        files.place(number, staged.digest)
+    monkeypatch.setattr(files, "_placed", Shared(files._placed))
+    assert files.drop_staged_names() == 2 and files.staged() == {1}
 
 
 def test_a_journal_that_cannot_be_written_is_given_up(files: MessageFiles, journal: FileJournal,
