@@ -127,7 +127,7 @@ class Contents:
         file of its own, header and all."""
         try:
             with staged.opened() as file:
-                known, head = seems_usable(self.partition, staged.digest), file.read(0, staged.trace)
+                known, head = usable(self.partition, staged.digest), file.read(0, staged.trace)
                 if head and (known is None or head_of(self.partition, staged.digest, known) != head):
                     self._whole[staged.digest] = self._stage(file.pieces(), b"", staged.size, b"").digest
         finally:

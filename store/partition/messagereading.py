@@ -124,14 +124,16 @@ class ReadableFiles:
     def is_whole(self, digest: bytes, serial: int, octets: int) -> bool:
         """Whether the file that a reader would open is there, and has so many octets. Raises StoreError UNAVAILABLE
         when the disk does not say so: what is only referred to would be taken for lost, and left out of a copy."""
-        final = self.path(digest)
+        final, failure = self.path(digest), None
         for path in (final, self.staged_path(serial), final):
             try:
                 return os.stat(path).st_size == octets
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise disk_problem(error) from error
+                failure = error
+        if failure is not None:
+            raise disk_problem(failure) from failure
         return False
 
     def seems_whole(self, digest: bytes, serial: int, octets: int) -> bool:

@@ -1,7 +1,9 @@
 """Nobody is told that a message is kept where its file has been lost or cut off, whatever records say: who has the
 message in hand brings the file back, and everybody else is refused and changes nothing."""
 
+import errno
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -108,6 +110,26 @@ def test_a_move_to_another_partition_brings_the_file_back(two):
     harm(two.partitions["second"])
     partitionmove.move_owner(two, "alice", "second")
     assert octets(two, ALICE) == octets(two) == [TRACE + BODY]
+
+
+def test_what_the_disk_does_not_say_at_once_is_asked_again(store, faults):
+    """The file has its place, and no staged name; three looks are made."""
+    def fail(path, **_):
+        if left and str(path) in (files.path(MID), files.staged_path(record.serial)):
+            raise left.pop()
+
+    deliver(store, BODY, "user/alice/INBOX")
+    files, record = store.partitions["primary"].files, store.partitions["primary"].refs.find(MID)
+    files.drop_staged_names()
+    left = [OSError(errno.EIO, "no")]
+    with faults:
+        faults.before(os, "stat", fail)
+        assert files.is_whole(MID, record.serial, record.size) and not left
+        left += [OSError(errno.EIO, "no") for _ in range(6)]
+        with pytest.raises(StoreError) as refused:
+            files.is_whole(MID, record.serial, record.size)
+        assert refused.value.problem is Problem.UNAVAILABLE
+        assert not files.seems_whole(MID, record.serial, record.size) and not left
 
 
 def test_what_was_expunged_and_has_no_file_does_not_keep_a_user_from_moving(two):
