@@ -29,6 +29,7 @@ from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
 from store.message.cacherecord import CachedBatch, CachedMessage
+from store.message.fields import Lister
 from store.operations import operationrecord
 from store.partition.marks import AsOf
 from store.partition.messagereading import MessageFile
@@ -456,6 +457,11 @@ class Store:
     def cached_batch(self, entry: MailboxEntry, rows: Rows) -> CachedBatch | None:
         """The cache records of many index records, see `cached`; None if one is lost."""
         return self.partition(entry.partition).serials.batch(rows["serial"].tolist(), rows["digest"])
+
+    def listed_fields(self, entry: MailboxEntry, rows: Rows, lister: Lister) -> list[bytes] | None:
+        """These header fields of the messages of many index records; None if that is to be found out by `cached_batch`
+        or their files."""
+        return self.partition(entry.partition).serials.listed(rows["serial"], rows["digest"], lister)
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""

@@ -32,7 +32,7 @@ from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cacherecord import NO_RECORDS, CachedBatch, CachedMessage, PartSpan, Path
-from store.message.fields import Fields
+from store.message.fields import Fields, Lister
 from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
@@ -99,6 +99,7 @@ class _Plan:
     tells_modseqs: bool
     reads: bool                 # more than headers, from the beginning of the message
     needs_cache: bool
+    only: Lister | None         # takes all that is asked for of cache records: one list of header fields
     quick: Quick | None
 
     @property
@@ -115,9 +116,11 @@ class _Plan:
         sections = tuple([one for one in wanted if not isinstance(one, Item)])
         quick = Quick.of(sections) if sections else None
         listed = quick is not None and bool(quick.of_record)
-        needs_cache = listed or any(one in _CACHED_ITEMS for one in items) or any(one.path for one in sections)
+        cached = any(one in _CACHED_ITEMS for one in items)
+        needs_cache = listed or cached or any(one.path for one in sections)
+        only = quick.takes[0] if quick is not None and len(quick.takes) == 1 and not cached else None
         return cls(items, sections, any(one.sets_seen for one in sections), Item.MODSEQ in items,
-                   any(map(counts_as_read, sections)), needs_cache, quick)
+                   any(map(counts_as_read, sections)), needs_cache, only, quick)
 
 
 class _Fetching:
@@ -226,20 +229,21 @@ class _Fetching:
         plan, batch = self.plan, NO_RECORDS
         if plan.sections and (plan.quick is None or not plan.quick.takes):
             return None
-        if plan.needs_cache:
-            if self.session.snapshots.snapshot is not None:
-                return None
-            if (known := self.session.store.cached_batch(self.view.mailbox.entry, rows)) is None:
+        store, entry, listed = self.session.store, self.view.mailbox.entry, None
+        if plan.needs_cache and self.session.snapshots.snapshot is not None:
+            return None
+        if plan.only is not None and (fields := store.listed_fields(entry, rows, plan.only)) is not None:
+            listed = [fields]
+        elif plan.needs_cache:
+            if (known := store.cached_batch(entry, rows)) is None:
                 return None
             batch = known
-        forms, columns = self._columns(rows, batch, plan.items)
-        if plan.quick is not None:
-            listed = batch.listed(plan.quick.takes)
-            if listed is None:
+            if plan.quick is not None and (listed := batch.listed(plan.quick.takes)) is None:
                 return None
-            for one, sections in zip(plan.sections, listed, strict=True):
-                forms.append(one.label.replace(b"%", b"%%") + b" {%d}\r\n%b")
-                columns += list(map(len, sections)), sections
+        forms, columns = self._columns(rows, batch, plan.items)
+        for one, sections in zip(plan.sections, listed or (), strict=True):
+            forms.append(one.label.replace(b"%", b"%%") + b" {%d}\r\n%b")
+            columns += list(map(len, sections)), sections
         lines = format_lines(b"* %d FETCH (" + b" ".join(forms) + b")\r\n", ((positions + 1).tolist(), *columns))
         return without_nul(lines) if plan.sections else lines
 

@@ -1,7 +1,8 @@
 """The tables of an environment: octet strings under octet strings, in order (Berkeley DB's access method Btree)."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,24 @@ class Table:
             self._broken()
             raise
         return found + [None] * (len(keys) - len(found))
+
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[bytes], Iterator[tuple[bytes, bytes]]]]:
+        """What gives the rows from a key on, each when it is asked for. There is one cursor: when the rows from another
+        key on begin, those before are over. Who takes what it needs of a row and lets it go gets the next one in the
+        same memory. No row stays locked."""
+        try:
+            with closing(self._db.cursor(None, 0)) as cursor:
+                following, find = cursor.next, cursor.set_range
+
+                def rows(key: bytes) -> Iterator[tuple[bytes, bytes]]:
+                    first = find(key)
+                    return chain((first,), iter(following, None)) if first else iter(())
+
+                yield rows
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
 
     def revise(self, keys: Iterable[bytes], new: Callable[[bytes, bytes | None], bytes | None], txn: Txn) -> None:
         """Of each of these keys have the value that `new` makes of the key and the value that is there (None: none).

@@ -130,8 +130,8 @@ class BatchStore:
                 else:
                     record = MessageRecord(staged.serial, 0, staged.size, staged.trace, now)
                     txn.refs.park(staged.digest, record, txn.handle)
-                    self.target.serials.write_cached(staged.serial, staged.cached, txn.handle)
                     ours.append(staged)
+            self.target.serials.write_all_cached([(staged.serial, staged.cached) for staged in ours], txn.handle)
             return ours
 
         for staged in self.target.transact(work):

@@ -226,7 +226,8 @@ def _commit(partition: Partition, staged: Staged, targets: Sequence[Target], rec
                 made.append((outcome.entry.id, outcome.uid))
         if made:
             check = mark(*made[0]) if len(made) == 1 else sum_of_marks(made)
-            _reference(txn, staged, known, record, len(made), check)
+            if _reference(txn, staged, known, record, len(made), check):
+                partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
         return outcomes, bool(made) and known is None
 
     while True:
@@ -294,9 +295,10 @@ def _commit_several(partition: Partition, messages: Sequence[tuple[Staged, Targe
             made.setdefault(staged.digest, []).append((target.entry.id, uid))
             for follow in target.follows:
                 follow(txn)
-        for digest in sorted(made):                # in one order, so that no two wait for each other
-            _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
-                       sum_of_marks(made[digest]))
+        fresh = [first[digest] for digest in sorted(made)       # in one order, so that no two wait for each other
+                 if _reference(txn, first[digest], known[digest], records[digest], len(made[digest]),
+                               sum_of_marks(made[digest]))]
+        partition.serials.write_all_cached([(staged.serial, staged.cached) for staged in fresh], txn.handle)
         return outcomes, [first[digest] for digest in made if known[digest] is None]
 
     outcomes, new = partition.transact(work, seconds=seconds)
@@ -313,7 +315,8 @@ def commit_within(txn: WriteTxn, staged: Staged, target: Target, received: Inter
     known = None if known is None else _usable(txn, known, staged)
     record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
     arrived = _arrive(txn, target, _for_targets(record, staged, received, numbers, 0)[target.header])
-    _reference(txn, staged, known, record, 1, mark(target.entry.id, arrived.uid))
+    if _reference(txn, staged, known, record, 1, mark(target.entry.id, arrived.uid)):
+        txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
     return known is None
 
 
@@ -448,9 +451,9 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
 
 
 def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: MessageRecord, count: int, check: int
-               ) -> None:
+               ) -> bool:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other. It is
-    `new` unless the file is `known`."""
+    `new` unless the file is `known`. Whether the cache record is to be written, which comes behind all such rows."""
     stored = None
     if (data := txn.refs.messages.get_to_change(staged.digest, txn.handle)) is not None:
         stored = txn.refs.record(staged.digest, data)
@@ -459,6 +462,6 @@ def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, new: 
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
         # The list of those that wait for the purge may have it still.
-        record = new if stored is None else evolve(new, released=stored.released)
-        txn.partition.serials.write_cached(staged.serial, staged.cached, txn.handle)
-    txn.refs.write_with(staged.digest, record, count, check, txn.handle)
+        new = new if stored is None else evolve(new, released=stored.released)
+    txn.refs.write_with(staged.digest, record or new, count, check, txn.handle)
+    return record is None

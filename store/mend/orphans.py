@@ -231,8 +231,8 @@ def _arrive(txn: WriteTxn, entry: MailboxEntry, batch: Iterable[_Message]) -> No
         if not os.path.exists(txn.partition.files.path(digest)):
             raise _Claimed(digest)
         txn.refs.write(digest, MessageRecord(message.serial, 0, message.octets, message.cached.trace), txn.handle)
-        txn.partition.serials.write_cached(message.serial, message.cached, txn.handle)
         txn.refs.add(digest, 1, mark(entry.id, uids[digest]), txn.handle)
+    txn.partition.serials.write_all_cached([(message.serial, message.cached) for message in batch], txn.handle)
 
 
 def _digest(name: str) -> bytes | None:

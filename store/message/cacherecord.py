@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from store.message import headers
-from store.message.fields import Lister
+from store.message.fields import FROM_FIRST, TWO_RUNS, Lister
 from store.message.headers import Address
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ VERSION = 4
 # mid, trace, version, octets of envelope, structure, body, references and header fields
 _HEAD = struct.Struct("<32sIHIIIII")
 _HEAD_SIZE = _HEAD.size
+_HEAD_OF = itemgetter(slice(0, _HEAD_SIZE))         # of a stored record
 _HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
 _NO_EXTENSION, _NONE = b"NIL NIL NIL NIL", (None, None, None, ())
 _NO_HEAD = bytes(_HEAD_SIZE)
@@ -156,7 +158,7 @@ class CachedBatch:
     __slots__ = ("_ends", "_values")
 
     def __init__(self, values: Sequence[bytes], ends: NDArray[np.int64]) -> None:
-        """`of` and `of_records` make one; `ends` has a row for each, see `CachedMessage`."""
+        """`of` and `of_records` make one; `ends` has a column for each, see `CachedMessage`."""
         self._values = values
         self._ends = ends
 
@@ -165,24 +167,26 @@ class CachedBatch:
         """Out of their stored forms; None unless all are there, and what `CachedMessage.from_bytes` finds good records
         of the message files with these digests (V32)."""
         there = [value for value in values if value is not None]
-        heads = b"".join([value[:_HEAD_SIZE] for value in there])
+        heads = b"".join(map(_HEAD_OF, there))
         if len(heads) != len(values) * _HEAD_SIZE:
             return None
         rows = np.frombuffer(heads, _HEAD_ROW)
-        ends = np.cumsum(rows["octets"], 1, dtype=np.int64)
-        ends += _HEAD_SIZE
+        ends = rows["octets"].T.astype(np.int64, "C")
+        ends[0] += _HEAD_SIZE
+        np.cumsum(ends, 0, out=ends)
         sizes = np.fromiter(map(len, there), np.int64, len(there))
-        sound = (rows["digest"] == digests).all() and (rows["version"] == VERSION).all() and (ends[:, 4] < sizes).all()
+        sound = rows["digest"].tobytes() == digests.tobytes() and (rows["version"] == VERSION).all() and (
+            ends[4] < sizes).all()
         return cls(there, ends) if sound else None
 
     @classmethod
     def of_records(cls, records: Sequence[CachedMessage]) -> "CachedBatch":
         """Those of records that have been read."""
-        return cls([one.data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5))
+        return cls([one.data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5).T)
 
     def envelopes(self) -> list[bytes]:
         """ENVELOPE of each."""
-        return [value[_HEAD_SIZE:end] for value, end in zip(self._values, self._ends[:, 0].tolist(), strict=True)]
+        return [value[_HEAD_SIZE:end] for value, end in zip(self._values, self._ends[0].tolist(), strict=True)]
 
     def bodystructures(self) -> list[bytes]:
         """BODYSTRUCTURE of each."""
@@ -193,19 +197,48 @@ class CachedBatch:
         return self._between(1)
 
     def _between(self, at: int) -> list[bytes]:
-        begins, ends = self._ends[:, at].tolist(), self._ends[:, at + 1].tolist()
+        begins, ends = self._ends[at:at + 2].tolist()
         return [value[begin:end] for value, begin, end in zip(self._values, begins, ends, strict=True)]
 
     def listed(self, lists: Sequence[Lister]) -> list[list[bytes]] | None:
         """For each of these the header fields of each message; None if a record has none."""
-        begins, ends = self._ends[:, 3], self._ends[:, 4]
+        begins, ends = self._ends[3:]
         if (begins == ends).any():
             return None
         first, last = begins.tolist(), ends.tolist()
         return [one.of_many(self._values, first, last) for one in lists]
 
 
-NO_RECORDS = CachedBatch((), np.empty((0, 5), np.int64))
+def listed_of_rows(lister: Lister, rows: Iterable[tuple[bytes, bytes]], keys: Sequence[bytes], digests: Sequence[bytes]
+                   ) -> list[bytes] | None:
+    """`CachedBatch.listed` of stored records, which are taken one after the other: none is kept while the next is read,
+    so all come to lie in the same memory. None unless each is under its key, and good."""
+    found: list[bytes] = []
+    add, plans, unpack = found.append, lister.plans, _HEAD.unpack_from
+    for (key, value), wanted, digest in zip(rows, keys, digests):       # noqa: B905 (there may be too few rows)
+        if key != wanted or len(value) < _HEAD_SIZE:
+            return None
+        named, _, version, envelope, structure, body, references, fields = unpack(value)
+        at = _HEAD_SIZE + envelope + structure + body + references
+        end = at + fields
+        if named != digest or version != VERSION or not fields or end >= len(value):
+            return None
+        numbers = value[at:at + 1 + value[at]]
+        edges_of, skipped, count = plans.get(numbers) or lister.plan(numbers)
+        if count == FROM_FIRST:                 # as from most messages
+            run, last = edges_of(value, at)
+            at += skipped
+            add(value[at:at + run] + value[at + last:end])
+        elif count == TWO_RUNS:                 # as from answers
+            run, start, stop, last = edges_of(value, at)
+            at += skipped
+            add(value[at:at + run] + value[at + start:at + stop] + value[at + last:end])
+        else:
+            add(lister(value[at:end]))
+    return found if len(found) == len(keys) else None
+
+
+NO_RECORDS = CachedBatch((), np.empty((5, 0), np.int64))
 
 
 def are_sound(values: Iterable[bytes | None], digests: NDArray[np.void], traces: NDArray[Any]) -> NDArray[np.bool_]:

@@ -26,9 +26,9 @@ MOST = 4 << 10              # octets of such fields in a record; of a message wi
 PLANS = 1000                # orders of fields that are known at a time
 
 #: Ends of fields that are kept where one run is taken from the first on, as from most messages, or two, from answers.
-_FROM_FIRST, _TWO_RUNS = 2, 4
+FROM_FIRST, TWO_RUNS = 2, 4
 _NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
-_Plan = tuple[Callable[[bytes, int], tuple[int, ...]], int, int]       # see Lister._plan
+Plan = tuple[Callable[[bytes, int], tuple[int, ...]], int, int]       # see Lister.plan
 _FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
 
 
@@ -128,11 +128,11 @@ def _ends(count: int) -> struct.Struct:
 class Lister:
     """Takes these names' fields, all of them in LISTED, from what `listed` has made: as `header_fields` would."""
 
-    __slots__ = ("_plans", "_wanted")
+    __slots__ = ("_wanted", "plans")
 
     def __init__(self, names: Iterable[bytes]) -> None:
         self._wanted = bytes([_NUMBERS[name.lower()] for name in names])
-        self._plans: dict[bytes, _Plan] = {}        # by the names that a message has, in order
+        self.plans: dict[bytes, Plan] = {}          # by the numbers of the names that a message has, in order
 
     def __call__(self, kept: bytes) -> bytes:
         """Those of one message."""
@@ -142,19 +142,19 @@ class Lister:
         """Those of many messages. Of each value what `listed` has made is from its place in `begins` to that in `ends`.
         """
         found: list[bytes] = []
-        add, plans = found.append, self._plans
+        add, plans = found.append, self.plans
         for value, at, end in zip(values, begins, ends, strict=True):
             numbers = value[at:at + 1 + value[at]]
             try:
                 edges_of, skipped, count = plans[numbers]
             except KeyError:
-                edges_of, skipped, count = self._plan(numbers)
-            if count == _FROM_FIRST:
+                edges_of, skipped, count = self.plan(numbers)
+            if count == FROM_FIRST:
                 run, last = edges_of(value, at)
                 at += skipped
                 add(value[at:at + run] + value[at + last:end])
                 continue
-            if count == _TWO_RUNS:
+            if count == TWO_RUNS:
                 run, start, stop, last = edges_of(value, at)
                 at += skipped
                 add(value[at:at + run] + value[at + start:at + stop] + value[at + last:end])
@@ -169,12 +169,12 @@ class Lister:
             add(taken)
         return found
 
-    def _plan(self, numbers: bytes) -> _Plan:
+    def plan(self, numbers: bytes) -> Plan:
         """How the ends between which to take are stored: those of runs of fields that are wanted, and that of the last
         field, behind which there is the empty line. What unpacks them; octets before the fields; how many ends these
         are: an even number where the first field is taken, which begins at 0."""
-        if len(self._plans) >= PLANS:
-            self._plans.clear()
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
         wanted = [number in self._wanted for number in numbers[1:]]
         kept = [False, *wanted, True]
         edges = [at for at in range(len(wanted) + 1) if kept[at] != kept[at + 1]]       # ends of so many fields
@@ -184,5 +184,5 @@ class Lister:
             form += f"{2 * (edge - at)}xH"
             at = edge + 1
         plan = struct.Struct(form).unpack_from, len(numbers) + 2 * len(wanted), len(stored)
-        self._plans[numbers] = plan
+        self.plans[numbers] = plan
         return plan

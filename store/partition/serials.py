@@ -9,7 +9,8 @@ import struct
 import threading
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from mboxlist.engine.transact import Deadlock, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
 from store.message.cacherecord import CachedBatch, CachedMessage
+from store.message.fields import Lister
 from store.message.mime import parse
 from store.partition.messagefiles import MessageFiles
 from store.problems import refused
@@ -34,6 +36,7 @@ FORMAT = 6                              # 5: no store.idx has an account. 4: no 
 READABLE = (2, 3, 4, 5, FORMAT)         # to becomes one of FORMAT; of an earlier one every store.idx is looked at
 READY = 128                             # files that are made ready at a time
 HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
+RUN = 3                                 # serials that a run of them has at least, on average, to be read one by one
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 
@@ -137,6 +140,12 @@ class Serials:
         """Keep the cache record of an arrival."""
         self._cache.put(serial.to_bytes(8, "big"), cached.data, txn)
 
+    def write_all_cached(self, arrivals: Iterable[tuple[int, CachedMessage]], txn: Txn) -> None:
+        """`write_cached` for many, by their serials. They go in ascending order: Berkeley DB leaves a page full when a
+        row comes behind the last one of the table, and divides it in halves for any other row."""
+        for serial, cached in sorted(arrivals, key=itemgetter(0)):
+            self.write_cached(serial, cached, txn)
+
     def forget_cached(self, serial: int, txn: Txn) -> None:
         """The message file has been purged."""
         self._cache.delete(_serial_key(serial), txn)
@@ -150,19 +159,33 @@ class Serials:
         """The cache records of these arrivals, whose message files have these digests, if all are there and good."""
         return CachedBatch.of(self._values(serials), digests)
 
+    def listed(self, serials: NDArray[np.uint64], digests: NDArray[np.void], lister: Lister) -> list[bytes] | None:
+        """These header fields of the messages that arrived with these serials, and whose files have these digests, by
+        their cache records; None if that is the wrong way, or a record is not there, or not good. No record is kept
+        while the next one is read: of many the memory would be what costs most."""
+        starts = _runs(serials)
+        if starts is None:
+            return None
+        keys = serials.astype(">u8").view("V8").tolist()             # as `_serial_key` makes them
+        with contextlib.suppress(*Deadlock), self._cache.reading() as rows:
+            ends = [*starts[1:], len(keys)]
+            stored = chain.from_iterable(islice(rows(keys[at]), end - at) for at, end in zip(starts, ends, strict=True))
+            return cacherecord.listed_of_rows(lister, stored, keys, digests.tolist())
+        return None
+
     def _values(self, serials: Sequence[int], txn: Txn = None) -> list[bytes | None]:
-        """The cache records as they are stored. Those that lie near each other are passed over one after another, in
-        the order of their serials: two connections that fill a mailbox have theirs in turn."""
+        """The cache records as they are stored. Where most serials follow one another, as those of a mailbox that a few
+        connections have filled, they are passed over in the order of their serials."""
         cache = self._cache
         if txn is None and len(serials) > 1:
-            ascending = sorted(serials)
-            if len(ascending) > ascending[-1] - ascending[0] >> 1:
+            ascending = np.sort(np.array(serials, np.uint64))
+            if _runs(ascending) is not None:
                 with contextlib.suppress(*Deadlock):     # which `get` asks again after
-                    keys = np.array(ascending, ">u8").view("V8").tolist()       # as `_serial_key` makes them
-                    found = cache.pick(keys)
-                    if ascending == serials:
+                    found = cache.pick(ascending.astype(">u8").view("V8").tolist())      # as `_serial_key` makes them
+                    order = ascending.tolist()
+                    if order == serials:
                         return found
-                    places = dict(zip(ascending, found, strict=True))
+                    places = dict(zip(order, found, strict=True))
                     return [places[serial] for serial in serials]
         return [cache.get(serial.to_bytes(8, "big"), txn) for serial in serials]
 
@@ -204,6 +227,12 @@ def _cached(value: bytes | None) -> CachedMessage | None:
         return None if value is None else CachedMessage.from_bytes(value)
     except ValueError:          # an earlier version's: made again as a lost one is
         return None
+
+
+def _runs(serials: NDArray[np.uint64]) -> list[int] | None:
+    """Where runs of serials begin that follow one another; None where they are short: each is looked for then."""
+    steps = np.flatnonzero(np.diff(serials) != 1)
+    return [0, *(steps + 1).tolist()] if len(steps) <= len(serials) // RUN else None
 
 
 def _serial_key(serial: int) -> bytes:

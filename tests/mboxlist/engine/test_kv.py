@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from itertools import islice
 
 import pytest
 from berkeleydb import db
@@ -162,6 +163,18 @@ def test_many_values_are_those_that_are_got_one_by_one(tmp_path):
         return table.pick([b"00000", b"00001", b"00001", b"00002", b"00003"], txn)
 
     assert transact(env, work) == [b"0" * 9, b"new", b"new", None, b"1" * 9]
+    env.close()
+
+
+def test_rows_are_read_one_after_the_other_from_any_key(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db", page=512)
+    transact(env, lambda txn: [table.put(b"%05d" % (3 * number), b"%d" % number * 9, txn) for number in range(300)])
+    with table.reading() as rows:
+        for first in (b"00000", b"00100", b"00897"):
+            assert list(islice(rows(first), 40)) == list(islice(table.scan(first), 40))
+        assert list(rows(b"00898")) == []
+    transact(env, lambda txn: table.put(b"00897", b"new", txn))         # no row has stayed locked
     env.close()
 
 

@@ -57,6 +57,14 @@ def test_they_come_in_their_order(store, count):
     assert roots.quota(store, "alice").messages == count
 
 
+def test_their_cache_records_fill_the_pages(store):
+    """They go in the order of their serials: a row that does not come last leaves two pages half full."""
+    for first in range(0, 4 * MANY, MANY):
+        deliver_all(store, [b"Subject: %d %b\r\n\r\n" % (number, b"x" * 500) for number in range(first, first + MANY)])
+    found = store.partitions["primary"].serials._cache._db.stat()
+    assert found["leaf_pg"] >= 4 and found["leaf_pgfree"] < 0.15 * found["leaf_pg"] * 16384
+
+
 class DiskAtWork(durable.Durability):
     """Says whether the structure of each message was known when its sync began, and when that has ended."""
 

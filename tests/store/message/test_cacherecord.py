@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.message import cacherecord
-from store.message.cacherecord import CachedBatch, CachedMessage, PartSpan, render
+from store.message.cacherecord import CachedBatch, CachedMessage, PartSpan, listed_of_rows, render
 from store.message.fields import MOST, Lister, header_fields
 from store.message.headers import header_end
 from store.message.mime import Scanner
@@ -215,6 +215,10 @@ def test_records_of_many_messages_give_what_each_gives():
         assert batch.bodies() == [one.body for one in records]
         for names, found in zip(NAMES, batch.listed(lists), strict=True):
             assert found == [header_fields(message[:header_end(message)], names) for message in (*messages, TWO)]
+    keys = [b"%d" % at for at in range(len(records))]
+    rows = list(zip(keys, [one.data for one in records], strict=True))
+    for lister, found in zip(lists, batch.listed(lists), strict=True):
+        assert listed_of_rows(lister, rows, keys, digests.tolist()) == found
 
 
 @pytest.mark.parametrize("damage", [
@@ -226,11 +230,19 @@ def test_no_records_of_many_messages_when_one_is_damaged_or_of_another(damage):
     assert CachedBatch.of([good] * 3, digests) is not None
     assert CachedBatch.of([good, damage(good), good], digests) is None
     assert CachedBatch.of([], digests[:0]).envelopes() == []
+    keys, lister, others = [b"1", b"2", b"3"], Lister([b"Subject"]), [(b"1", good), (b"3", good)]
+    assert listed_of_rows(lister, [(key, good) for key in keys], keys, digests.tolist()) is not None
+    if (bad := damage(good)) is not None:
+        assert listed_of_rows(lister, [others[0], (b"2", bad), others[1]], keys, digests.tolist()) is None
+    for rows in (others, [*others, others[1]], []):
+        assert listed_of_rows(lister, rows, keys, digests.tolist()) is None
 
 
 def test_no_listed_fields_of_many_messages_when_one_record_has_none():
     records = [cached(TWO), cached(b"Subject: " + b"x" * (MOST + 1) + b"\r\n\r\n")]
     assert CachedBatch.of_records(records).listed([Lister([b"Subject"])]) is None
+    rows, keys = [(b"%d" % at, one.data) for at, one in enumerate(records)], [b"0", b"1"]
+    assert listed_of_rows(Lister([b"Subject"]), rows, keys, [MID] * 2) is None
 
 
 @pytest.mark.parametrize("octets", [0, 10, 53])
