@@ -115,13 +115,13 @@ def test_a_move_to_another_partition_brings_the_file_back(two):
 def test_what_the_disk_does_not_say_at_once_is_asked_again(store, faults):
     """The file has its place, and no staged name; three looks are made."""
     def fail(path, **_):
-        if left and str(path) in (files.path(MID), files.staged_path(record.serial)):
+        if left and str(path) in looks:
             raise left.pop()
 
     deliver(store, BODY, "user/alice/INBOX")
     files, record = store.partitions["primary"].files, store.partitions["primary"].refs.find(MID)
     files.drop_staged_names()
-    left = [OSError(errno.EIO, "no")]
+    looks, left = (files.path(MID), files.staged_path(record.serial)), [OSError(errno.EIO, "no")]
     with faults:
         faults.before(os, "stat", fail)
         assert files.is_whole(MID, record.serial, record.size) and not left

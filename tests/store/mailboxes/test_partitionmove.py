@@ -424,6 +424,7 @@ def test_what_was_expunged_is_not_left_behind_because_the_disk_does_not_say_whet
         deliver(two, body, "user/alice/INBOX")
     inbox = two.entry(name())
     remove(two, inbox, [1])
+    two.partitions["primary"].files.drop_staged_names()
     place = two.partitions["primary"].files.path(blake2b(BODIES[0], digest_size=32).digest())
     with faults:
         faults.fail(os, "stat", PermissionError(errno.EACCES, "no"), lambda path, **_: path == place)
