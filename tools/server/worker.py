@@ -11,11 +11,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attrs import define
 from twisted.internet.defer import ensureDeferred
 
 from mboxlist.engine import transact
@@ -60,7 +61,7 @@ from tools.server.process.housekeeper import Housekeeping, tasks
 from tools.server.process.largepages import LargePages
 from tools.server.process.listeners import SETTINGS, Server
 from tools.server.process.reactor import install
-from tools.server.process.sockets import EXCHANGE, HTTP
+from tools.server.process.sockets import EXCHANGE, HTTP, Listening
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
@@ -130,114 +131,151 @@ def _end_broken(root: Path) -> None:
 
 def _serve(reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    Counters.of(opened).turns = reactor.turns
-    sharedsyncs.attach(opened, threads, KernelSyncs.of(reactor), reactor)
-    noted = worker_config.config.settings("audit", AuditSettings)
-    sessionaudit.attach(opened, Trail(worker_config.config.root, noted.kinds))
-    authentication.attach(opened, worker_config.config.settings("login", LoginSettings), worker_config.logins)
-    opened.directory.share(Remembered.at(worker_config.logins))
-    former = Authenticator.of(opened).slow.former
-    if worker_config.keeper:
-        former.load(opened.root / formerlogins.FILE)
-    Filters.of(opened, worker_config.config.settings("sieve", SieveSettings))
+    _attach(reactor, worker_config, opened, threads)
     news = NewsSocket(opened.root, opened.news, Board(worker_config.board))
-    called = [each for each in worker_config.sockets if each.server == EXCHANGE]
-    server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
-    others, moves = backendlink.of_worker(worker_config.config, opened, called, server.spares) if (
-        worker_config.keeper or worker_config.exchange) else (None, [])
-    more = moves if worker_config.keeper else []
-    if any(each.server in SETTINGS and each.server != HTTP for each in worker_config.sockets):
-        more = [*more, LargePages().task()]
-    if opened.directory.session_time:
-        more = [*more, OpenLogins.of(opened).task()]
-    if not opened.read_only:
-        logins = OpenLogins.of(opened)
-        more = [*more, logins.use_task(), logins.app_passwords_task()]
-        opened.at_close(logins.note_uses)
-    repeated = Repeated(worker_config.config.root)
-    if worker_config.keeper:
-        more = [*more, _saving(former), _forgetting(worker_config.config.settings("log", Log).transcript_time)]
-    if worker_config.keeper and not opened.read_only:
-        more = [*more, finishing(worker_config.config, repeated).task(), History(opened.root / history.FILE).task()]
-    dispatch = Dispatch(opened, of_config(worker_config.config), threads, reactor) if (
-        worker_config.keeper and not opened.read_only) else None
-    if dispatch is not None:
-        hostlookups.install(reactor)
-        more = [*more, dispatch.task()]
-    watch = (fencing.watch(worker_config.config, opened, others, worker_config.supervisor)
-             if worker_config.exchange else None)
-    housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
-    end_pages = add_pages(server, opened, worker_config) if any(
-        each.server == HTTP for each in worker_config.sockets) else lambda: None
-    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
-                          list if dispatch is None else dispatch.status, [] if others is None else [others.follow])
-
+    serving = _Serving.of(reactor, worker_config, opened, certificates, threads, news)
     trace = worker_config.config.settings("trace", Trace)
     spans = _spans(trace, worker_config.name) if trace.collector else None
-
-    failed: list[Exception] = []
-
-    def begin() -> None:
-        try:
-            news.start(reactor)
-            server.listen([each for each in worker_config.sockets if each.server != EXCHANGE])
-            if others is not None:
-                others.start(called)
-            if watch is not None:
-                watch.start()
-            housekeeping.start()
-            if dispatch is not None:
-                dispatch.start()
-            asked.start()
-            os.write(1, READY)
-        except Exception as error:              # Twisted would log it and go on without
-            failed.append(error)
-            reactor.stop()
-
-    stopping = False
-
-    async def end() -> None:
-        nonlocal stopping
-        if stopping:
-            return
-        stopping = True
-        log.debug("stopping")
-        try:
-            housekeeping.stop()
-            if watch is not None:
-                watch.stop()
-            if dispatch is not None:
-                dispatch.stop()
-            asked.stop()
-            end_pages()
-            ending = threads.run("files", others.stop) if others is not None else None
-            await server.stop(worker_config.config.settings("workers", Workers).stop_time)
-            if ending is not None:
-                await ending
-        finally:
-            reactor.stop()
-
-    async def drain() -> None:
-        log.info("nobody new may log in")
-        await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping,
-                           leave=worker_config.hands_on)
-        await end()
-
-    _on_signals(reactor, {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
-    reactor.callWhenRunning(begin)
+    _on_signals(reactor, {signal.SIGTERM: serving.end, signal.SIGINT: serving.end, signal.SIGUSR1: serving.drain,
+                          signal.SIGHUP: serving.asked.reload})
+    reactor.callWhenRunning(serving.begin)
     sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
-    repeated.stop()
+    serving.repeated.stop()
     threads.stop()
     news.stop()
     if spans is not None:
         spans.stop()
     if worker_config.keeper:
-        _save(former, opened.root)
+        _save(Authenticator.of(opened).slow.former, opened.root)
     opened.delivery_log.close()
     opened.refusals.close()
-    if failed:
-        raise failed[0]
+    if serving.failure is not None:
+        raise serving.failure
+
+
+def _attach(reactor: Any, worker_config: WorkerConfig, opened: Store, threads: ReactorThreads) -> None:
+    """What an open store lacks to serve clients: threads, shared syncs, logins, scripts."""
+    config = worker_config.config
+    Counters.of(opened).turns = reactor.turns
+    sharedsyncs.attach(opened, threads, KernelSyncs.of(reactor), reactor)
+    sessionaudit.attach(opened, Trail(config.root, config.settings("audit", AuditSettings).kinds))
+    authentication.attach(opened, config.settings("login", LoginSettings), worker_config.logins)
+    opened.directory.share(Remembered.at(worker_config.logins))
+    if worker_config.keeper:
+        Authenticator.of(opened).slow.former.load(opened.root / formerlogins.FILE)
+    Filters.of(opened, config.settings("sieve", SieveSettings))
+
+
+@define(eq=False)
+class _Serving:
+    """What runs in this process beside the reactor. `others` serves what calls from other machines, on the sockets
+    `called`; `failure`: why it could not begin."""
+
+    worker_config: WorkerConfig
+    reactor: Any
+    threads: ReactorThreads
+    news: NewsSocket
+    server: Server
+    others: backendlink.Listener | None
+    called: Sequence[Listening]
+    watch: fencing.Watch | None
+    dispatch: Dispatch | None
+    housekeeping: Housekeeping
+    end_pages: Callable[[], None]
+    asked: ControlServer
+    repeated: Repeated
+    failure: Exception | None = None
+    _stopping: bool = False
+
+    @classmethod
+    def of(cls, reactor: Any, worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates],
+           threads: ReactorThreads, news: NewsSocket) -> "_Serving":
+        """What this process is to do. Raises Failure."""
+        config, keeper = worker_config.config, worker_config.keeper
+        called = [each for each in worker_config.sockets if each.server == EXCHANGE]
+        server = Server(reactor, opened, config, certificates, Counts.at(worker_config.counts))
+        others, moves = backendlink.of_worker(config, opened, called, server.spares) if (
+            keeper or worker_config.exchange) else (None, [])
+        repeated = Repeated(config.root)
+        dispatch = Dispatch(opened, of_config(config), threads, reactor) if keeper and not opened.read_only else None
+        if dispatch is not None:
+            hostlookups.install(reactor)
+        watch = fencing.watch(config, opened, others, worker_config.supervisor) if worker_config.exchange else None
+        housekeeping = Housekeeping(reactor, opened, threads, [
+            *tasks(opened, keeper=keeper), *(moves if keeper else []), *_own_tasks(worker_config, opened, repeated),
+            *([] if dispatch is None else [dispatch.task()])])
+        end_pages = add_pages(server, opened, worker_config) if any(
+            each.server == HTTP for each in worker_config.sockets) else lambda: None
+        asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor,
+                              list if dispatch is None else dispatch.status, [] if others is None else [others.follow])
+        return cls(worker_config, reactor, threads, news, server, others, called, watch, dispatch, housekeeping,
+                   end_pages, asked, repeated)
+
+    def begin(self) -> None:
+        """Serve. What fails ends the process: Twisted would log it and go on without."""
+        try:
+            self.news.start(self.reactor)
+            self.server.listen([each for each in self.worker_config.sockets if each.server != EXCHANGE])
+            if self.others is not None:
+                self.others.start(self.called)
+            if self.watch is not None:
+                self.watch.start()
+            self.housekeeping.start()
+            if self.dispatch is not None:
+                self.dispatch.start()
+            self.asked.start()
+            os.write(1, READY)
+        except Exception as error:
+            self.failure = error
+            self.reactor.stop()
+
+    async def end(self) -> None:
+        """Stop, once the sessions have had their time."""
+        if self._stopping:
+            return
+        self._stopping = True
+        log.debug("stopping")
+        try:
+            self.housekeeping.stop()
+            if self.watch is not None:
+                self.watch.stop()
+            if self.dispatch is not None:
+                self.dispatch.stop()
+            self.asked.stop()
+            self.end_pages()
+            ending = self.threads.run("files", self.others.stop) if self.others is not None else None
+            await self.server.stop(self.worker_config.config.settings("workers", Workers).stop_time)
+            if ending is not None:
+                await ending
+        finally:
+            self.reactor.stop()
+
+    async def drain(self) -> None:
+        """Stop when those who are logged in have gone, or after a while."""
+        log.info("nobody new may log in")
+        await self.server.drain(self.worker_config.config.settings("workers", Workers).drain_time,
+                                lambda: self._stopping, leave=self.worker_config.hands_on)
+        await self.end()
+
+
+def _own_tasks(worker_config: WorkerConfig, opened: Store, repeated: Repeated) -> list[Task]:
+    """Housekeeping that a process of a server has, and a store by itself has not."""
+    config, found = worker_config.config, list[Task]()
+    if any(each.server in SETTINGS and each.server != HTTP for each in worker_config.sockets):
+        found.append(LargePages().task())
+    logins = OpenLogins.of(opened)
+    if opened.directory.session_time:
+        found.append(logins.task())
+    if not opened.read_only:
+        found += [logins.use_task(), logins.app_passwords_task()]
+        opened.at_close(logins.note_uses)
+    if worker_config.keeper:
+        found += [_saving(Authenticator.of(opened).slow.former),
+                  _forgetting(config.settings("log", Log).transcript_time)]
+        if not opened.read_only:
+            found += [finishing(config, repeated).task(), History(opened.root / history.FILE).task()]
+    return found
 
 
 def _forgetting(seconds: int) -> Task:
