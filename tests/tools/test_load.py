@@ -18,8 +18,8 @@ from unittest.mock import Mock
 import pytest
 from attrs import evolve
 
-from tools.benchmarks.load import messages, procfs
-from tools.benchmarks.load.bytestream import Address, ConnectionEnded, Stream
+from tools.benchmarks.load import messages, preparing, procfs
+from tools.benchmarks.load.bytestream import Address, ConnectionEnded, ProtocolError, Stream
 from tools.benchmarks.load.loadimap import Imap
 from tools.benchmarks.load.loadlmtp import Lmtp
 from tools.benchmarks.load.loadpop3 import Pop3
@@ -34,6 +34,33 @@ TRAP = b"x\r\nt1 OK not this\r\n* 9 FETCH (FLAGS ())\r\n{3}\r\n"
 ANSWERS = (b"* 1 FETCH (UID 1 BODY[] {%d}\r\n%b FLAGS ())\r\n" % (len(TRAP), TRAP)
            + b'* 2 FETCH (UID 2 ENVELOPE ("a {1}" NIL {2}\r\n}\r X {0}\r\n))\r\n'
            + b"* OK curly {brace}\r\nt1 OK done\r\nt2 NO {no} literal here {5}\r\n")
+
+
+@pytest.mark.parametrize(("answer", "exists", "why"), [
+    (b"451 4.2.0 The mailbox is locked", 1, "451 4.2.0"), (b"250 2.0.0 Ok", 0, "has no message"),
+    (b"250 2.0.0 Ok", 1, "")])
+def test_a_first_message_that_does_not_come_is_told(answer: bytes, exists: int, why: str) -> None:
+    """Else the next command about 1:* was refused, as it is in an empty mailbox, and nobody knew why."""
+    script = b"220 x\r\n250-x\r\n250 PIPELINING\r\n250 ok\r\n250 ok\r\n354 go\r\n" + answer + b"\r\n221 bye\r\n"
+    ctx, imap = Mock(), Mock()
+    ctx.login.return_value = imap
+
+    async def done(result: Any) -> Any:
+        return result
+
+    imap.select.side_effect = lambda mailbox: done((exists, 2))
+    for verb in (imap.must, imap.empty, imap.logout):
+        verb.side_effect = lambda *_: done(None)
+
+    def use(address: Address) -> None:
+        ctx.target = Mock(lmtp=address, users=5)
+        ctx.target.configure_mock(name="x", user=why)
+        ctx.target.recipient.return_value = b"bench0001@example.org"
+        preparing.break_in(ctx, [1])
+
+    with pytest.raises(ProtocolError, match=why) if why else nullcontext():
+        served(script, 999, use)
+    assert imap.must.called is not bool(why)
 
 
 def served(script: bytes, piece: int, use: Callable[[Address], Any]) -> Any:

@@ -89,7 +89,8 @@ def break_in(ctx: Context, users: Iterable[int]) -> None:
     after the other: some fail when several first ones come at the same time.
     And a server that learns what to keep in its indexes from what clients ask
     for (Dovecot) has learned it, so that deliveries cost what they will cost
-    from then on.
+    from then on. Raises ProtocolError when a message is refused, or not there:
+    of an empty mailbox 1:* is no message (RFC 9051 section 9, seq-number).
     """
     known = _broken_in.setdefault((ctx.target.name, ctx.target.user), set())
     todo = [one for one in users if one % ctx.target.users not in known]
@@ -99,9 +100,11 @@ def break_in(ctx: Context, users: Iterable[int]) -> None:
     run_one(lmtp.hello())
     data = small_messages("break-in", 1)[0].lmtp_data()
     for index in todo:
-        run_one(lmtp.deliver(b"sender@example.org", [ctx.target.recipient(index)], data))
+        if run_one(lmtp.deliver(b"sender@example.org", [ctx.target.recipient(index)], data)) != 1:
+            raise ProtocolError(f"LMTP: the first message of user {index} is refused: {lmtp.refused!r}")
         imap = ctx.login(index, 1 << 14)
-        run_one(imap.select(b"INBOX"))
+        if not run_one(imap.select(b"INBOX"))[0]:
+            raise ProtocolError(f"the INBOX of user {index} has no message that LMTP has taken")
         for command in _VISIT:
             run_one(imap.must(command))
         run_one(imap.empty())
