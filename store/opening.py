@@ -32,7 +32,9 @@ from store.partition.marks import (
     RESTORING,
     SCRATCH,
     STANDBY,
+    absent,
     generations_of_list,
+    is_absent,
     is_half_made,
     read_epoch,
     require_no_standby,
@@ -223,7 +225,7 @@ class _Opening:
     def _is_missing(self, folder: Path) -> bool:
         if folder.name in self.copies:
             return self.copies[folder.name] is None
-        return (folder / REBUILD).is_dir() or not any((folder / part).is_dir() for part in PARTS)
+        return is_absent(folder) or (folder / REBUILD).is_dir() or not any((folder / part).is_dir() for part in PARTS)
 
     def _for_reading(self, folder: Path, copy: Path, freeze: WriteFreeze) -> Partition:
         """One of which a copy of the databases is read. Whoever comes first recovers that."""
@@ -292,6 +294,10 @@ def _note_missed(root: Path) -> None:
 
 def _report_missing(folder: Path) -> None:
     name = folder.name
+    if is_absent(folder):
+        log.error("partition %s is only on %s, whose place this machine has taken: onecopy standby rejoin, typed "
+                  "there, brings it here", name, absent(folder.parent.parent)[name])
+        return
     if _is_in_hand(folder):
         log.info("partition %s is being rebuilt", name)
         return

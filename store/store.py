@@ -160,8 +160,8 @@ class Store:
         return self.write_freeze.read_only or (partition is not None and partition.read_only)
 
     def is_put_off(self, entry: MailboxEntry) -> bool:
-        """Whether changes in that mailbox wait while others can be changed."""
-        return not self.read_only and self.is_read_only(entry)
+        """Whether changes in that mailbox wait while others can be changed: its partition is only read, or not here."""
+        return not self.read_only and (entry.partition not in self.partitions or self.is_read_only(entry))
 
     def require_writable(self) -> None:
         """What changes on all partitions begins on none while one takes no changes. Raises StoreError READ_ONLY."""

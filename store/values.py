@@ -112,6 +112,7 @@ class Repair(Enum):
     NO_RECEIVER = "outbox discard {} --waiting"
     OUTBOX_ROWS = "outbox discard {} --unreadable"
     ACCESS = "access reset {}"
+    BRING_HOME = "standby rejoin --from HOST:PORT"
 
     def of(self, *about: str) -> Command:
         """As it is typed."""

@@ -26,7 +26,7 @@ from attrs import define, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.setaside import ASIDE, is_there, set_aside
-from store.partition.marks import READ_ONLY
+from store.partition.marks import READ_ONLY, is_absent
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import digest_in
 from store.partition.processes import look as look_inside
@@ -264,7 +264,7 @@ def _below(shown: Path, owner: tuple[int, int], rules: Mapping[str, Rules], orig
            access: bool = True) -> Iterator[Fault]:
     top = shown.resolve()
     needed: dict[str, list[str]] = {}
-    for below in _needed(top) if rules is PARTITION else ():
+    for below in _needed(top) if rules is PARTITION and not is_absent(top) else ():
         needed.setdefault(os.path.dirname(below), []).append(os.path.basename(below))
     handle = privatefiles.open_folder(top)
     try:

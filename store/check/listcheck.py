@@ -6,6 +6,7 @@ from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
 from mboxlist.usermoves import Phase
+from store.partition.marks import absent
 from store.partition.partition import Partition
 from store.quota.roots import root_of
 from store.store import Store
@@ -48,6 +49,10 @@ def look(store: Store) -> Iterator[Finding]:
 def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEntry]]) -> Iterator[Finding]:
     ids: dict[int, MailboxEntry] = {}
     last_id, last_validity = store.mailboxes.last_identity()
+    missing = absent(store.root)
+    for name, host in missing.items():
+        yield Finding(f"is only on {host}, whose place this machine has taken: its mailboxes cannot be used",
+                      f"partition {name}", Repair.BRING_HOME.of())
     for entry in store.mailboxes.all():
         where = str(entry.name)
         if entry.id in ids:
@@ -61,7 +66,7 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
         if entry.uidvalidity > last_validity:
             yield Finding(f"has UIDVALIDITY {entry.uidvalidity}, and the last one given is {last_validity}", where)
         ids[entry.id] = entry
-        if entry.partition not in store.partitions:
+        if entry.partition not in store.partitions and entry.partition not in missing:
             elsewhere = any(partition.any_state(entry.id) for partition in store.partitions.values())
             yield Finding(f"is on partition {entry.partition}, which does not exist", where,
                           RECONSTRUCT if elsewhere else Repair.ADD_PARTITION.of(entry.partition))

@@ -42,7 +42,8 @@ CHUNKS_AT_A_TIME = 32                  # chunks of records that are destroyed in
 def delete_mailbox(store: Store, name: MailboxName, *, even_inbox: bool = False) -> None:
     """Delete a mailbox; those below it stay (RFC 3501 §6.3.4). It can be restored until the purge delay has passed.
 
-    Raises StoreError NO_MAILBOX, and NO_PERMISSION for INBOX, which goes only with its user (`even_inbox`).
+    Raises StoreError NO_MAILBOX, UNAVAILABLE, and NO_PERMISSION for INBOX, which goes only with its user
+    (`even_inbox`).
     """
     if name.is_inbox() and not even_inbox:
         raise StoreError(Problem.NO_PERMISSION, "INBOX cannot be deleted")
@@ -52,6 +53,8 @@ def delete_mailbox(store: Store, name: MailboxName, *, even_inbox: bool = False)
         entry = store.mailboxes.find(name, txn)
         if entry is None:
             raise StoreError(Problem.NO_MAILBOX)
+        if entry.partition not in store.partitions:
+            store.partition(entry.partition)            # where it is not here, nothing of it goes
         store.mailboxes.remove(name, txn)
         store.mailboxes.deleted.add(entry, now, txn)
         return entry
@@ -242,7 +245,7 @@ def _restore(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray 
 
 
 def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
-    """Those mailboxes, but for those on a partition that alone is only read."""
+    """Those mailboxes, but for those on a partition that alone is only read, or that is not here."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
     return [entry.id for when, entry in store.mailboxes.deleted.all()
             if when <= until and not store.is_put_off(entry)]
@@ -251,12 +254,12 @@ def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
 @problems()
 def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
     """Destroy one; 1 if it was there. A snapshot has the mailbox, so the message files are released as of the newest
-    one."""
+    one. Raises StoreError UNAVAILABLE where its partition is not here."""
     found = store.mailboxes.deleted.find(mailbox)
     if found is None:
         return 0
     when, entry = found
-    partition = store.partitions.get(entry.partition)
+    partition = store.partition(entry.partition)
 
     def forget(txn: Txn) -> bool:
         there = store.mailboxes.deleted.find(entry.id, txn)
@@ -267,16 +270,14 @@ def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
             store.mailboxes.pending.note([entry.id], txn)
         return gone
 
-    if partition is not None:
-        partition.transact(lambda txn: _doom(txn, entry.id))
-        partition.flush()
+    partition.transact(lambda txn: _doom(txn, entry.id))
+    partition.flush()
     if not transact(store.mailboxes.env, forget):
         return 0
     store.mailboxes.env.flush()
-    if partition is not None:
-        _remove_copy(partition, entry.id)
-        destroy(partition, entry.id, max(when, *partition.snapshots(), 0))
-        partition.flush()
+    _remove_copy(partition, entry.id)
+    destroy(partition, entry.id, max(when, *partition.snapshots(), 0))
+    partition.flush()
     store.mailboxes.noticed(entry)
     log.info("purged %s, which was deleted", entry.name)
     return 1

@@ -7,6 +7,7 @@
     <partition>/users/generation    the newest generation of the partition's environment (`engine/generations.py`),
     <partition>/users/generation.list   and of the list's
     <store>/generations/<name>      the same of each partition, and of `mboxlist`
+    <partition>/absent              the partition is on another machine alone: see `absent`
     <store>/restoring.json          a snapshot is being put back
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
     <store>/standby.json            it is a standby, which nobody may open: see `store/standby`
@@ -31,6 +32,7 @@ from store.errors import Problem, StoreError
 EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY, WITHOUT_FILES, AS_OF = "read-only", "without-files", "as-of"
 GENERATION, GENERATION_OF_LIST, GENERATIONS = "generation", "generation.list", "generations"
+ABSENT = "absent"               # which machine it is, as text
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
 STANDBY, SUCCESSION = "standby.json", "succession.json"
 SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
@@ -58,6 +60,29 @@ class AsOf:
     def save(self, root: Path) -> None:
         """Note it in the store there. Raises OSError."""
         replace_file(root / AS_OF, json.dumps(asdict(self)).encode())
+
+
+def absent(root: Path) -> dict[str, str]:
+    """The partitions that are not here, and the machine that alone has each: this one took its place, and had not been
+    asked to protect them (`onecopy standby create --partition`). Their mailboxes are in the list, and stay there."""
+    found = dict[str, str]()
+    for path in (root / "partitions").glob(f"[!.]*/{ABSENT}"):
+        try:
+            found[path.parent.name] = privatefiles.read_text(path).strip()
+        except (OSError, ValueError):   # that it is there counts
+            found[path.parent.name] = "another machine"
+    return dict(sorted(found.items()))
+
+
+def is_absent(folder: Path) -> bool:
+    """Whether the partition in that folder is one of these."""
+    return (folder / ABSENT).exists()
+
+
+def only_elsewhere(name: str, host: str) -> str:
+    """What an administrator reads of such a partition."""
+    return (f"partition {name} is only on {host}, whose place this machine has taken: its mailboxes cannot be used "
+            f"until `onecopy standby rejoin`, typed on {host}, has brought it here")
 
 
 def is_down(root: Path) -> bool:

@@ -16,7 +16,7 @@ from attrs import frozen
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
-from store.partition.marks import EPOCH, GENERATION_OF_LIST, GENERATIONS
+from store.partition.marks import EPOCH, GENERATION_OF_LIST, GENERATIONS, absent, only_elsewhere
 from store.partition.partition import Partition
 from store.partition.processes import partitions_in_use, use_partitions
 from store.store import Store
@@ -72,6 +72,7 @@ def add(store: Store, name: str, folder: Path | None = None) -> Partition:
     if not NAME.fullmatch(name):
         raise StoreError(Problem.BAD_NAME, f"{name} cannot name a partition: letters, digits, - and _, not too many")
     link = store.root / "partitions" / name
+    require_here(store.root, name)
     with in_turn(store.root / "run" / LOCK):
         if name in store.partitions or name in (partitions_in_use(store.root) or ()):
             raise StoreError(Problem.STORE_IN_USE, f"There is a partition {name} already")
@@ -85,6 +86,12 @@ def add(store: Store, name: str, folder: Path | None = None) -> Partition:
             _begin(store, link)
             use_partitions(store.root, [*(partitions_in_use(store.root) or store.partitions), name])
     return store.partition(name)
+
+
+def require_here(root: Path, name: str) -> None:
+    """Nothing takes the place of a partition that another machine has. Raises StoreError UNAVAILABLE."""
+    if (host := absent(root).get(name)) is not None:
+        raise StoreError(Problem.UNAVAILABLE, f"Nothing was changed: {only_elsewhere(name, host)}")
 
 
 def _empty(store: Store, folder: Path) -> Path:
@@ -204,6 +211,7 @@ def named(store: Store, name: str) -> Partition:
     except StoreError as error:
         if name in (partitions_in_use(store.root) or ()):
             raise                       # it is there, and cannot be used
+        require_here(store.root, name)
         raise StoreError(error.problem, f"There is no partition {name}: there are {', '.join(sorted(store.partitions))}"
                          ) from None
 

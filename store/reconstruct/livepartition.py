@@ -111,6 +111,7 @@ def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Ope
     STORE_IN_USE when another process does the same, DISK_FULL.
     """
     folder = root / "partitions" / name
+    volumes.require_here(root, name)
     if not (folder / "messages").is_dir():
         raise StoreError(Problem.UNAVAILABLE, f"There is no partition {name} with messages")
     with _nobody_else(folder):

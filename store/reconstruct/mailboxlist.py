@@ -28,7 +28,7 @@ from store.changes import News
 from store.errors import Problem, StoreError, disk_problem
 from store.mailboxes.deletion import DOOMED
 from store.opening import LIST_CACHE
-from store.partition.marks import mark_behind
+from store.partition.marks import absent, mark_behind, only_elsewhere
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, server
 from store.partitions import volumes
@@ -63,6 +63,8 @@ def reconstruct_list(request: Request) -> Outcome:
     if any(aside.glob("*.db")):
         if not request.force:
             raise Refused("there is a list of mailboxes; with --force it is set aside, and rebuilt")
+        for name, host in absent(root).items():         # nothing else knows its mailboxes here
+            raise Refused(only_elsewhere(name, host))
         if request.check:
             return Outcome(left=[Finding("it would be rebuilt", str(aside), RECONSTRUCT)])
         if server(root / "run" / "server.pid"):

@@ -3,6 +3,7 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
+from collections.abc import Mapping
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.transact import transact
@@ -83,17 +84,30 @@ def _agree_wholly(store: Store) -> None:
     listed = {entry.id: entry for entry in store.mailboxes.all()}
     ready = _finish_moves(store)
     for partition in store.partitions.values():
-        there = {mailbox for mailbox, _ in partition.all_states()}
-        here = {entry.id for entry in listed.values() if entry.partition == partition.name}
-        for mailbox in there - here - ready:
-            _bury(store, partition, mailbox)
-        for mailbox in there & here:
-            if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
-                partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
-        for lost in here - there:
-            _make_again(store, partition, listed[lost])
+        _agree_about(store, partition, listed, ready)
     _hold_who_has_gone(store)
     roots.agree(store)
+
+
+def agree_about(store: Store, partition: Partition) -> None:
+    """Make that partition, which nobody else has, what the list says."""
+    moves = store.mailboxes.moves.all()
+    _agree_about(store, partition, {entry.id: entry for entry in store.mailboxes.all()}, {
+        MailboxId(mailbox) for move in moves if move.phase is Phase.READY for mailbox in move.mailboxes})
+    _hold_who_has_gone(store)
+
+
+def _agree_about(store: Store, partition: Partition, listed: Mapping[MailboxId, MailboxEntry], ready: set[MailboxId]
+                 ) -> None:
+    there = {mailbox for mailbox, _ in partition.all_states()}
+    here = {entry.id for entry in listed.values() if entry.partition == partition.name}
+    for mailbox in there - here - ready:
+        _bury(store, partition, mailbox)
+    for mailbox in there & here:
+        if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
+            partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
+    for lost in here - there:
+        _make_again(store, partition, listed[lost])
 
 
 def _make_again(store: Store, partition: Partition, entry: MailboxEntry) -> None:

@@ -34,6 +34,7 @@ def follow(root: Path, identity: str, source: SourcePeer, address: str, lineage:
     begun = source.begin(lineage)
     if begun.identity != identity:
         raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store")
+    seeding.require_each_partition(root, source, begun)
     if (root / AUDIT).is_dir() and not (aside / AUDIT).exists():
         privatefiles.make_folder(aside, parents=True, exist_ok=True)
         privatefiles.make_folder(aside / f"{AUDIT}.new", exist_ok=True)

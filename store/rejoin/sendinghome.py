@@ -5,7 +5,7 @@ import contextlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from store.filelock import scratch
 from store.rejoin import commonplace, stranded
 from store.rejoin.stranded import Stranded, StrandedMail
 from store.rejoin.takinghome import DIGESTS, OCTETS, TRACE
+from store.standby.sourcepeer import absent_of
 from store.standby.succession import LINE, Lineage, Other
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
@@ -45,12 +46,15 @@ class Refused:
 @frozen
 class Promoted:
     """The promotions that the other machine knows of; the identity of its list of mailboxes; the tables of the common
-    place that it has kept, and the promotions that had been before that."""
+    place that it has kept, and the promotions that had been before that; the partitions that it does not have, and
+    those that have come `home` since."""
 
     lineage: Lineage
     identity: str
     files: list[tuple[str, int]]
     common: tuple[str, ...]
+    absent: dict[str, str] = field(factory=dict)
+    home: tuple[str, ...] = ()
 
     def has_common_place(self, ours: Lineage) -> bool:
         """Whether what it has kept is where both parted, and not where it parted from a third machine: then UIDs that
@@ -73,7 +77,8 @@ class HomePeer:
             files = [(str(name), int(size)) for name, size in said.list("files", TABLES)]
             if not all(TABLE.fullmatch(name) for name, _ in files):
                 raise BadMessage("a table that there is not")
-            return Promoted(Lineage.of(said), said.text("identity"), files, tuple(said.texts("common", LINE)))
+            return Promoted(Lineage.of(said), said.text("identity"), files, tuple(said.texts("common", LINE)),
+                            absent_of(said), tuple(said.texts("home", TABLES)))
 
     def other(self) -> Other:
         """Which promotions it knows of."""
@@ -98,6 +103,13 @@ class HomePeer:
                                   "name": str(entry.name)})
         with self._understood():
             return said.truth("same")
+
+    def elsewhere(self, partition: str, mailboxes: Sequence[MailboxId]) -> set[MailboxId]:
+        """Which of these are on another partition there."""
+        octets = np.array(mailboxes, "<u4").tobytes()
+        said = self.peer.ask_for({"op": "home places", "partition": partition}, octets)
+        with self._understood():
+            return {mailboxes[place] for place in said.numbers("elsewhere", len(mailboxes)) if place < len(mailboxes)}
 
     def had(self, mailboxes: Sequence[MailboxId], digests: Sequence[bytes]) -> set[bytes]:
         """Which of these digests messages of these mailboxes had at the promotion."""
@@ -160,14 +172,15 @@ def fetch(peer: HomePeer, files: Sequence[tuple[str, int]], folder: Path) -> Non
                 raise StoreError(Problem.UNAVAILABLE, f"{name} did not come whole")
 
 
-def find(store: Store, peer: HomePeer, promoted: Promoted, ours: Lineage) -> Stranded:
-    """What only this store has. Raises StoreError, OSError."""
+def find(store: Store, peer: HomePeer, promoted: Promoted, ours: Lineage,
+         without: Collection[MailboxId] = frozenset()) -> Stranded:
+    """What only this store has, but for what is in the mailboxes `without`. Raises StoreError, OSError."""
     if not promoted.has_common_place(ours):
-        return stranded.find_without(store, peer.known)
+        return stranded.find_without(store, peer.known, without)
     with scratch(store.root, "rejoin") as folder:
         fetch(peer, promoted.files, folder)
         with commonplace.opened(folder) as common:
-            return stranded.find(store, common, peer.had)
+            return stranded.find(store, common, peer.had, without)
 
 
 @define(eq=False)

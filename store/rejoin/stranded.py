@@ -5,7 +5,7 @@ A message that its owner had at the common place, in whichever mailbox, and that
 moved. It is no mail that would be lost, and to deliver it would show it twice: so it is told, and not delivered.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -63,27 +63,29 @@ class Stranded:
 Had = Callable[[Sequence[MailboxId], Sequence[bytes]], set[bytes]]
 
 
-def find(store: Store, common: CommonPlace, had: Had) -> Stranded:
-    """What the store has beyond the common place; `had` says which of some digests messages of some mailboxes had then.
-    Raises StoreError."""
+def find(store: Store, common: CommonPlace, had: Had, without: Collection[MailboxId] = frozenset()) -> Stranded:
+    """What the store has beyond the common place, but for the mailboxes `without`; `had` says which of some digests
+    messages of some mailboxes had then. Raises StoreError."""
     found, owners = Stranded(), dict[str, list[MailboxEntry]]()
     for entry in store.mailboxes.all():
-        owners.setdefault(entry.name.owner, []).append(entry)
+        if entry.id not in without:
+            owners.setdefault(entry.name.owner, []).append(entry)
     then = dict[str, list[MailboxId]]()
     for entry in common.entries():
         then.setdefault(entry.name.owner, []).append(entry.id)
     for owner, entries in owners.items():
         _of_owner(store, common, entries, partial(had, then.get(owner, [])), found)
-    found.done += _list_changes(store, common)
+    found.done += _list_changes(store, common, without)
     return found
 
 
-def find_without(store: Store, known: Callable[[str, Sequence[bytes]], set[bytes]]) -> Stranded:
+def find_without(store: Store, known: Callable[[str, Sequence[bytes]], set[bytes]],
+                 without: Collection[MailboxId] = frozenset()) -> Stranded:
     """What the store has, where no common place is known: each message of which its owner has none there; `known` says
     which of some digests messages of an owner have there. What was expunged there long ago is among it. Raises
     StoreError."""
     found = Stranded()
-    for entry in store.mailboxes.all():
+    for entry in (each for each in store.mailboxes.all() if each.id not in without):
         view = store.open_mailbox(entry)
         there = known(entry.name.owner, sorted({digest.tobytes() for digest in view.rows["digest"]}))
         lacks = np.array([digest.tobytes() not in there for digest in view.rows["digest"]], np.bool_)
@@ -124,7 +126,7 @@ def _of_old(view: Mailbox, then: MailboxState) -> Iterator[Done]:
         yield Done("flags changed in", name, str(changed))
 
 
-def _list_changes(store: Store, common: CommonPlace) -> Iterator[Done]:
+def _list_changes(store: Store, common: CommonPlace, without: Collection[MailboxId]) -> Iterator[Done]:
     for then in common.entries():
         now = store.mailboxes.find_id(then.id)
         if now is None:
@@ -134,5 +136,5 @@ def _list_changes(store: Store, common: CommonPlace) -> Iterator[Done]:
         elif now.acl != then.acl:
             yield Done("rights changed", str(then.name))
     for now in store.mailboxes.all():
-        if common.state(now.id) is None:
+        if common.state(now.id) is None and now.id not in without:
             yield Done("mailbox made", str(now.name))

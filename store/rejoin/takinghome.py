@@ -20,15 +20,18 @@ from mboxlist.names import MailboxName, NameProblem
 from store.delivery.commit import Delivered, NotOnDisk, Target, commit
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
-from store.partition.marks import read_epoch, write_epoch
+from store.partition.marks import absent, read_epoch, write_epoch
 from store.partition.messagereading import MID_OCTETS
 from store.partition.staged import Staged
+from store.partitions.volumes import NAME
 from store.problems import problems
-from store.rejoin import commonplace
+from store.rejoin import commonplace, partitionhome
 from store.standby import promotion, sourcepeer, succession
+from store.standby.sourcepeer import Rate, SourcePeer
 from store.store import Store
 from store.tables.index import ROW
-from store.usermove.messageformat import BadMessage, Message
+from store.usermove.messageformat import BadMessage, Message, Wire
+from store.usermove.peer import Peer
 from store.values import Flag, Flags, InternalDate
 
 OCTETS = 512 << 10              # of a file or message in one message of the connection
@@ -82,6 +85,8 @@ class TakingHome:
     OSError."""
 
     store: Store
+    wire: Wire | None = None            # the connection, and the machine at its other end
+    host: str = ""
     _targets: dict[int, MailboxEntry] = field(factory=dict, init=False)     # by their ids on the other machine
     _arriving: _Arriving | None = field(default=None, init=False)
     _owner: str | None = field(default=None, init=False)            # whose digests these are:
@@ -92,7 +97,8 @@ class TakingHome:
         """By the names that the other machine uses."""
         return {"home files": self._files, "home file": self._file, "home mailbox": self._mailbox,
                 "home had": self._had, "home known": self._is_known, "home passed": self._passed,
-                "home there": self._there, "home message": self._message, "home octets": self._octets}
+                "home there": self._there, "home partition": self._partition, "home places": self._places,
+                "home message": self._message, "home octets": self._octets}
 
     # The common place
 
@@ -101,7 +107,9 @@ class TakingHome:
         top, known = self.store.root / promotion.PROMOTED, succession.read(self.store.root)
         return {"files": [[str(path.relative_to(top)), path.stat().st_size] for path in sorted(top.rglob("*.db"))
                           if path.name != promotion.PROMOTED_RECORDS],
-                "common": list(known.common), "identity": self.store.mailboxes.identity, **known.lineage.fields()}, b""
+                "common": list(known.common), "identity": self.store.mailboxes.identity,
+                "absent": absent(self.store.root), "home": partitionhome.came_home(self.store.root, self.host),
+                **known.lineage.fields()}, b""
 
     def _passed(self, message: Message) -> Answer:
         """No UID, MODSEQ, mailbox id or UIDVALIDITY that the other machine has given out comes to mean something else
@@ -130,6 +138,24 @@ class TakingHome:
         if not top.is_dir():
             raise StoreError(Problem.NO_STORE, "This machine has not been promoted, or what it kept of that has gone")
         return top
+
+    # Partitions
+
+    def _partition(self, message: Message) -> Answer:
+        """A partition that is not here is to come: from here on this machine asks, and the other one answers."""
+        name = message.text("name")
+        if self.wire is None or not NAME.fullmatch(name):
+            raise BadMessage("there is no such partition")
+        with self.store.write_freeze.second.exempt():       # who sends it hears when it is on disk here
+            partitionhome.take(self.store, name, SourcePeer(Peer(self.host, self.wire), Rate(message.number("rate"))),
+                               self.host)
+        return {}, b""
+
+    def _places(self, message: Message) -> Answer:
+        """Which of these mailboxes are on another partition than that: their places among them."""
+        partition, numbers = message.text("partition"), np.frombuffer(message.octets, "<u4").tolist()
+        known = [self.store.known(number) for number in numbers]
+        return {"elsewhere": [at for at, found in enumerate(known) if found and found[0].partition != partition]}, b""
 
     # Mailboxes
 

@@ -72,7 +72,7 @@ class Follower:
 
     def begin(self) -> None:
         """Before the first round. Raises Reseed, StoreError, OSError."""
-        begun = self.source.begin(self.state.lineage)
+        begun = self.source.begin(self.state.lineage, self.state.only)
         if (begun.host, begun.identity) != (self.state.host, self.state.identity):
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store than the one that was followed")
         self.state = seeding.require_no_more(self.root, self.state, self.source, begun)

@@ -25,7 +25,7 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
 from mboxlist.engine.btree import Table
-from mboxlist.engine.disk import sync_file, sync_folder
+from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Failure, transact
 from mboxlist.entry import MailboxId
@@ -33,10 +33,11 @@ from mboxlist.setaside import ASIDE
 from mboxlist.table import MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import in_turn
-from store.partition.marks import STANDBY, read_epoch, write_epoch
+from store.partition.marks import ABSENT, STANDBY, read_epoch, write_epoch
 from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.partition.messagereading import digest_in
 from store.partition.serials import META, META_KEY, SERIALS
+from store.partitions import volumes
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, succession, switching
 from store.standby.cascade import cascade, followersrecord
@@ -195,6 +196,8 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
                 max(validity, state.identities[1]) + places * IDENTITIES, txn))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
+            if state.phase != RETURNING:
+                _mark_absent(root, state, mailboxes)
         finally:
             mailboxes.close()
     else:
@@ -217,6 +220,21 @@ def _go_ahead(root: Path, name: str, times: int, state: StandbyState) -> None:
     for path in folder.iterdir():
         sync_file(path)
     sync_folder(folder)
+
+
+def _mark_absent(root: Path, state: StandbyState, mailboxes: MailboxList) -> None:
+    """Mark partitions that this machine was not asked to protect: their mailboxes are in the list, and only the other
+    machine has what is in them. Also one that was added since the standby connected last, if the list names it."""
+    others = dict(state.others)
+    for entry in (*mailboxes.all(), *(entry for _, entry in mailboxes.deleted.all())):
+        if volumes.NAME.fullmatch(entry.partition):
+            others.setdefault(entry.partition, host_of(state.address))
+    for name in others.keys() - set(switching.partitions_of(state)):
+        folder = root / "partitions" / name
+        privatefiles.make_folder(folder, exist_ok=True)
+        replace_file(folder / ABSENT, f"{others[name]}\n".encode())
+        sync_folder(folder.parent)
+        log.warning("partition %s is not protected by this standby: it is only on %s", name, others[name])
 
 
 def _set_unknown_aside(folder: Path, known: Table) -> None:

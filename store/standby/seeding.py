@@ -7,6 +7,7 @@ A standby whose databases are copied again keeps its older state until the new o
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import evolve
@@ -18,9 +19,9 @@ from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.engine.hotcopy import Copied
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
-from store.partition.marks import STANDBY
+from store.partition.marks import STANDBY, is_absent
 from store.partition.partition import Partition
-from store.partitions.volumes import NAME
+from store.partitions.volumes import NAME, PARTS
 from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL, is_environment
@@ -44,16 +45,17 @@ def require_empty(root: Path) -> None:
         raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root}: a standby begins in an empty folder")
 
 
-def begin(root: Path, source: SourcePeer, address: str) -> StandbyState:
-    """The state of a standby that begins, or goes on to begin; on disk. Raises StoreError, MoreHere, OSError."""
+def begin(root: Path, source: SourcePeer, address: str, only: Sequence[str] = ()) -> StandbyState:
+    """The state of a standby that begins, or goes on to begin, and protects `only` these partitions, else all; on disk.
+    Raises StoreError, MoreHere, OSError."""
     require_empty(root)
-    known = standbystate.read(root)
+    known, wanted = standbystate.read(root), tuple(sorted(only))
     if known is None:
-        begun = source.begin(Lineage())
+        begun = source.begin(Lineage(), wanted)
         state = StandbyState(begun.host, address, begun.identity)
     else:
-        state, begun = same(root, known, source)
-    state = evolve(begun.state(state), host=begun.host, address=address)
+        state, begun = same(root, evolve(known, only=wanted), source)
+    state = begun.state(evolve(state, host=begun.host, address=address, only=wanted))
     privatefiles.make_folder(root, parents=True, exist_ok=True)
     state.save(root)                    # first: without it what is in the folder is a store
     return state
@@ -68,7 +70,7 @@ def go_over(root: Path, source: SourcePeer, address: str) -> StandbyState:
     if known.phase not in (FOLLOWING, SWITCHING):
         raise StoreError(Problem.UNAVAILABLE, f"This standby is {known.phase}: that goes on from {known.host} first")
     known, begun = same(root, known, source)
-    state = evolve(begun.state(known), host=begun.host, address=address)
+    state = begun.state(evolve(known, host=begun.host, address=address))
     state.save(root)
     return state
 
@@ -76,7 +78,7 @@ def go_over(root: Path, source: SourcePeer, address: str) -> StandbyState:
 def same(root: Path, known: StandbyState, source: SourcePeer) -> tuple[StandbyState, Begun]:
     """That machine has all that this standby has: the state, as `require_no_more`, and what it says of itself. Raises
     StoreError, MoreHere, OSError."""
-    begun = source.begin(known.lineage)
+    begun = source.begin(known.lineage, known.only)
     if known.identity != begun.identity:
         raise StoreError(Problem.STORE_IN_USE, f"There is a standby in {root} of another store, that of {known.host}: "
                                                f"remove it first")
@@ -89,8 +91,9 @@ def same(root: Path, known: StandbyState, source: SourcePeer) -> tuple[StandbySt
 
 def require_no_more(root: Path, state: StandbyState, source: SourcePeer, begun: Begun) -> StandbyState:
     """That machine has all that this standby has, if it has been promoted, or follows one that has: a standby may have
-    been ahead of the one that was. The state, with all that is sure in its place. Raises StoreError, MoreHere, OSError.
-    """
+    been ahead of the one that was, and that one may lack a partition. The state, with all that is sure in its place.
+    Raises StoreError, MoreHere, OSError."""
+    require_each_partition(root, source, begun)
     unseen = begun.lineage.line[len(state.line):]
     if not state.ends or not unseen:
         return state
@@ -109,6 +112,15 @@ def require_no_more(root: Path, state: StandbyState, source: SourcePeer, begun: 
     return state
 
 
+def require_each_partition(root: Path, source: SourcePeer, begun: Begun) -> None:
+    """That machine lacks no partition that is here. Raises MoreHere."""
+    for name in begun.absent:
+        folder = root / "partitions" / name
+        if not is_absent(folder) and any((folder / part).is_dir() for part in PARTS):
+            raise MoreHere(Problem.STORE_IN_USE, f"{source.peer.host} does not have partition {name}, and it is here: "
+                                                 f"this may be its only copy. {_bring(source.peer.host)}")
+
+
 def _bring(host: str) -> str:
     return f"`onecopy standby rejoin --from {host}:PORT` brings it there; then this machine can follow it"
 
@@ -117,7 +129,7 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
     """Copy all there is; the state of a standby that can follow, which is on disk. The snapshot is not older than so
     many seconds. What is here stays whole until all has come. Raises StoreError, OSError."""
     state = standbyjournal.replay(root, switching.finish(root, state))
-    begun = source.begin(state.lineage)
+    begun = source.begin(state.lineage, state.only)
     state, partitions = require_no_more(root, state, source, begun), begun.partitions
     for name in partitions:
         if not NAME.fullmatch(name):

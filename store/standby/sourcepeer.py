@@ -10,6 +10,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.engine.hotcopy import Position
 from store import VERSION
 from store.errors import Problem, StoreError
+from store.partitions.volumes import NAME
 from store.snapshots.taking import Manifest
 from store.standby.copyformat import (
     FOLDERS,
@@ -24,7 +25,7 @@ from store.standby.copyformat import (
     read_sent,
     unpacked,
 )
-from store.standby.standbystate import StandbyState
+from store.standby.standbystate import StandbyState, host_of
 from store.standby.succession import Lineage, Parting, contested, partings_of
 from store.usermove.messageformat import BadMessage, Message, whole
 from store.usermove.peer import Peer
@@ -115,7 +116,9 @@ class Next:
 @frozen
 class Begun:
     """What the one that serves says of itself: its name, the identity of its list of mailboxes, its partitions, the
-    promotions that it knows of, and which of its standbys we are (`place`). See `StandbyState` for the others."""
+    promotions that it knows of, and which of its standbys we are (`place`). `unprotected`: its other partitions, for
+    which we did not ask; `absent`: those that it does not have itself, with the machine that has each. See
+    `StandbyState` for the others."""
 
     host: str
     identity: str
@@ -127,11 +130,15 @@ class Begun:
     above: tuple[str, ...] = ()
     skipped: int = 0
     partings: dict[str, Parting] = field(factory=dict)
+    unprotected: tuple[str, ...] = ()
+    absent: dict[str, str] = field(factory=dict)
 
     def state(self, before: StandbyState) -> StandbyState:
-        """With what it says of promotions."""
+        """With what it says of promotions, and of partitions that are not copied."""
+        there = dict.fromkeys(self.unprotected, host_of(before.address))
         return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place,
-                      above=self.above, skipped=self.skipped, partings=self.partings)
+                      above=self.above, skipped=self.skipped, partings=self.partings,
+                      others={**self.absent, **there})
 
 
 def epochs_of(said: Message) -> dict[str, int]:
@@ -140,6 +147,17 @@ def epochs_of(said: Message) -> dict[str, int]:
     if not isinstance(found, dict):
         raise BadMessage("epochs is no object")
     return {str(name): whole(epoch, "epoch") for name, epoch in found.items()}
+
+
+def absent_of(said: Message) -> dict[str, str]:
+    """Partitions that a machine does not have, with the one that has each. Raises BadMessage."""
+    found = said.fields.get("absent")
+    if not isinstance(found, dict) or not all(isinstance(host, str) for host in found.values()):
+        raise BadMessage("absent is no object")
+    for name in found:
+        if not NAME.fullmatch(name):
+            raise BadMessage(f"a partition of the name {name!r}")
+    return found
 
 
 @define(eq=False)
@@ -151,16 +169,18 @@ class SourcePeer:
     compress: bool = False
     patience: float = PATIENCE
 
-    def begin(self, lineage: Lineage) -> Begun:
+    def begin(self, lineage: Lineage, only: Sequence[str] = ()) -> Begun:
         """The first question; these promotions are known here. One that knows of fewer is not followed, nor is one that
-        was promoted from the same state as another that was."""
-        said = self._ask({"op": "copy begin", "version": VERSION, "compress": self.compress, **lineage.fields()})
+        was promoted from the same state as another that was. `only`: these partitions are wanted, else all."""
+        said = self._ask({"op": "copy begin", "version": VERSION, "compress": self.compress, "only": list(only),
+                          **lineage.fields()})
         with self._understood():
             validity, mailbox = said.number("validity"), said.number("mailbox")
             begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
                           said.number("place", 0, PLACES + 1), epochs_of(said), (mailbox, validity),
                           tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
-                          said.number("skipped"), partings_of(dict(said.fields["partings"])))
+                          said.number("skipped"), partings_of(dict(said.fields["partings"])),
+                          tuple(said.texts("unprotected", 10_000)), absent_of(said))
         if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")

@@ -37,8 +37,9 @@ class StandbyState:
     their addresses, the one that serves last; then `host` is the name that it has in common with them, and the place is
     one among the standbys of all. `skipped`: how far the last promotion went ahead.
 
-    `epochs`: those of its partitions, now or from its next start on. RETURNING: `identities` are the last mailbox id
-    and UIDVALIDITY that it gave.
+    `only`: the partitions that it protects, none where it is all of them; `others`: those that it does not have, with
+    the machine that alone has each. `epochs`: those of its partitions, now or from its next start on. RETURNING:
+    `identities` are the last mailbox id and UIDVALIDITY that it gave.
     """
 
     host: str
@@ -59,6 +60,8 @@ class StandbyState:
     above: tuple[str, ...] = ()
     skipped: int = 0
     partings: dict[str, Parting] = field(factory=dict)
+    only: tuple[str, ...] = ()
+    others: dict[str, str] = field(factory=dict)
 
     @property
     def serves(self) -> str:
@@ -100,7 +103,7 @@ class StandbyState:
             fields[name] = {key: (place[0], place[1]) for key, place in fields[name].items()}
         line = fields.get("line", unnamed(fields["succession"]))
         return cls(**{**fields, "line": tuple(line), "identities": tuple(fields.get("identities", (0, 0))),
-                      "above": tuple(fields.get("above", ())),
+                      "above": tuple(fields.get("above", ())), "only": tuple(fields.get("only", ())),
                       "partings": partings_of(fields.get("partings", {}))})
 
     def save(self, root: Path) -> None:
@@ -111,6 +114,11 @@ class StandbyState:
 def host_of(address: str) -> str:
     """The name of a machine, of its address."""
     return address.partition("=")[0].partition(":")[0]
+
+
+def unprotected(partition: str, host: str) -> str:
+    """What an administrator reads of a partition that this standby does not protect."""
+    return f"NOT PROTECTED: partition {partition} is only on {host}; its mail is lost with that machine"
 
 
 def read(root: Path) -> StandbyState | None:

@@ -26,6 +26,7 @@ from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, subscribing
 from store.mailboxes.authorization import rename_identifier
+from store.partition.marks import absent, only_elsewhere
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
@@ -35,7 +36,10 @@ from store.store import Store
 
 def concerned(store: Store, *users: str) -> list[Partition]:
     """The partitions that may have something of these users. Raises StoreError READ_ONLY when one has that takes no
-    changes."""
+    changes, UNAVAILABLE when one has that is not here."""
+    for name, host in absent(store.root).items():
+        if any(_is_concerned(entry, user) for entry in _on(store, name) for user in users):
+            raise StoreError(Problem.UNAVAILABLE, f"{users[0]} has something on it: {only_elsewhere(name, host)}")
     for partition in store.partitions.values():
         if partition.read_only and any(_has_anything(store, partition, user) for user in users):
             raise StoreError(Problem.READ_ONLY, detail=f"partition {partition.name} takes no changes")
@@ -44,11 +48,19 @@ def concerned(store: Store, *users: str) -> list[Partition]:
 
 def _has_anything(store: Store, partition: Partition, user: str) -> bool:
     """Mailboxes, deleted ones, limits, own flags in others' mailboxes, or rights in them."""
-    here = [entry for entry in store.mailboxes.all() if entry.partition == partition.name]
-    deleted = [entry for _, entry in store.mailboxes.deleted.all() if entry.partition == partition.name]
-    return any(entry.name.owner == user or user in entry.acl or NEGATIVE + user in entry.acl
-               for entry in (*here, *deleted)) or bool(partition.quotas.has(user) or partition.quotas.roots_below(
-                   user)) or partition.readers.has(user)
+    return any(_is_concerned(entry, user) for entry in _on(store, partition.name)) or bool(
+        partition.quotas.has(user) or partition.quotas.roots_below(user)) or partition.readers.has(user)
+
+
+def _on(store: Store, partition: str) -> list[MailboxEntry]:
+    """The mailboxes on that partition, by the list, and the deleted ones."""
+    found = [*store.mailboxes.all(), *(entry for _, entry in store.mailboxes.deleted.all())]
+    return [entry for entry in found if entry.partition == partition]
+
+
+def _is_concerned(entry: MailboxEntry, user: str) -> bool:
+    """Whether the mailbox is the user's, or the user has rights in it."""
+    return entry.name.owner == user or user in entry.acl or NEGATIVE + user in entry.acl
 
 
 # Remove and restore

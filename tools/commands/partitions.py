@@ -8,6 +8,7 @@ import attrs
 
 from store.delivery.batch import in_threads
 from store.mailboxes import placement
+from store.partition.marks import absent, only_elsewhere
 from store.partitions import volumes
 from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
@@ -59,6 +60,8 @@ def list_partitions(invocation: Invocation) -> int:
         print_json(rows)
     else:
         print_table(rows, COLUMNS)
+        for name, host in absent(invocation.config.root).items():
+            print(only_elsewhere(name, host))
     return 0
 
 

@@ -10,7 +10,7 @@ from store.check import lastcheck
 from store.operations import operationrecord
 from store.operations.operationrecord import Operation
 from store.partition import processes
-from store.partition.marks import READ_ONLY, RESTORING, is_down, is_half_made
+from store.partition.marks import READ_ONLY, RESTORING, absent, is_down, is_half_made
 from store.partitions import volumes
 from store.readonly import readingcopy
 from tools.cli.controlclient import ask_all, is_up
@@ -72,7 +72,9 @@ def _partitions(root: Path) -> list[str]:
 def _partition(root: Path, name: str) -> dict[str, Any]:
     """Whether it can be used, and why not."""
     folder, used, copies = root / "partitions" / name, processes.partitions_in_use(root), readingcopy.some(root)
-    if name in copies:
+    if (host := absent(root).get(name)) is not None:
+        state = f"only on {host}, until onecopy standby rejoin there has brought it"
+    elif name in copies:
         state = READ if copies[name] is not None else "its volume takes no writes, and a copy has no room"
     elif not folder.is_dir():
         state = "its volume is not there"

@@ -120,6 +120,8 @@ _FILES = (
     ("users/generation", "which state of the partition's databases was the last"),
     ("users/generation.list", "and of the list's"),
     ("expire.rules", "rules of expiry for the partition's mailboxes"),
+    ("absent", "the partition is only on the machine that is named in it: see `onecopy standby create --partition`"),
+    ("coming/<path>", "what has come of such a partition, until it is whole"),
 )
 TITLED = (
     ("The store", _STORE),

@@ -17,6 +17,7 @@ from store.accounts.ldap.ldapsettings import Settings as DirectorySettings
 from store.errors import StoreError
 from store.net import controlchannel
 from store.net.controlchannel import Unanswered
+from store.partition.marks import absent
 from store.standby.source import instep
 from store.standby.source.instep import Step
 from store.store import Store
@@ -75,6 +76,8 @@ class Health:
 
     def _partitions(self) -> Iterator[Part]:
         store = self._store
+        for name, host in absent(store.root).items():
+            yield Part(f"partition {name}", DEGRADED, f"it is only on {host}: its mailboxes cannot be used")
         for name, partition in sorted(store.partitions.items()):
             part = f"partition {name}"
             try:

@@ -141,12 +141,15 @@ class CascadeSource:
             raise StoreError(Problem.STORE_IN_USE, contested("the machine that was followed there", state.host))
         if lineage.number > state.lineage.number:
             raise StoreError(Problem.UNAVAILABLE, "This standby does not know that another machine has been promoted")
+        if message.texts("only", 1):
+            raise StoreError(Problem.UNAVAILABLE, "This machine is a standby itself: who follows it has the partitions "
+                                                  "that it has, and names none")
         place = self.cascade.place(self.host, state)        # before it has anything that it could serve
         self._packing.is_wanted, self._shown = message.truth("compress"), shown
         return {"host": state.host, "identity": state.identity, "partitions": sorted(partitions_of(state)),
                 "place": place, "epochs": state.epochs, "mailbox": 0, "validity": 0, "above": above,
-                "skipped": state.skipped, "partings": succession.said_of(state.partings),
-                **state.lineage.fields()}, b""
+                "unprotected": [], "absent": state.others, "skipped": state.skipped,
+                "partings": succession.said_of(state.partings), **state.lineage.fields()}, b""
 
     def _place(self, message: Message) -> Answer:
         """Asked by one that follows this one, for one that is to follow it."""

@@ -7,11 +7,11 @@ import contextlib
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mboxlist.engine.damagemarks import file_id
 from mboxlist.engine.generations import LogEnd
@@ -21,10 +21,10 @@ from mboxlist.engine.logfiles import log_name
 from store import VERSION
 from store.errors import Problem, StoreError
 from store.events import outgoingfiles
-from store.partition.marks import read_epoch
+from store.partition.marks import absent, read_epoch
 from store.partitions import volumes
 from store.snapshots import retention, taking
-from store.snapshots.taking import Snapshot, all_environments, environments
+from store.snapshots.taking import LIST, Snapshot, all_environments, environments
 from store.standby import succession
 from store.standby.applying import distance
 from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, Listed, Packing, further_of, pack_list, positions
@@ -46,6 +46,7 @@ AHEAD_OCTETS = 16 << 10     # of logs that are sent before they are on disk here
 
 ADDED = "A partition was added at this moment"
 AUDIT = "audit"
+PARTITIONS = 10_000         # that a standby may name
 
 
 @define(eq=False)
@@ -56,6 +57,7 @@ class Source:
     store: Store
     host: str
     member: Member | None = None
+    _only: frozenset[str] = field(default=frozenset(), init=False)      # the partitions that it wants; else all
     _session: int = field(default=0, init=False)
     _packing: Packing = field(factory=Packing, init=False)
     _quick: QuickAnswers = field(init=False)
@@ -112,6 +114,7 @@ class Source:
         self.store.join_all()
         taking.require_whole(self.store)
         _require_all_there(self.store)
+        partitions = self._choose(message.texts("only", PARTITIONS))
         self._packing.is_wanted = message.truth("compress")
         root, identity = self.store.root, self.store.mailboxes.identity
         lineage = Lineage.of(message)
@@ -122,10 +125,30 @@ class Source:
         succession.require_not_superseded(root)
         place = succession.note_follower(root, identity, self.host)     # before it has anything that it could serve
         (mailbox, validity), known = self.store.mailboxes.last_identity(), succession.read(root)
-        return {"host": self.store.settings.host, "identity": identity, "partitions": sorted(self.store.partitions),
-                "place": place, "epochs": self._epochs(), "mailbox": int(mailbox), "validity": validity,
-                "skipped": known.skipped, "partings": succession.said_of(known.partings),
-                **known.lineage.fields()}, b""
+        return {"host": self.store.settings.host, "identity": identity, "place": place, "epochs": self._epochs(),
+                "mailbox": int(mailbox), "validity": validity, "skipped": known.skipped, **partitions,
+                "partings": succession.said_of(known.partings), **known.lineage.fields()}, b""
+
+    def _choose(self, names: Sequence[str]) -> dict[str, Any]:
+        """The standby wants only these partitions, or all: what it is told of them. Raises StoreError UNAVAILABLE when
+        one is not here."""
+        here = self.store.partitions.keys()
+        if missing := sorted(set(names) - here):
+            raise StoreError(Problem.UNAVAILABLE, f"There is no partition {', '.join(missing)}: there are "
+                                                  f"{', '.join(sorted(here))}")
+        self._only = frozenset(names)
+        unprotected = sorted(here - self._only) if names else []
+        if self.member is not None:
+            self.member.unprotected = unprotected
+        return {"partitions": sorted(names or here), "unprotected": unprotected, "absent": absent(self.store.root)}
+
+    def _environments(self) -> dict[str, Env]:
+        """Those that this standby has: the list, and all partitions or some. Raises StoreError UNAVAILABLE, OSError."""
+        found = all_environments(self.store)
+        return {name: env for name, env in found.items() if self._has(name)} if self._only else found
+
+    def _has(self, environment: str) -> bool:
+        return not self._only or environment == LIST or environment.split("/")[1] in self._only
 
     def _place(self, message: Message) -> Answer:
         """Asked by a standby whom another machine wants to follow: the place of that one, which may be promoted while
@@ -151,7 +174,11 @@ class Source:
         age = -1.0 if newest is None else time.time() - newest.manifest.moment
         if newest is None or not 0 <= age <= message.number("age"):         # one of the future: the clock was wrong
             newest = retention.make(self.store, verify=False)           # the standby verifies what comes of it
-        return {"snapshot": newest.name}, newest.manifest.to_bytes()
+        return self._manifest(newest)
+
+    def _manifest(self, snapshot: Snapshot) -> Answer:
+        parts = {name: part for name, part in snapshot.manifest.environments.items() if self._has(name)}
+        return {"snapshot": snapshot.name}, evolve(snapshot.manifest, environments=parts).to_bytes()
 
     def _database(self, message: Message) -> Answer:
         """Octets of a file of that snapshot."""
@@ -188,13 +215,13 @@ class Source:
         known, sums = positions(message.fields.get("known")), message.fields.get("sums")
         if not isinstance(sums, dict) or not all(isinstance(each, int) for each in sums.values()):
             raise BadMessage("there are no sums")
-        envs = all_environments(self.store)
+        envs = self._environments()
         unlike = [name for name, end in known.items() if name not in envs or name in sums and not LogEnd(
             *end, sums[name]).is_in(envs[name].folder) or not _reaches_back(envs[name], end)]
         first = {name: env.logs.first_needed() for name, env in envs.items()}         # before the ends: see `applying`
         ends, moment = taking.ends_at_one_moment(envs)
         self._sync(envs, ends)
-        if all_environments(self.store).keys() != envs.keys():
+        if self._environments().keys() != envs.keys():
             raise StoreError(Problem.BUSY, ADDED)
         return {"ends": ends, "first": first, "tables": self._tables(envs), "moment": moment,
                 "small": self._signatures(), "unlike": unlike, "epochs": self._known_epochs}, b""
@@ -290,7 +317,7 @@ class Source:
         while True:
             number, envs, seen, first = self._news(known, small, seconds)
             ends, moment = taking.ends_at_one_moment(envs, seen)
-            if all_environments(self.store).keys() == ends.keys():      # else one was added just now
+            if self._environments().keys() == ends.keys():      # else one was added just now
                 break
         if known.keys() - ends.keys():
             _require_all_there(self.store)
@@ -315,7 +342,7 @@ class Source:
                     time.sleep(LOOK_FOR_NEWS)
             waits = True
             first, number = self._first, time.monotonic_ns()
-            envs = all_environments(self.store)     # what was committed before the moment is in one of these
+            envs = self._environments()             # what was committed before the moment is in one of these
             seen = now, _ = taking.log_ends(envs)
             if now != known:
                 if member is not None:
@@ -389,9 +416,9 @@ class Source:
 def _require_all_there(store: Store) -> None:
     """A partition whose volume is missing, or whose databases are being rebuilt, has not been removed: a standby keeps
     what it has of it. Raises StoreError UNAVAILABLE."""
-    if absent := sorted(set(volumes.named_there(store.root)) - set(store.partitions)):
-        raise StoreError(Problem.UNAVAILABLE, f"Partition {', '.join(absent)} is not there at present: a standby stays "
-                                              "as it is until it is back, or has been removed")
+    if missing := sorted(set(volumes.named_there(store.root)) - {*store.partitions, *absent(store.root)}):
+        raise StoreError(Problem.UNAVAILABLE, f"Partition {', '.join(missing)} is not there at present: a standby "
+                                              "stays as it is until it is back, or has been removed")
 
 
 def _reaches_back(env: Env, end: Position) -> bool:

@@ -57,6 +57,7 @@ class Member:
     trip: float = 0.0           # seconds that its last answer took
     current: float = 0.0        # the Unix time of which it has all
     behind: int = 0             # octets of logs that it lacked when that was looked at last
+    unprotected: list[str] = field(factory=list)        # partitions that it does not have
     _sent_time: float = 0.0
     _sent_at: float = 0.0
 
@@ -215,7 +216,8 @@ class InStep:
     def _note(self) -> None:
         """For metrics, `onecopy standby status` and health."""
         found = {each.host: {"waited": each.asked is not None, "step": each.step.value, "current": each.current,
-                             "behind": each.behind, "trip": each.trip, "through": each.through}
+                             "behind": each.behind, "trip": each.trip, "through": each.through,
+                             "unprotected": each.unprotected}
                  for each in self.members.values()}
         with contextlib.suppress(OSError), privatefiles.replacing(self.second.folder.with_name(SEEN), sync=False) as to:
             to.write(json.dumps({"time": time.time(), "refuse": self.refuse, "standbys": found}).encode())
@@ -234,8 +236,8 @@ class InStep:
 def seen(root: Path) -> dict[str, Any]:
     """What the server has noted last of its standbys: `time`, `refuse`, and `standbys`, by host: whether answers wait
     for it (`waited`), its `step`, the Unix time of which it has all (`current`; 0: nobody knows), octets of logs that
-    it was `behind`, seconds of the last round `trip`, the standby that it follows instead of this machine (`through`).
-    Empty where there is none."""
+    it was `behind`, seconds of the last round `trip`, the standby that it follows instead of this machine (`through`),
+    and the partitions that it does not have (`unprotected`). Empty where there is none."""
     try:
         found = json.loads(privatefiles.read(root / "run" / SEEN))
         return found if isinstance(found, dict) and isinstance(found["standbys"], dict) else {}

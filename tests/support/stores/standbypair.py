@@ -33,6 +33,7 @@ from tests.support.stores.whole import everything
 
 INBOX = MailboxName("alice", "INBOX")
 HOST = "second.example.org"
+ADDRESS = "mail.example.org=127.0.0.1:1"
 LOOKS, LOOK = 36_000, 0.005      # until it is in step: 180 s
 
 
@@ -46,6 +47,7 @@ class Standby:
     group: InStep | None = None         # in synchronous mode: it has the member `host`
     host: str = HOST
     compress: bool = False
+    only: tuple[str, ...] = ()          # partitions
     threads: list[threading.Thread] = field(factory=list)
 
     def answering(self, theirs: socket.socket) -> Callable[[], None]:
@@ -81,7 +83,7 @@ class Standby:
                ) -> None:
         """`onecopy standby create`."""
         with self.connected() as source:
-            seeding.seed(self.root, seeding.begin(self.root, source, "127.0.0.1:1"), source, progress, age)
+            seeding.seed(self.root, seeding.begin(self.root, source, ADDRESS, self.only), source, progress, age)
 
     @contextmanager
     def following(self) -> Iterator[Follower]:

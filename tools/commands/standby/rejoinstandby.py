@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 from attrs import define, field
 
 from mboxlist import privatefiles
@@ -15,8 +16,9 @@ from mboxlist.setaside import ASIDE
 from store import values
 from store.errors import Problem, StoreError
 from store.partition import processes
-from store.rejoin import returning, sendinghome
-from store.rejoin.sendinghome import HomePeer, SendingHome
+from store.partitions import volumes
+from store.rejoin import returning, sendinghome, sendingpartition
+from store.rejoin.sendinghome import HomePeer, Promoted, SendingHome
 from store.rejoin.stranded import Stranded
 from store.snapshots.taking import NAME
 from store.standby import promotion, seeding, standbyprocess, standbystate, succession
@@ -110,9 +112,8 @@ class Return:
                 raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
             if not self.lineage.contests(ours) and self.lineage.number <= ours.number:
                 raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has not taken the place of this machine")
-            found = sendinghome.find(store, peer, promoted, ours)
-            said = _said(found)
-            return said if self.invocation.arguments.dry_run else {**said, **self._bring(store, peer, found)}
+            found, said = _look(store, peer, promoted, ours)
+            return said if self.invocation.arguments.dry_run else {**said, **self._bring(store, peer, found, said)}
 
     def leave(self, standby: StandbyState) -> dict[str, Any]:
         """Likewise where this is a standby, which may have more than the one that was promoted. One that has no more
@@ -129,27 +130,33 @@ class Return:
         if standby.phase != RECOVERED:          # else that was begun, or a promotion
             with returning.copied(root) as place, opened(self.invocation.config.at(place),
                                                          self.invocation.arguments.program) as store:
-                found = sendinghome.find(store, peer, promoted, standby.lineage)
+                _, said = _look(store, peer, promoted, standby.lineage)
                 if dry_run:
-                    return _said(found)
-                self._ask(found)
+                    return said
+                self._ask(said)
         elif dry_run:
             raise StoreError(Problem.STORE_IN_USE, "It was begun, or a promotion was: go on without --dry-run")
         readingcopies.end(root)
         promotion.give_way(root, peer.peer.host, other)
         return self.prepare()
 
-    def _ask(self, found: Stranded) -> None:
+    def _ask(self, said: dict[str, Any]) -> None:
         if not self._is_asked:
-            _print_found(self.invocation, found)
-            self.invocation.confirm(f"Bring {found.messages} messages to {self.source.peer.host}, and make this its "
-                                    "standby?")
+            if not self.invocation.arguments.json:
+                _print(said)
+            whole = "".join(f"partition {each['partition']}, " for each in said["partitions"])
+            self.invocation.confirm(f"Bring {whole}{said['messages']} messages to {self.source.peer.host}, and make "
+                                    "this its standby?")
         self._is_asked = True
 
-    def _bring(self, store: Store, peer: HomePeer, found: Stranded) -> dict[str, Any]:
-        self._ask(found)
+    def _bring(self, store: Store, peer: HomePeer, found: Stranded, said: dict[str, Any]) -> dict[str, Any]:
+        self._ask(said)
+        peer.passed(store)
+        names = [each["partition"] for each in said["partitions"]]
+        with changing_bar(octets=True) as progress, store.alone() if names else contextlib.nullcontext():
+            for name in names:
+                sendingpartition.send(store, peer, name, self.invocation.arguments.rate, progress)
         with changing_bar() as progress:
-            peer.passed(store)
             home = SendingHome(store, peer, progress)
             home.bring(found.mail)
         kept = sendinghome.keep(store, home.refused, self.aside)
@@ -166,25 +173,33 @@ class Return:
                                 written(self.invocation.arguments.source), self.lineage, self.aside)
 
 
+def _look(store: Store, peer: HomePeer, promoted: Promoted, ours: Lineage) -> tuple[Stranded, dict[str, Any]]:
+    """What only this store has: mail, and what is said of it and of whole partitions."""
+    names = promoted.absent.keys() & store.partitions.keys()
+    without = sendingpartition.come_with_it(store, peer, {*names, *promoted.home})
+    found = sendinghome.find(store, peer, promoted, ours, without)
+    return found, {**_said(found), "partitions": [attrs.asdict(volumes.figures(store.partitions[name]))
+                                                  for name in sorted(names)]}
+
+
 def _said(found: Stranded) -> dict[str, Any]:
-    return {"messages": found.messages, "octets": found.octets, "done": [str(each) for each in found.done], "mail": [
+    return {"partitions": [], "messages": found.messages, "octets": found.octets,
+            "done": [str(each) for each in found.done], "mail": [
         {"mailbox": str(each.view.entry.name), "uid": int(row["uid"]), "size": int(row["size"]),
          "digest": row["digest"].tobytes().hex()} for each in found.mail for row in each.rows]}
 
 
-def _print_found(invocation: Invocation, found: Stranded) -> None:
-    if not invocation.arguments.json:
-        _print(_said(found))
-
-
 def _print(said: dict[str, Any]) -> None:
+    if said["partitions"]:
+        print("Partitions that are only here, and brought whole:")
+        print_table(said["partitions"], ("partition", "mailboxes", "messages", "octets"), ("octets",))
     if said["mail"]:
         print("Only here, and brought:")
         print_table(said["mail"], ("mailbox", "uid", "size", "digest"), ("size",))
     if said["done"]:
         print("Done only here, and not done again there:")
         print("".join(f"  {printable(each)}\n" for each in said["done"]), end="")
-    if not said["mail"] and not said["done"]:
+    if not said["mail"] and not said["done"] and not said["partitions"]:
         print("Nothing is only here.")
 
 

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from store.errors import Problem, StoreError
-from store.standby import applying, longfollowing, standbyprocess, standbystate, succession
+from store.standby import applying, longfollowing, standbyprocess, standbystate, succession, switching
 from store.standby.cascade import cascade
 from store.standby.reading import readingcopies
 from store.standby.source import instep
@@ -54,6 +54,7 @@ def status(invocation: Invocation) -> int:
              "reading": None if reading is None else {
                  "root": str(reading[0]), "moment": reading[1].moment, "process": serves},
              "further": further.get("standbys", {}) if process else {},
+             "partitions": sorted(switching.partitions_of(state)), "unprotected": state.others,
              "logs": {name: list(end) for name, end in state.ends.items()}}
     if invocation.arguments.json:
         print_json(found)
@@ -65,7 +66,10 @@ def status(invocation: Invocation) -> int:
                      "has the store of": when(state.moment), "logs to apply": size(applying.waiting(state)),
                      **({} if reading is None else {"is read as of": f"{when(reading[1].moment)}, " + (
                          f"served by {serves}" if serves else "not served")}),
+                     "protects": ", ".join(found["partitions"]) if state.others else "all partitions",
                      **({"trouble": trouble} if trouble else {})})
+        for name in sorted(state.others):
+            print(standbystate.unprotected(name, state.others[name]))
         for host, late in sorted(further.get("standbys", {}).items()) if process else ():
             print_facts({"standby": host, "is": Step.FOLLOWS.value, "behind": f"{late:.1f} s"})
     return int(bool(trouble) or behind is None or behind > LATE)
@@ -88,6 +92,8 @@ def _served(found: dict[str, Any], contender: str, *, as_json: bool) -> int:
                          "behind": behind if through else f"{behind}, {size(each['behind'])} of logs",
                          "last round": f"{each['trip'] * 1000:.1f} ms",
                          "answers": _answers(each, refuse=found["refuse"])})
+            for name in each.get("unprotected", ()):
+                print(f"NOT PROTECTED by {host}: partition {name}")
     if now - found["time"] > LATE and not as_json:
         print(f"This was noted {now - found['time']:.0f} s ago: the server does not run")
     return int(wrong or now - found["time"] > LATE)

@@ -349,7 +349,7 @@ def answering(store: Store, standbys: "Standbys | None" = None) -> Answer:
     def answer(wire: Wire, host: str, place: Place) -> None:
         moves, copies = place.allows(host)
         source = Source(store, host, None if standbys is None else standbys.member(host))
-        standby = {**source.actions(), **TakingHome(store).actions()} if copies else {}
+        standby = {**source.actions(), **TakingHome(store, wire, host).actions()} if copies else {}
         try:
             Session(wire, host, incoming, standby, moves, source.answered).run()
         finally:

@@ -1,0 +1,145 @@
+"""A standby that protects some partitions: it has the list and these, and after a promotion nothing of the others is
+made anew, reset or removed."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered
+from store.errors import Problem, StoreError
+from store.mailboxes import deletion, firstuse, namespace
+from store.partition import marks
+from store.partitions import volumes
+from store.standby import promotion, seeding, standbystate
+from store.standby.following import Reseed
+from store.store import Store
+from store.users import lifecycle
+from tests.support.stores.standbypair import ADDRESS, INBOX, Standby, promoted
+from tests.support.stores.stores import HASH, deliver, make_store
+
+BOB, OLD = MailboxName("bob", "INBOX"), MailboxName("alice", "Old")
+GONE = MailboxName("alice", "Gone")
+
+pytestmark = [pytest.mark.long, pytest.mark.few_folders]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """alice has her INBOX on the partition that is protected, and two mailboxes on the other one; bob has all there."""
+    made = make_store(tmp_path / "one", ("alice",))
+    volumes.add(made, "archive")
+    firstuse.inbox(made, made.directory.add("bob", HASH, partition="archive"))
+    for name in (OLD, GONE):
+        namespace.insert_mailbox(made, name, "archive", None)
+    for name in (INBOX, BOB, OLD, GONE):
+        deliver(made, b"Subject: first\r\n\r\n", str(name))
+    deletion.delete_mailbox(made, GONE)
+    yield made
+    assert check(made) == []
+    made.close()
+
+
+@pytest.fixture
+def standby(store: Store, tmp_path: Path) -> Standby:
+    made = Standby(store, tmp_path / "two", only=("primary",))
+    made.create()
+    return made
+
+
+def refused(work: object, *arguments: object, **named: object) -> Problem:
+    with pytest.raises(StoreError) as caught:
+        work(*arguments, **named)               # type: ignore[operator]
+    return caught.value.problem
+
+
+def test_it_has_the_list_and_what_was_named(store: Store, standby: Standby) -> None:
+    """Beside what is delivered to the other partition, and to both."""
+    assert sorted(path.name for path in (standby.root / "partitions").iterdir()) == ["primary"]
+    state = standbystate.read(standby.root)
+    assert state is not None and state.others == {"archive": "mail.example.org"}
+    for number in range(3):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, str(BOB))
+        deliver(store, b"Subject: both %d\r\n\r\n" % number, str(INBOX), str(BOB))
+    namespace.insert_mailbox(store, MailboxName("bob", "Late"), "archive", None)
+    standby.follow()
+    with closing(promoted(standby)) as other:
+        assert marks.absent(other.root) == {"archive": "mail.example.org"}
+        assert list(other.partitions) == ["primary"]
+        assert [entry.name for entry in other.mailboxes.all()] == [entry.name for entry in store.mailboxes.all()]
+        assert other.open_mailbox(other.entry(INBOX)).rows["uid"].tolist() == [1, 2, 3, 4]
+        found = check(other)
+        assert len(found) == 1, found
+        finding, = found
+        assert "only on mail.example.org" in finding.what and finding.where == "partition archive"
+
+
+def test_nothing_of_the_others_goes(store: Store, standby: Standby) -> None:
+    with closing(promoted(standby)) as other:
+        before = list(other.mailboxes.all()), list(other.mailboxes.deleted.all()), list(other.directory.all())
+        bob = other.directory.find("bob")
+        assert firstuse.inbox(other, bob) == other.entry(BOB)
+        later = time.time() + 1000 * 86400
+        for name in (BOB, OLD):
+            assert refused(other.open_mailbox, other.entry(name)) is Problem.UNAVAILABLE
+            assert refused(deliver, other, b"Subject: lost?\r\n\r\n", str(name)) is Problem.UNAVAILABLE
+            assert refused(deletion.delete_mailbox, other, name, even_inbox=True) is Problem.UNAVAILABLE
+        assert refused(namespace.create_mailbox, other, MailboxName("bob", "New")) is Problem.UNAVAILABLE
+        gone, = other.mailboxes.deleted.all()
+        assert refused(deletion.purge_mailbox, other, gone[1].id) is Problem.UNAVAILABLE
+        assert deletion.due_mailboxes(other, later) == []
+        assert refused(lifecycle.remove_mail, other, "alice") is Problem.UNAVAILABLE
+        assert refused(lifecycle.rename_user, other, "bob", "robert") is Problem.UNAVAILABLE
+        assert refused(volumes.add, other, "archive") is Problem.UNAVAILABLE
+        assert refused(volumes.remove, other, "archive") is Problem.UNAVAILABLE
+        after = list(other.mailboxes.all()), list(other.mailboxes.deleted.all()), list(other.directory.all())
+        assert after == before
+        outcome, = deliver(other, b"Subject: after\r\n\r\n", str(INBOX))
+        assert isinstance(outcome, Delivered)
+
+
+def test_who_has_a_partition_that_the_other_lacks_does_not_follow_it(store: Store, standby: Standby, tmp_path: Path
+                                                                     ) -> None:
+    """A standby of all partitions, which another one was promoted beside, has what may be the only copy."""
+    whole = Standby(store, tmp_path / "three", host="third.example.org")
+    whole.create()
+    with closing(promoted(standby)) as other:
+        after = Standby(other, whole.root, host="third.example.org")
+        with after.connected() as source:
+            assert refused(seeding.go_over, whole.root, source, ADDRESS) is Problem.STORE_IN_USE
+        state = standbystate.read(whole.root)
+        assert state is not None
+        with after.connected() as source:
+            assert refused(seeding.seed, whole.root, state, source, print) is Problem.STORE_IN_USE
+    with closing(promoted(whole)) as kept:
+        assert len(kept.open_mailbox(kept.entry(BOB)).rows) == 1
+
+
+def test_it_protects_more_when_it_is_made_again(store: Store, standby: Standby) -> None:
+    standby.only = ()
+    standby.create()
+    state = standbystate.read(standby.root)
+    assert state is not None and not state.others
+    with closing(promoted(standby)) as other:
+        assert check(other) == [] and len(other.open_mailbox(other.entry(OLD)).rows) == 1
+
+
+def test_what_is_not_there_is_not_protected(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no partition arhcive"):
+        Standby(store, tmp_path / "three", host="third.example.org", only=("primary", "arhcive")).create()
+
+
+def test_a_partition_that_comes_later_is_not_protected(store: Store, standby: Standby) -> None:
+    """Nothing is copied again for it, and a promotion knows it by its mailboxes."""
+    volumes.add(store, "later")
+    try:
+        namespace.insert_mailbox(store, MailboxName("alice", "Later"), "later", None)
+        standby.follow()
+    except Reseed:
+        pytest.fail("the databases would be copied again")
+    promotion.promote(standby.root)
+    assert marks.absent(standby.root) == dict.fromkeys(("archive", "later"), "mail.example.org")
