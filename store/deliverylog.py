@@ -43,6 +43,11 @@ class DeliveryLog:
     def note(self, kind: str, facts: Facts) -> None:
         """Something has been decided; `facts` makes what is to be known of it, later and in a thread."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that has been noted is to be written."""
+        return False
+
     def write(self) -> None:
         """Write what has been noted. For a thread."""
 
@@ -72,6 +77,10 @@ class FileDeliveryLog(DeliveryLog):
             self._waiting.append((self._clock(), kind, facts))
         else:
             self.counted["not noted"] += 1
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
 
     def write(self) -> None:
         if not self._waiting:

@@ -87,7 +87,7 @@ class Status:
     done: int                   # items, in all rounds
     failures: int               # in all rounds
     bad: int
-    interval: float             # seconds from the end of a round to the next one
+    interval: float             # seconds from the end of a round to the next one, or up to one less
     completed: float            # when the last completed round began
 
 

@@ -60,7 +60,23 @@ def test_intervals_begin_at_the_end() -> None:
     made.stop()
     threads.ends.pop()()
     assert found == ["often", "often"]      # it had not begun
-    assert clock.getDelayedCalls() == []
+
+
+def test_tasks_wake_a_process_together() -> None:
+    """However long their rounds took: in whole seconds since the start."""
+    clock, threads, began = Clock(), Threads(), list[tuple[float, int]]()
+    clock.advance(0.75)
+    housekeeping(clock, threads, Task("quick", 2, lambda store: [0], called([])),
+                 Task("slow", 5, lambda store: [0], called([])))
+    for _ in range(48):
+        clock.advance(0.25)
+        if threads.ends:
+            began.append((clock.seconds() - 0.75, len(threads.ends)))
+            clock.advance(0.25)
+            while threads.ends:
+                threads.ends.pop()()
+    assert began == [(2, 1), (4, 1), (5, 1), (6, 1), (8, 1), (10, 2), (12, 1)]
+
 
 
 def test_a_long_task_goes_on_slice_by_slice_and_leaves_off_at_a_stop(monkeypatch: Any) -> None:

@@ -97,6 +97,9 @@ class ControlServer:
             await note(self._store, "configuration", "reload", actor="the server", options=self._reloading.shown())
 
     def _write(self) -> None:
+        if not (self._store.delivery_log.waits or self._store.refusals.waits):
+            self._later()               # no thread is woken for nothing
+            return
         done = self._threads.run("files", self._write_both)
         done.addBoth(lambda _: self._later())
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from math import floor
 from typing import Any
 
 from attrs import define, field
@@ -26,12 +27,14 @@ class Housekeeping:
     _rounds: dict[str, Round] = field(factory=dict, init=False)
     _calls: dict[str, Any] = field(factory=dict, init=False)
     _stopped: bool = field(default=False, init=False)
+    _began: float = field(default=0.0, init=False)
 
     def start(self) -> None:
         """Begin a round of each task after its interval, and again that long after it has ended."""
+        self._began = self.reactor.seconds()
         for task in self.tasks:
             self._rounds[task.name] = Round(task, self.store)
-            self._later(task, task.interval)
+            self._later(task, self._pause(task.interval))
 
     def stop(self) -> None:
         """Begin no more; a round under way leaves off after the item that it is at."""
@@ -51,6 +54,12 @@ class Housekeeping:
         """How the tasks stand."""
         return [each.status() for each in self._rounds.values()]
 
+    def _pause(self, interval: float) -> float:
+        """The seconds until a round is due again, up to one less than its interval: in a whole number of seconds since
+        the start. So tasks wake a process together that has nothing else to do, and each process by itself."""
+        now = self.reactor.seconds() - self._began
+        return interval if interval < 1 else floor(now + interval) - now
+
     def _later(self, task: Task, seconds: float) -> None:
         if not self._stopped:
             self._calls[task.name] = self.reactor.callLater(seconds, self._step, task)
@@ -58,7 +67,7 @@ class Housekeeping:
     def _step(self, task: Task) -> None:
         done = self.threads.run("housekeeping", lambda: self._rounds[task.name].step(lambda: self._stopped))
         done.addErrback(self._failed, task)
-        done.addCallback(lambda pause: self._later(task, task.interval if pause is None else pause))
+        done.addCallback(lambda pause: self._later(task, self._pause(task.interval) if pause is None else pause))
 
     def _failed(self, failure: Failure, task: Task) -> None:
         log.error("housekeeping: %s: %s", task.name, failure.getTraceback())
