@@ -95,12 +95,12 @@ class SecondCopy:
 
     @contextlib.contextmanager
     def exempt(self) -> Iterator[None]:
-        """This thread serves a standby meanwhile."""
-        self._exempt.is_so = True
+        """This thread serves a standby meanwhile, also after one such block within another has ended."""
+        before, self._exempt.is_so = self.is_exempt(), True
         try:
             yield
         finally:
-            self._exempt.is_so = False
+            self._exempt.is_so = before
 
     # For the one process that has the connections
 

@@ -113,6 +113,17 @@ def test_a_partition_that_another_process_has_added_counts_at_once(store: Store,
         assert check(there) == []
 
 
+def test_who_serves_a_standby_waits_for_none_until_the_end(store: Store) -> None:
+    """Also after it has looked at something, which nobody waits for, either."""
+    second = store.write_freeze.second
+    with second.exempt():
+        store.open_mailbox(store.entry(INBOX))
+        with second.exempt():
+            assert second.is_exempt()
+        assert second.is_exempt()
+    assert not second.is_exempt()
+
+
 def test_housekeeping_says_once_that_it_waits(store: Store, standby: Standby, caplog: pytest.LogCaptureFixture) -> None:
     """One line when the standby is away, however many items are refused, and one when it is back."""
     remove(store, store.entry(INBOX), store.open_mailbox(store.entry(INBOX)).rows["uid"])
