@@ -227,6 +227,8 @@ def record(name: str, how: str) -> Recording:
     """Do the operation beside a standby that follows in that way, and see what that does to the standby's disk."""
     operation, way = OPERATIONS[name], WAYS[how]
     with folder() as top, small_stores(), ExitStack() as undo:
+        undo.callback(setattr, standbyjournal, "GROW", standbyjournal.GROW)
+        standbyjournal.GROW = 16 << 10              # each state of the disk has it
         undo.callback(setattr, standbyjournal, "threading", standbyjournal.threading)
         standbyjournal.threading = SimpleNamespace(Thread=_AtOnce)          # type: ignore[assignment]
         top.mkdir()

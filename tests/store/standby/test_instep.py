@@ -113,6 +113,21 @@ def test_a_partition_that_another_process_has_added_counts_at_once(store: Store,
         assert check(there) == []
 
 
+def test_the_journal_seldom_becomes_longer(store: Store, standby: Standby) -> None:
+    """A sync that changes the length of a file takes longer, and others wait for it. What is behind the last answer is
+    none."""
+    standby.create()
+    lengths = set[int]()
+    with synchronous(store, standby), standby.in_step(finish=False):
+        for _ in range(30):
+            receive(store)
+            lengths.add((standby.root / standbyjournal.NAMES[0]).stat().st_size)
+        known = everything(store)
+    assert len(lengths) == 1 and lengths.pop() > standbyjournal.GROW
+    with closing(promoted(standby)) as other:
+        assert everything(other) == known
+
+
 def test_who_serves_a_standby_waits_for_none_until_the_end(store: Store) -> None:
     """Also after it has looked at something, which nobody waits for, either."""
     second = store.write_freeze.second
@@ -251,7 +266,8 @@ def test_a_journal_that_is_cut_off_anywhere(store: Store, standby: Standby, tmp_
             known.append(everything(store))
     journal = standby.root / standbyjournal.NAMES[0]
     octets, seen = journal.read_bytes(), []
-    for cut in (0, 3, len(octets) // 5, len(octets) // 2, len(octets) - 1, len(octets)):
+    end = len(octets.rstrip(b"\0"))
+    for cut in (0, 3, end // 5, end // 2, end - 1, len(octets)):
         other = Standby(store, tmp_path / f"cut{cut}")
         shutil.copytree(standby.root, other.root, symlinks=True)
         (other.root / journal.name).write_bytes(octets[:cut])
