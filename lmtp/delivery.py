@@ -181,13 +181,17 @@ class Delivery:
 
     def _log(self, staged: Staged, by_mailbox: Mapping[MailboxId, Outcome], seconds: float) -> None:
         """A line of the log; a mailbox that is the recipient of several addresses counts for each."""
-        counts = {"delivered": 0, "known": 0, "refused": 0}
+        delivered = known = refused = 0
         for mailbox in self._accepted:
             outcome = by_mailbox[mailbox]
-            counts["delivered" if isinstance(outcome, Delivered | Unfiled) else
-                   "refused" if isinstance(outcome, StoreError) else "known"] += 1
+            if isinstance(outcome, Delivered | Unfiled):
+                delivered += 1
+            elif isinstance(outcome, StoreError):
+                refused += 1
+            else:
+                known += 1
         loglines.tell_delivery(
             self._id, self.session, str(self.mail.sender or ""), staged.message_id.decode("utf-8", "replace"),
-            staged.size, counts, seconds, staged.digest.hex(),
+            staged.size, {"delivered": delivered, "known": known, "refused": refused}, seconds, staged.digest.hex(),
             [f"{outcome.entry.name}:{outcome.uid}" for outcome in by_mailbox.values()
              if isinstance(outcome, Delivered)])

@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from attrs import define
@@ -32,18 +33,18 @@ slow = logging.getLogger("slow")
 
 
 class FieldLine(logging.LogRecord):
-    """A line of `delivery`, with its fields as JSON has them. There are many of these: a record as `logging` makes it
-    costs five times as much, and to find the fields in the text costs more than all else. `plain`: it is printable
-    ASCII, and no field has a double quote or a backslash."""
+    """A line of `delivery`, with its fields. There are many of these: a record as `logging` makes it costs five times
+    as much, and to find the fields in the text costs more than all else. `json`: the fields as JSON has them, where the
+    text is printable ASCII and no field has a double quote or a backslash; else they are `values`."""
 
     args = exc_info = exc_text = stack_info = None
     pathname = module = funcName = ""
     relativeCreated = 0.0
 
-    def __init__(self, text: str, values: Mapping[str, str | int | float], *, plain: bool) -> None:
+    def __init__(self, text: str, json: str, values: Mapping[str, str | int | float]) -> None:
         self.name, self.levelno, self.levelname = delivery.name, logging.INFO, "INFO"
         self.filename, self.lineno = "", 0
-        self.msg, self.values, self.plain = text, values, plain
+        self.msg, self.json, self.values = text, json, values
         self.created = now = time.time()
         self.msecs, self.process = now % 1 * 1000, os.getpid()
 
@@ -106,19 +107,28 @@ def tell_delivery(message: str, session: str, sender: str, message_id: str, size
     shown = places[0] if len(places) == 1 else _several(places)
     if max(len(message), len(sender), len(message_id), len(shown)) > LONGEST:
         message, sender, message_id, shown = bounded(message), bounded(sender), bounded(message_id), bounded(shown)
+    taken, (recipients, told, as_json) = f"{seconds:.3f}", _counted(tuple(counts.items()))
     said = f"{message}{sender}{message_id}{shown}"
-    plain = said.isascii() and said.isprintable() and '"' not in said and "\\" not in said
-    texts = ((f'"{message}"', f'"{sender}"', f'"{message_id}"', f'"{shown}"') if plain
-             else (quoted(message), quoted(sender), quoted(message_id), quoted(shown)))
-    taken, recipients, told = f"{seconds:.3f}", 0, ""
-    for outcome, number in counts.items():
-        recipients += number
-        told += f"{outcome}={number} "
-    text = (f"message={texts[0]} session={session} from={texts[1]} message_id={texts[2]} size={size} "
-            f"recipients={recipients} {told}seconds={taken} digest={digest} to={texts[3]}")
-    delivery.handle(FieldLine(text, {
-        "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,
-        "recipients": recipients, **counts, "seconds": float(taken), "digest": digest, "to": shown}, plain=plain))
+    if said.isascii() and said.isprintable() and '"' not in said and "\\" not in said:
+        delivery.handle(FieldLine(
+            f'message="{message}" session={session} from="{sender}" message_id="{message_id}" size={size} '
+            f'recipients={recipients} {told} seconds={taken} digest={digest} to="{shown}"',
+            f'"message": "{message}", "session": "{session}", "from": "{sender}", "message_id": "{message_id}", '
+            f'"size": {size}, "recipients": {recipients}, {as_json}, "seconds": {taken}, "digest": "{digest}", '
+            f'"to": "{shown}"', {}))
+        return
+    delivery.handle(FieldLine(
+        f"message={quoted(message)} session={session} from={quoted(sender)} message_id={quoted(message_id)} "
+        f"size={size} recipients={recipients} {told} seconds={taken} digest={digest} to={quoted(shown)}", "", {
+            "message": message, "session": session, "from": sender, "message_id": message_id, "size": size,
+            "recipients": recipients, **counts, "seconds": float(taken), "digest": digest, "to": shown}))
+
+
+@lru_cache(maxsize=1000)
+def _counted(counts: tuple[tuple[str, int], ...]) -> tuple[int, str, str]:
+    """How many in all, and the fields as text and JSON have them."""
+    return (sum([number for _, number in counts]), " ".join([f"{outcome}={number}" for outcome, number in counts]),
+            ", ".join([f'"{outcome}": {number}' for outcome, number in counts]))
 
 
 def _several(places: Sequence[str]) -> str:

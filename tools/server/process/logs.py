@@ -39,7 +39,7 @@ class Line(logging.Formatter):
                 f"{record.getMessage()}")
         if record.exc_info or record.stack_info:
             text += super().format(record).removeprefix(record.getMessage())
-        if isinstance(record, FieldLine) and record.plain or text.isprintable():
+        if isinstance(record, FieldLine) and record.json or text.isprintable():
             return keep(record, text)
         return keep(record, "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text.replace("\n", "\\n")))
 
@@ -50,7 +50,7 @@ class JsonLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        if isinstance(record, FieldLine) and record.plain:
+        if isinstance(record, FieldLine) and record.json:
             return keep(record, _plain(record))
         text = record.getMessage()
         found: dict[str, object] = {
@@ -72,11 +72,9 @@ class JsonLine(logging.Formatter):
 
 def _plain(record: FieldLine) -> str:
     """What the encoder would make of it, which looks at each character."""
-    fields = ", ".join([f'"{name}": "{value}"' if isinstance(value, str) else f'"{name}": {value}'
-                        for name, value in record.values.items()])
     text = record.getMessage().replace('"', '\\"')
     return (f'{{"time": "{_second(int(record.created))}", "process": {record.process}, "level": "{record.levelname}", '
-            f'"module": "{record.name}", "text": "{text}", {fields}}}')
+            f'"module": "{record.name}", "text": "{text}", {record.json}}}')
 
 
 @lru_cache(maxsize=8)
