@@ -268,9 +268,10 @@ class OutboxTable:
             key = _prefix(LATER, now.receiver) + PLACE.pack(int(until * 1e9), *PLACE.unpack(self.new_place())[1:])
             self.table.put(key, evolve(now, tries=now.tries + 1, said=said).to_bytes(), txn)
 
-    def due(self, name: str, most: int) -> list[Parcel]:
-        """What was put off until now."""
-        return [parcel for parcel in self.some(name, most, LATER) if parcel.order <= time.time_ns()]
+    def due(self, name: str, most: int, longest: float) -> list[Parcel]:
+        """What was put off until now; and for more than so many seconds: the clock has been set back since."""
+        now = time.time_ns()
+        return [parcel for parcel in self.some(name, most, LATER) if not now < parcel.order <= now + int(longest * 1e9)]
 
     def wake(self, parcels: Iterable[Parcel], txn: Txn) -> None:
         """What was put off waits again, behind all that does."""

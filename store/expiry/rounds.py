@@ -87,10 +87,13 @@ def save(store: Store, record: Record) -> None:
 
 
 def is_due(text: str, record: Record, now: float) -> bool:
+    """Whether a round is to begin; also where the last one is to come, since the clock has been set back."""
     kind, seconds = schedule(text)
     last = max(record.began, record.since)
     if kind == "every":
-        return now >= last + seconds
+        return not last <= now < last + seconds
+    if kind == "at" and last > now:
+        return True
     return kind == "at" and last < latest(seconds, now) <= now
 
 

@@ -30,10 +30,13 @@ def due(store: Store, now: float | None = None) -> Iterator[str]:
     if not store.settings.snapshots_kept or len(store.writable) < len(store.partitions):
         return
     place = folder(store.root, store.settings)
-    if _age(place / FAILED, now) < AGAIN:
+    if abs(_age(place / FAILED, now)) < AGAIN:
         return
-    newest = next(iter(taking.listed(place)), None)
-    if newest is None:
+    found = taking.listed(place)
+    newest = next((each for each in found if each.time < now + AGAIN), None)
+    if found and newest is None:
+        yield "those that there are were made by a clock that was wrong"
+    elif newest is None:
         if _age(store.root / "run" / "partitions", now) >= BEGIN:
             yield "there is none"
     elif now - newest.time >= store.settings.snapshot_interval:

@@ -238,7 +238,7 @@ class Sending:
     def _wake(self) -> None:
         """What was put off until now waits again. Only mail is put off: events keep their order."""
         for env, outbox in self.outboxes().values():
-            if due := outbox.due(self.name, WOKEN):
+            if due := outbox.due(self.name, WOKEN, self.settings.retry_longest):
                 transact(env, lambda txn, outbox=outbox, due=due: outbox.wake(due, txn))     # type: ignore[misc]
 
     def _remove(self, batch: Sequence[Parcel]) -> None:

@@ -266,6 +266,12 @@ def test_a_time_of_day(berlin):
     assert not is_due("never", last, at("2027-01-01 00:00")) and following("never", last, NOW) is None
 
 
+def test_a_clock_that_has_been_set_back(berlin):
+    last = Record(began=NOW + 365 * 86400, ended=NOW + 365 * 86400 + 1)
+    assert is_due("6h", last, NOW) and is_due("03:30", last, NOW) and not is_due("never", last, NOW)
+    assert following("6h", last, NOW) == following("03:30", last, NOW) == NOW
+
+
 def test_an_interval():
     last = Record(began=NOW, ended=NOW + 1)
     assert not is_due("6h", last, NOW + 6 * 3600 - 1) and is_due("6h", last, NOW + 6 * 3600)

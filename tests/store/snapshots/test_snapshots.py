@@ -239,6 +239,19 @@ def test_the_housekeeper_makes_one_when_it_is_due_and_removes_the_oldest(store):
     assert list(retention.due(store, now + 90000)) == []
 
 
+def test_a_clock_that_has_been_set_back_keeps_none_from_being_made(store):
+    keep(store, 2)
+    retention.make_due(store, "a test")
+    rename(taking.listed(folder(store))[0], -365 * 86400)
+    ahead = time.time() + 365 * 86400
+    (folder(store) / retention.FAILED).touch()
+    os.utime(folder(store) / retention.FAILED, (ahead, ahead))
+    assert list(retention.due(store)) == ["those that there are were made by a clock that was wrong"]
+    retention.make_due(store, "a test")
+    assert list(retention.due(store)) == [] and len(taking.listed(folder(store))) == 2
+    assert list(retention.due(store, time.time() + 86500)) == ["the newest is old"]
+
+
 def test_a_failed_one_is_reported_and_replaces_none(store, faults):
     keep(store, 1)
     deliver(store, body(1), ALICE)

@@ -63,3 +63,19 @@ def test_mail_that_is_not_taken_now_is_put_off_and_the_others_go_on(store, clock
     assert len(relay.has) == 3 and made.status()[0]["state"] == "up" and outbox.receivers() == []
     deliver(store, MAIL % 1, "user/alice/INBOX")
     assert outbox.receivers() == []         # a relay gets no events
+
+
+def test_mail_that_a_wrong_clock_put_off_is_sent_when_that_is_set_back(store, clock, places, monkeypatch):
+    now = [1_900_000_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    monkeypatch.setattr("time.time_ns", lambda: int(now[0] * 1e9))
+    monkeypatch.setattr(sendall, "_MADE", {"smtp": lambda settings, *_: places.setdefault("relay", Place())})
+    begin(store, clock, relay=evolve(Settings("smtp://127.0.0.1"), batch=1, retry=10.0, retry_longest=1000.0))
+    relay, outbox, env = places["relay"], store.partitions["primary"].outbox, store.partitions["primary"].env
+    relay.answers = {"slow@example.net": NotNow("450 later")}
+    transact(env, lambda txn: outgoingmail.add(store.recorder, outbox, "", ["slow@example.net"], b"\r\nx\r\n", txn))
+    run(clock, 2)
+    assert outbox.counted("relay", 9, LATER) == 1 and not relay.has
+    now[0], relay.answers = 1_800_000_000.0, {}
+    run(clock, 2)
+    assert [body["to"] for body in relay.has] == ["slow@example.net"]
