@@ -73,6 +73,8 @@ def is_served_without(two: BackEnd) -> None:
     found = two.command("check", status=1)
     assert f"partition archive: is only on {SERVED}" in found and len(found.splitlines()) == 1, found
     assert f"partition archive is only on {SERVED}" in two.command("partition", "list")
+    listed, = json.loads(two.command("mailbox", "list", "bob", "--json"))
+    assert (listed["mailbox"], listed["partition"], listed["messages"]) == ("INBOX", "archive", None)
 
 
 def comes_home(one: BackEnd, two: BackEnd, before: dict[int, str]) -> None:

@@ -16,6 +16,7 @@ from tools.cli.progressbar import counted
 from tools.exits import Failure
 
 OWNER_HELP = "public/ for public mailboxes"
+FIGURES = "messages", "unseen", "deleted", "octets", "uidnext", "highestmodseq", "keywords", "quota_root"
 SPECIAL_USES = ("archive", "drafts", "flagged", "junk", "sent", "trash")       # RFC 6154 §2
 
 
@@ -84,12 +85,24 @@ def list_mailboxes(invocation: Invocation) -> int:
             users = [*(user.user for user in store.directory.all()), ""]
         entries = (entry for user in users for entry in store.names(user))
         wanted = counted(islice(_behind(entries, arguments.after), arguments.most), "mailboxes")
-        rows = [facts(store, entry) for entry in wanted]
+        rows = [_facts_or_none(store, entry) for entry in wanted]
     if arguments.json:
         print_json(rows)
     else:
         print_table(rows, ("user", "mailbox", "messages", "unseen", "octets", "uidvalidity", "uidnext", "special_use"))
     return 0
+
+
+def _facts_or_none(store: Store, entry: MailboxEntry) -> dict[str, object]:
+    """As `facts`; of a mailbox whose partition is not here only what the list says."""
+    try:
+        return facts(store, entry)
+    except StoreError as error:
+        if error.problem is not Problem.UNAVAILABLE:
+            raise
+        return {**dict.fromkeys(FIGURES), "user": entry.name.owner or PUBLIC, "mailbox": entry.name.path,
+                "id": entry.id, "mailbox_id": entry.object_id, "partition": entry.partition,
+                "uidvalidity": entry.uidvalidity, "special_use": entry.special_use}
 
 
 def _behind(entries: Iterable[MailboxEntry], after: str | None) -> Iterator[MailboxEntry]:
@@ -105,11 +118,13 @@ def _list_deleted(invocation: Invocation) -> int:
         rows: list[dict[str, object]] = []
         for deleted, entry in counted(store.mailboxes.deleted.all(), "mailboxes"):
             if user in (None, entry.name.owner):
-                states = store.partition_of(entry).states.get(state_key(entry.id))
+                here = store.partitions.get(entry.partition)
+                states = None if here is None else here.states.get(state_key(entry.id))
                 state = MailboxState.from_bytes(states, 0) if states is not None else None
+                unknown = None if here is None else 0
                 rows.append({"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "id": entry.id,
-                             "messages": state.messages if state is not None else 0,
-                             "octets": state.octets if state is not None else 0, "deleted": when(deleted),
+                             "messages": state.messages if state is not None else unknown,
+                             "octets": state.octets if state is not None else unknown, "deleted": when(deleted),
                              "kept_until": when(deleted + store.settings.purge_delay)})
     if invocation.arguments.json:
         print_json(rows)

@@ -342,6 +342,8 @@ class Source:
                     time.sleep(LOOK_FOR_NEWS)
             waits = True
             first, number = self._first, time.monotonic_ns()
+            if self._only and asked is not None:
+                self._sync_others()
             envs = self._environments()             # what was committed before the moment is in one of these
             seen = now, _ = taking.log_ends(envs)
             if now != known:
@@ -355,6 +357,13 @@ class Source:
                 member.has(number)
             if left <= 0:
                 return number, envs, seen, first
+
+    def _sync_others(self) -> None:
+        """Return when all that was committed on partitions which are not sent is on disk here: who waits for an answer
+        waits for the standby alone."""
+        for name, env in all_environments(self.store).items():
+            if not self._has(name) and env.log.grown:
+                env.flush(here=True)
 
     def _is_new(self, small: dict[str, Any]) -> bool:
         """Whether small files are others than those, as far as that has been looked at."""

@@ -17,9 +17,10 @@ from store.partition import marks
 from store.partitions import volumes
 from store.standby import promotion, seeding, standbystate
 from store.standby.following import Reseed
+from store.standby.source.instep import InStep
 from store.store import Store
 from store.users import lifecycle
-from tests.support.stores.standbypair import ADDRESS, INBOX, Standby, promoted
+from tests.support.stores.standbypair import ADDRESS, HOST, INBOX, Standby, promoted
 from tests.support.stores.stores import HASH, deliver, make_store
 
 BOB, OLD = MailboxName("bob", "INBOX"), MailboxName("alice", "Old")
@@ -131,6 +132,23 @@ def test_it_protects_more_when_it_is_made_again(store: Store, standby: Standby) 
 def test_what_is_not_there_is_not_protected(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no partition arhcive"):
         Standby(store, tmp_path / "three", host="third.example.org", only=("primary", "arhcive")).create()
+
+
+def test_what_an_answer_waits_for_is_on_disk(store: Store, standby: Standby) -> None:
+    """Whoever waits for the standby syncs no log: that of a partition which it does not have is synced as well."""
+    archive, second = store.partitions["archive"], store.write_freeze.second
+    standby.group = InStep.of(second, [HOST], waited=[HOST])
+    try:
+        with standby.in_step():
+            for number in range(5):
+                with second.exempt():           # it does not wait, and syncs by itself
+                    deliver(store, b"Subject: %d\r\n\r\n" % number, str(BOB))
+                store.claim_recent(store.entry(BOB))
+                second.wait(second.ask())
+                assert archive.env.log.known == archive.env.log_end()
+    finally:
+        standby.group.close()
+        second.forget()
 
 
 def test_a_partition_that_comes_later_is_not_protected(store: Store, standby: Standby) -> None:
