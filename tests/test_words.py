@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,3 +86,38 @@ def test_the_rules_can_fail():
     assert unclear_docstrings("a/b.py", tree) == ["a/b.py:2"]
     assert replaced("store/remake.py", tree) == ["store/remake.py:1: remake", "store/remake.py:2: told_news",
                                                  "store/remake.py:4: BatchLanding"]
+
+
+def doors(rooms: Sequence[str], text: str) -> list[str]:
+    """Of the front doors that a text names (`module`, `module.name`, `name`) those that are not in these rooms."""
+    files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    packages = {path.parent.name: path for path in files if path.stem == "__init__"}
+    modules = packages | {path.stem: path for path in files}
+
+    def has(path: Path, names: Sequence[str]) -> bool:
+        return set(names) <= {node.name for node in named(ast.parse(path.read_text()))}
+
+    lacking = []
+    for door in re.findall(r"`([\w.]+)`", text):
+        first, *others = door.split(".")
+        if not (has(modules[first], others) if first in modules else any(
+                has(path, [first, *others]) for path in files)):
+            lacking.append(door)
+    return lacking
+
+
+def test_front_doors_are_where_their_rooms_and_the_architecture_say() -> None:
+    lacking = {}
+    for path in paths():
+        if path.endswith("/__init__.py"):
+            text = ast.get_docstring(ast.parse((ROOT / path).read_text())) or ""
+            for sentence in re.findall(r"[Ff]ront doors?: (.*?)(?:[.:;] |\.?$|\.\n)", text, re.DOTALL):
+                lacking[path] = doors([str(Path(path).parent)], sentence)
+    page = (ROOT / "docs/architecture.md").read_text()
+    for rooms, door in re.findall(r"^\| ((?:`[\w/]+/` ?)+) \|[^|]*\| (.*) \|$", page, re.MULTILINE):
+        lacking[rooms] = doors(re.findall(r"`([^`]+)`", rooms), door)
+    assert len(lacking) > 60 and {room: door for room, door in lacking.items() if door} == {}
+
+
+def test_a_front_door_that_is_not_there_is_found() -> None:
+    assert doors(["store/message"], "`mime.parse`, `mime.scan`, `text`, `nothing`") == ["mime.scan", "nothing"]

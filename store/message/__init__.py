@@ -1,6 +1,6 @@
 """What a message is, as octets: MIME structure, header fields, text, ENVELOPE, and the cache record made of them.
 
-Pure: no I/O, and no import of ours but this room's. Front door: `mime.scan`.
+Pure: no I/O, and no import of ours but this room's. Front door: `mime.parse`.
 
 Everything here is linear in its input and never fails: what is broken becomes a leaf of the MIME tree, and is served
 octet for octet. The scanner sees the message in chunks while it arrives, so nothing is read twice.

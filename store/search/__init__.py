@@ -1,8 +1,8 @@
 """SEARCH, SORT and THREAD over one mailbox (RFC 3501 §6.4.4, RFC 5256).
 
-Front doors: `mailboxsearch.search`, `sort.sort`, `thread.thread`. A new key of SEARCH is a value in `searchkeys`, its
-evaluation in `search` (by the index or a column) or `matching` (by the octets of messages), and its parser in
-`imap.wire.search`.
+Front doors: `mailboxsearch.search`, `sort.sort`, `thread.references`. A new key of SEARCH is a value in `searchkeys`,
+its evaluation in `mailboxsearch` (by the index or a column) or `matching` (by the octets of messages), and its parser
+in `imap.wire.search`.
 
 SEARCH narrows by what the index knows, as whole arrays, then by columns, before it opens a message; it goes to a thread
 when it must open some. TEXT and BODY go through pages of messages (`matching`): the files of a page are read one after
