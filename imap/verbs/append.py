@@ -243,8 +243,15 @@ async def _gather(session: Session, first: Arriving) -> list[Arriving]:
 
     Never more than take HELD octets, and a turn of the event loop: all together, what one message may take.
     """
-    group, octets, share = [first], first.octets, _share(first)
-    while share < 1.0 and len(group) < durable.FEW and _has_another(session, HELD - octets):
+    group, octets, share, looked = [first], first.octets, _share(first), False
+    while share < 1.0 and len(group) < durable.FEW:
+        has_another = _has_another(session, HELD - octets)
+        if has_another is None and not looked and session.stream.input_waiting:
+            looked = True               # once: of what a client sends much comes between two reads
+            await session.stream.look_again()
+            continue
+        if not has_another:
+            break
         await session.stream.breathe()
         line = session.stream.line_at_once(session.reading.framer.limits.line)
         if line is None:                # others come first
@@ -270,16 +277,21 @@ def _share(arriving: Arriving) -> float:
     return arriving.messages[0].share
 
 
-def _has_another(session: Session, octets: int) -> bool:
-    """Whether the next command is there whole, and is an APPEND of one message of at most so many octets."""
+def _has_another(session: Session, octets: int) -> bool | None:
+    """Whether the next command is an APPEND of one message of at most so many octets; None when not all of it has
+    come."""
     stream = session.stream
     line = stream.line_ahead(0, session.reading.framer.limits.line)
-    if line is None or not line.endswith((b"+}\r\n", b"+}\n")):
+    if line is None:
+        return None
+    if not line.endswith((b"+}\r\n", b"+}\n")):
         return False
     text = line.rstrip(b"\r\n")
     announced = literal_at(text, text.rfind(b"{"))
-    return (announced is not None and announced.size <= octets and is_message(Frame((text,)))
-            and stream.line_ahead(len(line) + announced.size, 2) in (b"\r\n", b"\n"))
+    if announced is None or announced.size > octets or not is_message(Frame((text,))):
+        return False
+    end = stream.line_ahead(len(line) + announced.size, 2)
+    return None if end is None else end in (b"\r\n", b"\n")
 
 
 async def _deliver_group(session: Session, group: list[Arriving]) -> None:

@@ -74,14 +74,21 @@ class Waits(Counted):
 
     async def breathe(self) -> None:
         """Let other connections in, if this session has been at work for a while without waiting."""
-        now = self._clock.seconds()
-        if now - self._turn > TURN:
-            turn: Deferred[None] = Deferred()
-            self._clock.callLater(0, turn.callback, None)
-            await turn
-            self._turn = self._clock.seconds()
-            if self.lost:
-                raise ConnectionLost
+        if self._clock.seconds() - self._turn > TURN:
+            await self._next_turn()
+
+    async def look_again(self) -> None:
+        """Have what the peer has sent meanwhile arrive, and others go on, and wait for nothing."""
+        await self._next_turn()         # which may begin with this,
+        await self._next_turn()         # and this one looks at the sockets before
+
+    async def _next_turn(self) -> None:
+        turn: Deferred[None] = Deferred()
+        self._clock.callLater(0, turn.callback, None)
+        await turn
+        self._turn = self._clock.seconds()
+        if self.lost:
+            raise ConnectionLost
 
     def stop(self) -> None:
         """The server is going down: a session between two commands hears of it at once, another at its next pause."""

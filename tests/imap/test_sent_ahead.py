@@ -32,10 +32,16 @@ def answered(octets):
     return [int(tag) for tag in re.findall(rb"^(\d+) OK \[APPENDUID", octets, re.MULTILINE)]
 
 
-def test_many_share_a_transaction_and_none_has_too_many(client, place, monkeypatch):
-    groups, deliver = [], append.deliver_each
-    monkeypatch.setattr(append, "deliver_each", lambda store, messages: groups.append(len(messages)) or deliver(
+@pytest.fixture
+def groups(monkeypatch):
+    """How many messages are delivered together."""
+    found, deliver = [], append.deliver_each
+    monkeypatch.setattr(append, "deliver_each", lambda store, messages: found.append(len(messages)) or deliver(
         store, messages))
+    return found
+
+
+def test_many_share_a_transaction_and_none_has_too_many(client, groups):
     before = Commits.total
     client.send(commands(range(1, 2 * durable.FEW + 21)))
     assert answered(client.received()) == [*range(1, 2 * durable.FEW + 21)]
@@ -48,6 +54,13 @@ def test_half_a_command_waits_for_the_rest_and_holds_up_none_before_it(client):
     assert answered(client.received()) == [1, 2]
     client.send(octets[-5:])
     assert answered(client.received()) == [3]
+
+
+def test_what_arrives_between_two_reads_is_taken_along(client, groups):
+    octets = commands(range(1, 5))
+    client.protocol.dataReceived(octets[:-50])
+    client.send(octets[-50:])
+    assert answered(client.received()) == [1, 2, 3, 4] and groups == [4]
 
 
 def test_a_client_that_goes_away_leaves_what_had_come(client, place):
