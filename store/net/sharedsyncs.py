@@ -171,8 +171,12 @@ class _LogFlush:
             self._ended(batch, error)
 
     def _flush_in_thread(self, batch: Batch) -> None:
-        self._threads.run("sync", self._partition.flush).addCallbacks(
-            lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
+        try:
+            flushed = self._threads.run("sync", self._partition.flush)
+        except Exception as error:      # there is no thread: or nobody would ever ask for one again
+            self._ended(batch, error)
+        else:
+            flushed.addCallbacks(lambda _: self._ended(batch), lambda failure: self._ended(batch, failure.value))
 
     def _ask_standby(self, second: SecondCopy, batch: Batch) -> None:
         """Who has the connection to it has the log put on our disk before it is sent."""
@@ -374,8 +378,12 @@ class SharedSyncs(Durability):
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
         if partition.files.few_ready and partition.name not in self._making and not self._freeze.shut:
+            try:
+                made = self._threads.run("files", partition.serials.make_ready)
+            except RuntimeError as error:           # there is no thread: the next message tries it again
+                TROUBLES.met("no message files can be made ready", str(error))
+                return
             self._making.add(partition.name)
-            made = self._threads.run("files", partition.serials.make_ready)
             made.addErrback(lambda failure: TROUBLES.met("no message files can be made ready", str(failure.value)))
             made.addBoth(lambda _: self._making.discard(partition.name))
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from mboxlist.engine.secondcopy import SecondCopy, State
 from mboxlist.engine.transact import Unflushed
 from mboxlist.names import MailboxName
 from store.delivery import durable
@@ -202,6 +205,44 @@ def test_what_cannot_be_begun_fails_and_the_next_goes_on(served: tuple[Store, In
     done = durability_of(store).log(partition)
     kernel.begun[0][1].callback(None)
     assert done.called  # type: ignore[attr-defined]
+
+
+def test_a_standby_goes_away_when_no_thread_can_be_begun(served: tuple[Store, InHand], faults: Faults) -> None:
+    """What waited for it cannot be flushed here alone: it has no answer, and the next goes on."""
+    class Loop(Clock):
+        def addReader(self, reader: SecondCopy) -> None:
+            self.reader = reader
+
+        removeReader = addReader
+
+    store, kernel = served
+    partition, second = store.partitions["primary"], store.write_freeze.second
+    second.serve(Loop())
+    second.put(State.WAITING, 0)
+    failed: list[BaseException] = []
+    durability_of(store).log(partition).addErrback(lambda failure: failed.append(failure.value))  # type: ignore[attr-defined]
+    second.put(State.ALONE, 0)
+    faults.fail(ReactorThreads, "run", RuntimeError("can't start new thread"))
+    second.doRead()
+    assert [type(each) for each in failed] == [Unflushed]
+    faults.mend()
+    done = durability_of(store).log(partition)
+    kernel.begun[0][1].callback(None)
+    assert done.called  # type: ignore[attr-defined]
+
+
+def test_files_are_made_ready_when_there_is_a_thread_again(served: tuple[Store, InHand], faults: Faults) -> None:
+    store, _ = served
+    partition = store.partitions["primary"]
+    while partition.files.take_ready() is not None:
+        pass
+    faults.fail(ReactorThreads, "run", RuntimeError("can't start new thread"))
+    durability_of(store).make_ready(partition)
+    faults.mend()
+    made = threading.Event()
+    faults.after(partition.serials, "make_ready", lambda *_: made.set())
+    durability_of(store).make_ready(partition)
+    assert made.wait(300) and partition.files.ready
 
 
 def test_a_record_of_the_flush_that_cannot_be_written_turns_no_answer(served: tuple[Store, InHand], faults: Faults
