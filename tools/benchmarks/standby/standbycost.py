@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 from attrs import define, field, frozen
 
@@ -44,7 +44,7 @@ class Burst:
     messages: int
 
 
-BURSTS = {"lmtp-1, 1 connection": Burst(1, 1, 60), "lmtp-1, 8 connections": Burst(8, 1, 240),
+BURSTS = {"lmtp-1, 1 connection": Burst(1, 1, 240), "lmtp-1, 8 connections": Burst(8, 1, 240),
           "lmtp-1, 32 connections": Burst(32, 1, 480), "lmtp-50, a recipient": Burst(8, 50, 40)}
 MIXED = "mixed"
 
@@ -144,9 +144,15 @@ def table(found: dict[tuple[str, str], Figures], modes: Sequence[str]) -> str:
 
 
 def _with_ratios(values: Sequence[list[float]]) -> list[str]:
-    """Medians; of ratios of bursts that were next to each other, since the machine is another one a minute later."""
-    return [f"{median(values[0]):,.0f}", *(
-        f"{median(one):,.0f} ({median(a / b for a, b in zip(one, values[0], strict=True)):.2f})" for one in values[1:])]
+    """Medians; of ratios of bursts that were next to each other, since the machine is another one a minute later, with
+    the quarters of these."""
+    return [f"{median(values[0]):,.0f}", *(f"{median(one):,.0f} ({_ratio(one, values[0])})" for one in values[1:])]
+
+
+def _ratio(one: Sequence[float], other: Sequence[float]) -> str:
+    ratios = [a / b for a, b in zip(one, other, strict=True)]
+    low, middle, high = quantiles(ratios, method="inclusive") if len(ratios) > 1 else 3 * ratios
+    return f"{middle:.2f}, {low:.2f} to {high:.2f}"
 
 
 def measure(chosen: argparse.Namespace, servers: Sequence[Machine]) -> dict[tuple[str, str], Figures]:
@@ -160,7 +166,7 @@ def measure(chosen: argparse.Namespace, servers: Sequence[Machine]) -> dict[tupl
     for each in servers:
         break_in(Context(each.target, Options(), "all", 0, salt), range(USERS))
     for name, round_ in product(names, range(chosen.rounds)):
-        for each in servers:
+        for each in servers if round_ % 2 else servers[::-1]:       # who comes after whom is not always the same
             context = Context(each.target, Options(), name, round_, f"{salt}/{name}/{round_}")
             work[name](each, context, found[name, each.mode])
             for complaint, count in context.errors.most_common(3):
