@@ -47,7 +47,6 @@ class MailboxNames:
         self.annotations = Annotations(self._annotations)
         # See `scripted`; by the mailbox and its owner: another one may have had it when somebody looked for it.
         self._scripts: tuple[tuple[int, int], dict[tuple[MailboxId, str], bool]] = (-1, -1), {}
-        self._event_scripts: tuple[tuple[int, int], dict[MailboxId, bool]] = (-1, -1), {}
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
@@ -58,7 +57,7 @@ class MailboxNames:
     def scripted(self, mailboxes: Iterable[MailboxEntry]) -> tuple[int, int] | None:
         """The version of the list in which the owner of one of these has an active script, as it seems at this moment;
         None: nobody has. Asked for each message, and remembered until anything changes."""
-        version, (seen, scripts) = self.env.newest.place(), self._scripts        # as `version` says
+        version, (seen, scripts) = self.env.log.end(), self._scripts        # as `version` says
         if version != seen or len(scripts) > SCRIPTS_KNOWN:
             self._scripts = version, (scripts := {})
         unsure: dict[tuple[MailboxId, str], bytes] = {}
@@ -86,20 +85,8 @@ class MailboxNames:
         return any(found)
 
     def has_event_script(self, mailbox: MailboxId) -> bool:
-        """Whether an annotation names a script for events of IMAP there, as it seems at this moment. Asked for each
-        change of a flag, and remembered as in `scripted`."""
-        version, (seen, known) = self.env.newest.place(), self._event_scripts
-        if version != seen or len(known) > SCRIPTS_KNOWN:
-            self._event_scripts = version, (known := {})
-        has = known.get(mailbox)
-        if has is None:
-            row = mailbox.to_bytes(4, "big") + EVENT_KEY
-            try:
-                has = transact(self.env, lambda txn: self._annotations.get(row, txn) is not None, seconds=0, reads=True)
-            except Deadlock:
-                return self._annotations.glance(row) is not None
-            known[mailbox] = has
-        return has
+        """Whether an annotation names a script for events of IMAP there, as it seems at this moment."""
+        return self._annotations.glance(mailbox.to_bytes(4, "big") + EVENT_KEY) is not None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
         """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children.
@@ -159,7 +146,7 @@ class MailboxList(MailboxNames):
 
     def version(self) -> tuple[int, int]:
         """Another one after each change of the list, or of users, by any process."""
-        return self.env.newest.place()
+        return self.env.log.end()
 
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""

@@ -40,7 +40,7 @@ from mboxlist.engine.damagemarks import (
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.generations import LogEnd, Marks
-from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, NewestRecord, drop_unbegun, read_from_disk, unflushed
+from mboxlist.engine.logfiles import LogAhead, LogFiles, LogFlush, drop_unbegun, read_from_disk, unflushed
 from mboxlist.engine.secondcopy import STATE_AT
 from mboxlist.engine.statistics import Statistics
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
@@ -116,7 +116,6 @@ class Env:
             regions.configure(folder)
         self._env = self._made(cache, locks)
         self.log = LogFlush(folder, self._env.log_stat, self._fail)
-        self.newest = NewestRecord(lambda: self._env.log_cursor(), self.log_end)
         self.logs = LogFiles(folder, lambda: self._env.log_archive())
         if not (kept and self._joined(cache, locks)):
             if untouched:
@@ -423,7 +422,6 @@ class Env:
         for table in self.tables:
             table.close()
         self.tables.clear()
-        self.newest.close()
         self.log.close()
         number, octets = self.log_end() if clean and self.log.ahead is None else (0, 0)
         self._env.close()

@@ -36,7 +36,8 @@ KILLS = 8 if EVERYTHING else 1              # processes that are killed before a
 
 #: Operations whose system calls fail.
 FAULTY = ["deliver", "deliver with a journal", "deliver until it is full", "append several ahead", "deliver by scripts",
-          "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
+          "deliver what is known", "deliver much", "append", "copy", "scripts for a copy", "move", "flags", "expunge",
+          "undelete messages", "purge many", "settle",
           "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed",
           "deliver what was lost", "create", "delete", "undelete a mailbox", "purge mailboxes", "rename a tree",
           "rename INBOX", "remove a user", "rename a user", "rights", "quota roots", "small things"]

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -60,51 +61,26 @@ def test_a_commit_leaves_nothing_but_a_sync_of_the_newest_file(tmp_path):
     env.close()
 
 
-def test_each_commit_has_another_newest_record_and_what_only_reads_has_none(tmp_path):
-    """Of the first file of the log, of another one, of a record longer than a page, and of another handle of the
-    environment, as other processes have; with a cursor and where there is none."""
-    env = opened(tmp_path / "env")
-    table = env.table("t.db")
-    other = Env(tmp_path / "env", cache=1 << 20, locks=1000, recover=False, broken=lambda: None)
-    seen = [env.newest.place()]
-    for turn in range(40):
-        value = os.urandom(500_000 if turn % 8 == 7 else 10)
-        of, there = (other, other.table("t.db")) if turn % 3 == 2 else (env, table)
-        transact(of, lambda txn, value=value, there=there: there.put(b"a", value, txn))
-        transact(env, lambda txn: table.get(b"a", txn), reads=True)
-        places = {env.newest.place(), other.newest.place(), env.newest.place()}
-        assert len(places) == 1 and not places & set(seen)
-        seen += places
-        while turn == 20 and env.log_end()[0] == 1:
-            transact(env, lambda txn: table.put(b"b", os.urandom(500_000), txn))
-    assert seen[-1][0] > 1
-    env.newest.close()
-    env.newest._open = lambda: (_ for _ in ()).throw(db.DBError(errno.EMFILE, "no descriptor is left"))
-    seen.append(env.newest.place())
-    transact(env, lambda txn: table.put(b"a", b"", txn))
-    seen.append(env.newest.place())
-    env.newest._open = env._env.log_cursor
-    assert len({*seen, env.newest.place()}) == len(seen) + 1
-    other.close()
-    env.close()
-
-
-def test_threads_take_turns_at_the_newest_record(tmp_path):
-    env = opened(tmp_path / "env")
-    table, found = env.table("t.db"), []
-
-    def look():
-        for _ in range(300):
-            found.append(env.newest.place())
-
-    threads = [threading.Thread(target=look) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(100):
-        transact(env, lambda txn, number=number: table.put(b"%d" % number, b"", txn))
-    for thread in threads:
-        thread.join()
-    assert len(found) == 900 and all(octet > 0 for _, octet in found)
+def test_where_the_log_ends_is_told_without_a_descriptor(tmp_path):
+    """Whoever asks whether the list has changed asks for that: it opens nothing, and harms no environment."""
+    env, broken = opened(tmp_path / "env"), []
+    table, env.broken = env.table("t.db"), lambda: broken.append(None)
+    transact(env, lambda txn: table.put(b"a", b"1", txn))
+    env.flush()
+    limits, held, ends = resource.getrlimit(resource.RLIMIT_NOFILE), [], []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(2):
+            ends.append(env.log.end())
+            transact(env, lambda txn: table.put(b"a", b"2", txn))
+    finally:
+        for handle in held:
+            os.close(handle)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert ends[0] < ends[1] < env.log.end() and table.get(b"a") == b"2" and broken == []
     env.close()
 
 
