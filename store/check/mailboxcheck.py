@@ -16,7 +16,7 @@ from store.partition.partition import Partition
 from store.progress import Tell, silent
 from store.store import Store
 from store.tables.counters import counters_of
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole, join
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
 from store.tables.vanished import ranges_of
@@ -107,7 +107,7 @@ def _rows(partition: Partition, mailbox: MailboxId, where: str, txn: Txn) -> tup
         if not is_whole(value):
             broken.append(Finding(f"index chunk {number} does not agree with its checksum", where))
             continue
-        rows = np.frombuffer(value[:-4], ROW)
+        rows = join((value,))
         if ((rows["uid"].astype(np.int64) - 1) // CHUNK != number).any():
             broken.append(Finding(f"index chunk {number} has records that are not its own", where))
         whole.append(rows)

@@ -86,7 +86,7 @@ def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArra
         old_words = rows["keywords"][at] if event_of else None
         differ = change.of_all(rows, at)
         if differ.any():
-            txn.rewrite(entry.id, rows, differ, in_parts=True)
+            txn.rewrite_flags(entry.id, rows, differ, before.uidnext)
         changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
         if changed_own or differ.any():
             new = rows["flags"][at]
@@ -143,7 +143,7 @@ def change_within(txn: WriteTxn, mailbox: MailboxId, uid: int, come: Flags, gone
     one["flags"], one["keywords"], one["modseq"] = new, new_words, modseq
     differ = np.zeros(len(rows), np.bool_)
     differ[at] = True
-    txn.rewrite(mailbox, rows, differ, in_parts=True)
+    txn.rewrite_flags(mailbox, rows, differ, before.uidnext)
     seen, deleted = int(Flag.SEEN), int(Flag.DELETED)
     txn.set_state(mailbox, before, evolve(
         before, highestmodseq=modseq, changed=modseq, keywords=keywords,

@@ -47,7 +47,7 @@ from store.partition.marks import (
 )
 from store.partition.messagefiles import MessageFiles
 from store.partition.messagereading import MessageFile
-from store.partition.serials import FORMAT, META, META_KEY, Serials, meta_of
+from store.partition.serials import FORMAT, META, META_KEY, WITH_ACCOUNTS, Serials, meta_of
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.partition.unwritten import Unwritten
@@ -149,7 +149,7 @@ class Partition:
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
             epoch, serial, written = meta_of(data, f"Partition {self.name}") if data else (1, 1, FORMAT)
-            if written != FORMAT and not self.read_only:
+            if written < WITH_ACCOUNTS and not self.read_only:
                 mark_behind(self.folder)
             if recover:
                 epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one

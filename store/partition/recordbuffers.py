@@ -13,7 +13,7 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from store.tables.index import ROW, TRAILER, Rows, spans
+from store.tables.index import ROW, Rows, lay_out, octets_in, spans
 from store.tables.state import Mailbox, MailboxState
 
 LARGE = 1000                # records from which on a mailbox has arrays here; fewer are copied in no time
@@ -151,14 +151,10 @@ class Copy:
 
     def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
         """Let it be the records of these chunks, as they are stored. False when there is no room."""
-        octets = sum(map(len, values)) - len(values) * TRAILER
+        octets = octets_in(values)
         if octets > self.memory.nbytes:
             return False
-        at = 0
-        for value in values:
-            end = at + len(value) - TRAILER
-            self.memory[at:end] = memoryview(value)[:-TRAILER]
-            at = end
+        lay_out(values, self.memory)
         self._numbers, self.uids = None, np.frombuffer(self.memory[:octets], ROW)["uid"].copy()
         self.state = state
         return True

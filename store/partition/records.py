@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
-from store.tables.index import CHUNK, ROW, TRAILER, Rows, chunk_of_key, is_whole, join
+from store.tables.index import CHUNK, HEAD, ROW, Rows, chunk_of_key, is_divided, is_whole, join, records_in, records_of
 
 HELD_OCTETS = 4 << 20       # of records, at a time
 
@@ -26,13 +26,15 @@ def sound(mailbox: MailboxId, number: int, value: bytes) -> bool:
     """Whether it has records of its own UIDs besides, in their order."""
     if not is_whole(value):
         return False
-    uids = _uids(len(value) // ROW.itemsize).unpack_from(value)         # numpy takes longer, of so few
+    each = HEAD if is_divided(value) else ROW.itemsize
+    uids = _uids(records_in(value), each).unpack_from(value)        # numpy takes longer, of so few
     return bool(uids[0] > number * CHUNK and uids[-1] <= (number + 1) * CHUNK and list(uids) == sorted(set(uids)))
 
 
 @cache
-def _uids(records: int) -> struct.Struct:
-    return struct.Struct("<" + f"I{ROW.itemsize - 4}x" * records)
+def _uids(records: int, each: int) -> struct.Struct:
+    """The UIDs of so many records, of which one begins so many octets behind the other."""
+    return struct.Struct("<" + f"I{each - 4}x" * records)
 
 
 def are_sound(chunks: Sequence[tuple[int, bytes]]) -> bool:
@@ -47,8 +49,8 @@ def sound_rows(chunks: Iterable[tuple[int, bytes]]) -> Rows | None:
     for number, value in chunks:
         whole = whole and is_whole(value)
         numbers.append(number)
-        lengths.append(len(value) // ROW.itemsize)
-        octets += memoryview(value)[:-TRAILER]
+        lengths.append(records_in(value))
+        octets += records_of(value)
     if not whole:
         return None
     rows = np.frombuffer(octets, ROW)
@@ -96,4 +98,4 @@ def _joined(mailboxes: list[int], values: list[bytes]) -> Owned:
 
 def _lengths(values: list[bytes]) -> NDArray[np.int64]:
     """How many records each chunk has."""
-    return np.fromiter(map(len, values), np.int64, len(values)) // ROW.itemsize
+    return np.fromiter(map(records_in, values), np.int64, len(values))

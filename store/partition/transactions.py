@@ -23,14 +23,19 @@ from store.events.recording import Recording
 from store.partition.recordbuffers import Step
 from store.tables.index import (
     CHUNK,
+    HEAD,
     TRAILER,
     Rows,
+    checked_heads,
     chunk_key,
+    divided,
     encode,
     extend,
     flags_at,
+    heads_of,
     is_whole,
     octets_of,
+    other_heads,
     place_of,
     take,
     with_flags,
@@ -55,7 +60,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW = 8             # chunks that are got one by one
-UNCHANGED = 4       # records at the end of a chunk that are not worth a change of two parts
+UNCHANGED = 4       # records at the end of a chunk that are not worth a change of two parts,
+UNCHANGED_HEADS = 16    # and of a divided one
 UNITS = 5000        # of work, in a slice: a unit is about a microsecond
 CHUNK_UNITS = 16    # for each chunk that is read and written again,
 FLAG_UNITS = 0.5    # and for each message whose flags change,
@@ -77,6 +83,7 @@ class WriteTxn:
         self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
         self.steps: list[tuple[MailboxId, Step]] = []       # what it did to single records, in turn
         self._figures = b""                                 # those of the last mailbox in which a message has arrived
+        self._loaded: dict[bytes, bytes] = {}               # of chunks that were loaded: see `checked_heads`
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
         recorder = partition.recorder
@@ -184,9 +191,9 @@ class WriteTxn:
                                 bool(come & DELETED) - bool(gone & DELETED))
         if self.recording is not None and self.recording.flags:
             self.recording.flagged(mailbox, uid, come, gone, after)
-        record, trailer = with_flags(value, at, flags, modseq)
-        partition.index.put_part(place, at, record, handle)
-        partition.index.put_part(place, len(value) - TRAILER, trailer, handle)
+        record, end, check = with_flags(value, at, flags, modseq)
+        partition.index.put_part(place, at, record[:HEAD], handle)
+        partition.index.put_part(place, end, check, handle)
         partition.states.put(key, after, handle)
         self._before.setdefault(mailbox, modseq - 1)
         self._chunks.setdefault(mailbox, set()).add(number)
@@ -231,41 +238,70 @@ class WriteTxn:
         table = self.partition.index
         numbers = None if uids is None else _distinct((uids - 1) // CHUNK)
         if numbers is not None and (len(numbers) < FEW or 2 * len(numbers) < int(numbers[-1]) - int(numbers[0])):
-            found = (table.get_to_change(chunk_key(mailbox, number), self.handle) for number in numbers.tolist())
-            values = [value for value in found if value is not None]
+            found = []
+            for number in numbers.tolist():
+                key = chunk_key(mailbox, number)
+                if (one := table.get_to_change(key, self.handle)) is not None:
+                    found.append((key, one))
         else:
             start = chunk_key(mailbox, 0 if numbers is None else int(numbers[0]))
             end = chunk_key(MailboxId(mailbox + 1), 0) if numbers is None else chunk_key(mailbox, int(numbers[-1]) + 1)
-            values = [value for _, value in islice(table.scan_to_change(start, end, self.handle), most)]
+            found = list(islice(table.scan_to_change(start, end, self.handle), most))
+        values = []
+        for key, value in found:
+            self._loaded[key] = checked_heads(value)
+            values.append(value)
         return self.partition.writable(mailbox, values)
 
-    def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None,
-                *, in_parts: bool = False) -> None:
-        """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names. With
-        `in_parts` the others are as they were, to the octet: what stands behind the last that changed is not logged."""
-        numbers = (rows["uid"] - 1) // CHUNK
-        touched = _distinct(numbers[changed])
-        begins = np.searchsorted(numbers, touched, "left").tolist()
-        ends = np.searchsorted(numbers, touched, "right").tolist()
-        if kept is None:
-            octets, size, put, handle = octets_of(rows), rows.itemsize, self.partition.index.put, self.handle
-            which = np.flatnonzero(changed)
-            firsts = which[which.searchsorted(begins)].tolist()
-            lasts = which[which.searchsorted(ends) - 1].tolist()
-            for number, begin, end, first, last in zip(touched.tolist(), begins, ends, firsts, lasts, strict=True):
-                key, value = chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size])
-                if self.recording is not None and self.recording.flags:
-                    self.recording.note(mailbox, number, self.partition.index.get_to_change(key, handle))
-                if in_parts and end - last > UNCHANGED:         # `put` would log these as well, up to the trailer
-                    start, stop = (first - begin) * size, (last + 1 - begin) * size
-                    self.partition.index.put_part(key, start, value[start:stop], handle)
-                    self.partition.index.put_part(key, len(value) - TRAILER, value[-TRAILER:], handle)
+    def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None
+                ) -> None:
+        """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names."""
+        for number, begin, end, _, _ in self._touched(mailbox, rows, changed):
+            some = rows[begin:end]
+            self.put_chunk(mailbox, number, some if kept is None else take(some, kept[begin:end]))
+
+    def rewrite_flags(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], uidnext: int) -> None:
+        """Write those records of what `load` has just given whose flags, keywords or MODSEQs have changed, and nothing
+        else of them. What stands behind the last one of a chunk is not logged, and of a divided chunk only heads are. A
+        chunk of which most records change is divided if it is full: no message arrives below UIDNEXT."""
+        index, handle, size = self.partition.index, self.handle, rows.itemsize
+        octets, heads = octets_of(rows), b""
+        recording = self.recording if self.recording is not None and self.recording.flags else None
+        for number, begin, end, first, last in self._touched(mailbox, rows, changed):
+            key = chunk_key(mailbox, number)
+            if recording is not None:
+                recording.note(mailbox, number, index.get_to_change(key, handle))
+            if checked := self._loaded[key]:
+                heads = heads or heads_of(rows)
+                new, at = other_heads(heads[begin * HEAD:end * HEAD], checked), (first - begin) * HEAD
+                if end - last > UNCHANGED_HEADS:
+                    index.put_part(key, at, new[at:(last + 1 - begin) * HEAD], handle)
+                    index.put_part(key, len(new) - TRAILER, new[-TRAILER:], handle)
                 else:
-                    put(key, value, handle)
-            self._chunks.setdefault(mailbox, set()).update(touched.tolist())
-            return
-        for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
-            self.put_chunk(mailbox, number, take(rows[begin:end], kept[begin:end]))
+                    index.put_part(key, at, new[at:], handle)
+            elif (number + 1) * CHUNK < uidnext and 2 * (last + 1 - first) > end - begin:
+                index.put(key, divided(rows[begin:end]), handle)
+            else:
+                value = with_trailer(octets[begin * size:end * size])
+                if end - last > UNCHANGED:                      # `put` would log these as well, up to the check value
+                    at = (first - begin) * size
+                    index.put_part(key, at, value[at:(last + 1 - begin) * size], handle)
+                    index.put_part(key, len(value) - TRAILER, value[-TRAILER:], handle)
+                else:
+                    index.put(key, value, handle)
+
+    def _touched(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_]
+                 ) -> Iterator[tuple[int, int, int, int, int]]:
+        """The chunks in which records change, which is noted: number; where it begins and ends among the records; the
+        places of its first one that changes, and of its last one."""
+        numbers = (rows["uid"] - 1) // CHUNK
+        which = np.flatnonzero(changed)
+        touched = _distinct(numbers[which])
+        begins, ends = np.searchsorted(numbers, touched, "left"), np.searchsorted(numbers, touched, "right")
+        firsts, lasts = which[which.searchsorted(begins)], which[which.searchsorted(ends) - 1]
+        chunks = touched.tolist()
+        self._chunks.setdefault(mailbox, set()).update(chunks)
+        return zip(chunks, begins.tolist(), ends.tolist(), firsts.tolist(), lasts.tolist(), strict=True)
 
     def hand_over(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
         """These are all records of the mailbox in that state, which this transaction writes; nobody changes the array

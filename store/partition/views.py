@@ -16,7 +16,19 @@ from store.changes import Change
 from store.errors import NotAtOnce, StoreError
 from store.partition.recordbuffers import LARGE, Copy, LastViews, Pieces, Records, Shelf, Step
 from store.settings import Settings
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
+from store.tables.index import (
+    CHUNK,
+    ROW,
+    Rows,
+    chunk_key,
+    chunk_number,
+    chunk_of_key,
+    join,
+    octets_in,
+    octets_of,
+    records_of,
+    spans,
+)
 from store.tables.readerflags import ReaderFlags, overlay
 from store.tables.state import Mailbox, MailboxState, Since, before_skip, is_here, is_unchanged, state_key
 
@@ -311,7 +323,7 @@ class MailboxViews:
     def _read_into(self, copy: Copy, mailbox: MailboxId, reader: str, state: MailboxState, values: Sequence[bytes],
                    txn: Txn) -> Copy:
         if not copy.load(state, values):
-            copy = Copy.with_room(state, sum(map(len, values)) // ROW.itemsize)
+            copy = Copy.with_room(state, octets_in(values) // ROW.itemsize)
             copy.load(state, values)
         if self._is_own(reader):
             copy.show(self.as_seen(mailbox, copy.seen().rows, reader, txn))
@@ -392,7 +404,7 @@ class MailboxViews:
         for key, value in self._partition.index.scan(start, end, txn):
             number = chunk_of_key(key)[1]
             at, to = places.pop(number, (0, 0))
-            if value[:-4] != known.rows[at:to].tobytes():
+            if records_of(value) != known.rows[at:to].tobytes():
                 pieces.append((number, self._records_of(mailbox, "", value, txn)))
         pieces += [(number, join([])) for number in places]
         pieces.sort(key=itemgetter(0))

@@ -16,7 +16,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
 from store.partition.records import Owned, are_sound, every_reference, sound
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key
+from store.tables.index import CHUNK, ROW, TRAILER, Rows, chunk_key, chunk_of_key, is_divided, records_of, writable
 from store.tables.references import MessageRecord, mark, marks
 
 MESSAGES_AT_A_TIME = 10_000              # messages whose references are compared at a time
@@ -36,7 +36,10 @@ class Chunk:
 
     def candidates(self) -> Iterator[Any]:
         """What may be its records. Octets that were lost or added in the middle move those behind them."""
-        data = self.value[:-4]
+        if is_divided(self.value):
+            yield from np.frombuffer(records_of(self.value), ROW)
+            return
+        data = self.value[:-TRAILER]
         over = len(data) % ROW.itemsize
         yield from np.frombuffer(data[:len(data) - over], ROW)
         if over:
@@ -75,10 +78,10 @@ def readable(mailbox: MailboxId, chunks: Iterable[tuple[bytes, bytes]]) -> tuple
     for key, value in chunks:
         number = chunk_of_key(key)[1]
         if sound(mailbox, number, value):
-            values.append(value[:-4])
+            values.append(value)
         else:
             broken.append(number)
-    return np.frombuffer(bytearray(b"".join(values)), ROW), broken
+    return writable(values), broken
 
 
 @define(eq=False)

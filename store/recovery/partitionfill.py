@@ -29,7 +29,7 @@ from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
 from store.recovery.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.store import Store
-from store.tables.index import ROW, Rows, chunk_key, encode, split
+from store.tables.index import ROW, Rows, chunk_key, encode, join, split
 from store.tables.privateheaders import LOST, renumbered
 from store.tables.quotatable import ALONE
 from store.tables.references import MessageRecord
@@ -155,8 +155,8 @@ class PartitionFill:
                               rows if self.fresh or rows is not there else None, removed, own, uidls=uidls)
 
     def _rows(self, mailbox: MailboxId) -> Rows:
-        return np.frombuffer(b"".join(value[:-4] for _, value in self.partition.index.scan(
-            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))), ROW)
+        return join(value for _, value in self.partition.index.scan(
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)))
 
     def _skip_numbers(self) -> None:
         """Header fields that come from now on get no number that a record has whose fields are lost, as those of

@@ -97,8 +97,9 @@ def test_no_transaction_is_larger_than_a_slice(store, boxes, faults):
     while len(every) < 3000:
         every = [*every, *copy_messages(store, inbox, inbox, every[-1000:])]
     written = []
-    faults.before(WriteTxn, "rewrite", lambda txn, mailbox, rows, changed, kept=None, **how: written.append(
-        (txn, units(rows["uid"][changed], FLAG_UNITS))))
+    for rewriting in "rewrite", "rewrite_flags":
+        faults.before(WriteTxn, rewriting, lambda txn, mailbox, rows, changed, *how: written.append(
+            (txn, units(rows["uid"][changed], FLAG_UNITS))))
     faults.before(WriteTxn, "append", lambda txn, mailbox, rows: written.append((txn, units(rows["uid"], COPY_UNITS))))
     for work in (lambda: copy_messages(store, inbox, archive, every),
                  lambda: copy_messages(store, archive, inbox, uids(store, archive), remove=True),

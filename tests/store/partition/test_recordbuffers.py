@@ -16,6 +16,7 @@ from store.partition import recordbuffers, views
 from store.partition import transactions as txn
 from store.tables.index import CHUNK, ROW, chunk_key
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores import chunkforms
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 KINDS = ["arrive", "flag", "flag many", "remove", "remove the last", "other flag", "other arrive", "other remove"]
@@ -53,7 +54,7 @@ def at_once(store, view):
 def truth(store, entry):
     """The records as they are stored, read without any of what is tested here."""
     start, end = chunk_key(entry.id, 0), chunk_key(entry.id + 1, 0)
-    return b"".join(value[:-4] for _, value in store.partition_of(entry).index.scan(start, end))
+    return b"".join(chunkforms.records(value) for _, value in store.partition_of(entry).index.scan(start, end))
 
 
 def act(store, other, entry, what, number):

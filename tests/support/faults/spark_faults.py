@@ -15,7 +15,7 @@ from store.opening import open_store
 from store.partition.partition import Partition
 from store.settings import Settings
 from store.store import Store
-from store.tables.index import ROW, chunk_key, chunk_of_key, encode, is_whole
+from store.tables.index import chunk_key, chunk_of_key, decode, encode, is_whole
 from store.tables.state import state_key
 from store.userarea.writing import right_place
 
@@ -169,14 +169,14 @@ def _chunk(work: Callable[[Planter, Any], Any]) -> Callable[[Planter], str]:
 
 
 def _without_one(planter: Planter, value: bytes) -> bytes:
-    rows = np.frombuffer(value[:-4], ROW)
+    rows = decode(value)
     at = planter.chance.randrange(len(rows))
     planter.used.add(bytes(rows["digest"][at]))
     return encode(np.delete(rows, at))
 
 
 def _other_flags(planter: Planter, value: bytes) -> bytes:
-    rows = np.frombuffer(value[:-4], ROW).copy()
+    rows = decode(value)
     at = planter.chance.randrange(len(rows))
     rows["flags"][at] ^= 2
     rows["received"][at] += 1

@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attrs import evolve
 
@@ -25,7 +24,7 @@ from store.partitions import volumes
 from store.quota import roots as quotaroots
 from store.reconstruct.procedures import reconstruct
 from store.reconstruct.request import Request, silent
-from store.tables.index import ROW, chunk_key, encode
+from store.tables.index import chunk_key, decode, encode
 from store.tables.quotatable import root_key
 from store.tables.state import state_key
 from store.userarea import directoryfile, idxfile, idxreading, writing
@@ -209,7 +208,7 @@ def messages(store):
     found = {}
     for entry, removed in [*((entry, 0) for entry in store.mailboxes.all()),
                            *((entry, 1) for _, entry in store.mailboxes.deleted.all())]:
-        chunks = [np.frombuffer(value[:-4], ROW) for _, value in store.partitions[entry.partition].index.scan(
+        chunks = [decode(value) for _, value in store.partitions[entry.partition].index.scan(
             chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0))]
         digests = Counter(digest for rows in chunks for digest in rows["digest"].tolist())
         found[str(entry.name), removed] = digests

@@ -26,7 +26,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.marks import is_down
 from store.rebuild.livecorrection import MOVED_ON
-from store.tables.index import ROW, chunk_key
+from store.tables.index import chunk_key, decode
 from store.tables.state import state_key
 from store.userarea import idxreading
 from store.userarea.paths import place
@@ -252,7 +252,7 @@ def changed_rows(store, change, name=NAMES[0]):
     def work(txn):
         key = chunk_key(mailbox, 0)
         value = partition.index.get_to_change(key, txn.handle)
-        rows = change(np.frombuffer(bytearray(value[:-4]), ROW))
+        rows = change(decode(value))
         data = rows.tobytes()
         partition.index.put(key, data + struct.pack("<I", zlib.crc32(data)), txn.handle)
 
