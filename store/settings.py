@@ -120,6 +120,9 @@ class Settings:
                                "such address")
     default_partition: str = setting("primary",
         f"partition of new users; {LEAST_USED}: the one with the most free space")
+    asynchronous_partitions: tuple[str, ...] = setting((), "partitions whose changes wait for no standby, also where "
+                                                       "exchange.synchronous names one, with commas between them: for "
+                                                       "those that it does not protect")
     user_delay: int = setting(7 * 86400, "how long the mail of a removed user is kept, so that the user can be "
                               "restored", type="duration")
     mailbox_waiters: int = setting(8, "messages that may wait for a mailbox that is locked; more are refused for now")

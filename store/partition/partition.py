@@ -105,6 +105,8 @@ class Partition:
         self.env = Env(self.databases, cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken, write_freeze=write_freeze,
                        marks=lambda: [] if self.read_only else generations_of_partition(folder))
+        if folder.name in settings.asynchronous_partitions:
+            self.env.second = None              # a change here is answered when it is on this machine's disk
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.copies = CopiesUnderWay(self.states)

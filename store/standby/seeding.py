@@ -21,7 +21,7 @@ from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY, is_absent
 from store.partition.partition import Partition
-from store.partitions.volumes import NAME, PARTS
+from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.copyformat import SMALL, is_environment
@@ -116,7 +116,7 @@ def require_each_partition(root: Path, source: SourcePeer, begun: Begun) -> None
     """That machine lacks no partition that is here. Raises MoreHere."""
     for name in begun.absent:
         folder = root / "partitions" / name
-        if not is_absent(folder) and any((folder / part).is_dir() for part in PARTS):
+        if not is_absent(folder) and (folder.is_symlink() or folder.exists()):      # or its volume is missing just now
             raise MoreHere(Problem.STORE_IN_USE, f"{source.peer.host} does not have partition {name}, and it is here: "
                                                  f"this may be its only copy. {_bring(source.peer.host)}")
 

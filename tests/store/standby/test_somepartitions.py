@@ -7,7 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
+from mboxlist.engine.secondcopy import SecondCopy
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
@@ -21,7 +23,7 @@ from store.standby.source.instep import InStep
 from store.store import Store
 from store.users import lifecycle
 from tests.support.stores.standbypair import ADDRESS, HOST, INBOX, Standby, promoted
-from tests.support.stores.stores import HASH, deliver, make_store
+from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen
 
 BOB, OLD = MailboxName("bob", "INBOX"), MailboxName("alice", "Old")
 GONE = MailboxName("alice", "Gone")
@@ -149,6 +151,32 @@ def test_what_an_answer_waits_for_is_on_disk(store: Store, standby: Standby) -> 
     finally:
         standby.group.close()
         second.forget()
+
+
+def test_what_need_not_wait_for_the_standby(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is named asks no standby; the list and the others do."""
+    store.close()
+    reopen(store, evolve(SMALL, asynchronous_partitions=("archive",)))
+    asked, ask = list[int](), SecondCopy.ask
+
+    def noted(second: SecondCopy) -> int:
+        asked.append(1)
+        return ask(second)
+
+    standby.group = InStep.of(store.write_freeze.second, [HOST], waited=[HOST])
+    try:
+        with standby.in_step():
+            monkeypatch.setattr(SecondCopy, "ask", noted)
+            deliver(store, b"Subject: archive\r\n\r\n", str(BOB))
+            assert not asked
+            deliver(store, b"Subject: primary\r\n\r\n", str(INBOX))
+            count = len(asked)
+            namespace.insert_mailbox(store, MailboxName("bob", "Later"), "archive", None)
+            assert 0 < count < len(asked)
+            monkeypatch.undo()
+    finally:
+        standby.group.close()
+        store.write_freeze.second.forget()
 
 
 def test_a_partition_that_comes_later_is_not_protected(store: Store, standby: Standby) -> None:
