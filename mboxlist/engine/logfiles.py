@@ -212,10 +212,12 @@ class LogAhead:
             os.close(handle)
 
     def begin(self) -> None:
-        """Have the next file there soon, in a thread of its own."""
+        """Have the next file there soon, in a thread of its own, if one can be begun."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self.make_next, name="the next log file", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self.make_next, name="the next log file", daemon=True)
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def end(self) -> None:
         """Return when no thread is at it any more."""

@@ -78,7 +78,10 @@ class ReactorThreads(Threads):
         done: Deferred[None] = Deferred()
         timer = Timer(seconds, lambda: self._call(done.callback, None))
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:            # there is no thread: the next turn of the event loop comes first
+            self._call(done.callback, None)
         return done
 
     def side_by_side(self, work: list[Callable[[], None]]) -> None:

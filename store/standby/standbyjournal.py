@@ -96,8 +96,13 @@ class Journal:
         self._number = 1 - self._number
         if ahead is not None:
             self.append(ahead)
-        self._emptying = threading.Thread(target=self._empty, args=(state, old), name="emptying")
-        self._emptying.start()
+        emptying = threading.Thread(target=self._empty, args=(state, old), name="emptying")
+        try:
+            emptying.start()
+        except RuntimeError:            # there is no thread
+            self._empty(state, old)
+        else:
+            self._emptying = emptying
 
     def empty(self, state: StandbyState, ahead: Message | None = None) -> None:
         """Return when that is done. Raises OSError."""

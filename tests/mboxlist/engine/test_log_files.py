@@ -2,6 +2,7 @@
 a loss of power has left half written is no damage; each is written before it is used."""
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -243,6 +244,15 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Fa
 
 
 @pytest.mark.usefixtures("in_this_thread")
+def test_without_a_thread_the_log_goes_on(tmp_path: Path, faults: Faults) -> None:
+    ahead = LogAhead(tmp_path, lambda: (1, 28), SIZE)
+    faults.fail(threading.Thread, "start", RuntimeError("can't start new thread"))
+    ahead.begin()
+    faults.mend()
+    ahead.end()
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logfiles, "LEFT", 1 << 50)
     env.write_log_ahead(alone=True)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 import zlib
 from contextlib import closing
@@ -256,6 +257,22 @@ def test_octets_that_only_the_journal_has_are_written_once_more(store: Store, st
     with closing(promoted(standby)) as other:
         is_equal(store, other)
         assert check(other) == []
+
+
+def test_a_journal_is_emptied_without_a_thread(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    standby.create()
+    with standby.following() as follower:
+        deliver(store, b"Subject: in the journal\r\n\r\n", str(INBOX))
+        while follower.round(0):
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            follower.finish()
+        state = standbystate.read(standby.root)
+        assert state is not None and state.ends == follower.state.ends
 
 
 def test_records_of_a_log(tmp_path: Path) -> None:
