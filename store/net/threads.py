@@ -46,7 +46,7 @@ class ReactorThreads(Threads):
 
     def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None, user: str = ""
             ) -> "Deferred[T]":
-        """The result of `work`."""
+        """The result of `work`. Raises RuntimeError where no thread can be begun."""
         done: Wait[T] = Wait()
         done.waits_for = WAITS_FOR.get(kind, WORK)
         put = monotonic()
@@ -85,10 +85,13 @@ class ReactorThreads(Threads):
         return done
 
     def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """The last one in this thread, the others in threads of their own."""
+        """The last one in this thread, the others in threads of their own where these can be begun."""
         ended: SimpleQueue[BaseException | None] = SimpleQueue()
         for one in work[:-1]:
-            self._files.put(lambda one=one: ended.put(_caught(one)))    # type: ignore[misc]
+            try:
+                self._files.put(lambda one=one: ended.put(_caught(one)))    # type: ignore[misc]
+            except RuntimeError:
+                ended.put(_caught(one))
         failures = [_caught(work[-1]), *(ended.get() for _ in work[:-1])]
         for failure in failures:
             if failure is not None:
@@ -120,14 +123,24 @@ class _Pool:
         self._stopping = False
 
     def put(self, task: Callable[[], None], user: str = "") -> None:
-        """Have it done; it must not raise."""
+        """Have it done; it must not raise. Raises RuntimeError where no thread can be begun: then it is never done."""
         with self._lock:
+            if len(self._threads) < min(self._under_way + 1, self._size):
+                self._begin_another()
             self._queues.setdefault(user, deque()).append(task)
             self._under_way += 1
-            if len(self._threads) < min(self._under_way, self._size):
-                self._threads.append(Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True))
-                self._threads[-1].start()
         self._wakes.put(True)
+
+    def _begin_another(self) -> None:
+        """Where that cannot be, the others do it, if there are any. Raises RuntimeError."""
+        thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _work(self) -> None:
         while self._wakes.get():

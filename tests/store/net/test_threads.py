@@ -113,3 +113,23 @@ def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(fau
     faults.around(first_pool, "stop", lambda _: go.set())         # which comes when all have been told to forget
     loop.threads.stop()
     assert sorted(done, key=str) == [("names", 0), ("names", 1), ("names", 2), "doubtful", "names"]
+
+
+def test_what_no_thread_can_be_begun_for_is_never_done(loop, faults):
+    done = []
+    faults.fail(threading.Thread, "start", RuntimeError("can't start new thread"))
+    with pytest.raises(RuntimeError):
+        loop.threads.run("names", lambda: done.append("refused"))
+    loop.threads.side_by_side([lambda number=number: done.append(number) for number in range(3)])
+    faults.mend()
+    assert loop.outcome(loop.threads.run("names", lambda: done.append("after"))) is None
+    assert done == [0, 1, 2, "after"]
+
+
+def test_where_no_other_thread_can_be_begun_those_that_there_are_do_it(loop, faults):
+    go_on = threading.Event()
+    first = loop.threads.run("files", lambda: go_on.wait(180))
+    faults.fail(threading.Thread, "start", RuntimeError("can't start new thread"))
+    second = loop.threads.run("files", lambda: "second")
+    go_on.set()
+    assert loop.outcome(first) is True and loop.outcome(second) == "second"

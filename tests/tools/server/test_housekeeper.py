@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Task
 from store.settings import Settings
+from tests.support.faults.planted import Faults
 from tools.server.process.housekeeper import Housekeeping
 
 
@@ -118,3 +119,15 @@ def test_a_task_that_fails_comes_again() -> None:
         clock.advance(5)
         threads.ends.pop()()
     assert made.status()[0].failures == 2
+
+
+def test_a_task_that_finds_no_thread_is_tried_again(faults: Faults) -> None:
+    clock, threads, found = Clock(), Threads(), []
+    made = housekeeping(clock, threads, Task("often", 5, lambda store: ["often"], called(found)))
+    faults.fail(Threads, "run", RuntimeError("can't start new thread"))
+    clock.advance(5)
+    faults.mend()
+    clock.advance(5)
+    threads.ends.pop()()
+    assert found == ["often"]
+    made.stop()

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import define, field
 from twisted.python.failure import Failure
 
+from mboxlist.engine.troubles import TROUBLES
 from store.housekeeping import tasks as housekeeping
 from store.housekeeping.tasks import Round, Status, Task
 from store.net.threads import ReactorThreads
@@ -65,7 +66,12 @@ class Housekeeping:
             self._calls[task.name] = self.reactor.callLater(seconds, self._step, task)
 
     def _step(self, task: Task) -> None:
-        done = self.threads.run("housekeeping", lambda: self._rounds[task.name].step(lambda: self._stopped))
+        try:
+            done = self.threads.run("housekeeping", lambda: self._rounds[task.name].step(lambda: self._stopped))
+        except RuntimeError as error:           # there is no thread: it is tried again
+            TROUBLES.met("housekeeping waits for a thread", str(error))
+            self._later(task, self._pause(task.interval))
+            return
         done.addErrback(self._failed, task)
         done.addCallback(lambda pause: self._later(task, self._pause(task.interval) if pause is None else pause))
 
