@@ -28,7 +28,8 @@ from store.deliverylog import DeliveryLog
 from store.errors import NotAtOnce, Problem, StoreError
 from store.events.outboxtable import OutboxTable
 from store.events.recording import Recorder
-from store.message.cacherecord import CachedBatch, CachedMessage
+from store.message.cachedbatch import CachedBatch
+from store.message.cacherecord import CachedMessage
 from store.message.fields import Lister
 from store.operations import operationrecord
 from store.partition.marks import AsOf
@@ -454,9 +455,9 @@ class Store:
         return [cached if cached is not None and cached.digest == digest else partition.serials.rebuild_cached(rows[at])
                 for at, (cached, digest) in enumerate(found)]
 
-    def cached_batch(self, entry: MailboxEntry, rows: Rows) -> CachedBatch | None:
-        """The cache records of many index records, see `cached`; None if one is lost."""
-        return self.partition(entry.partition).serials.batch(rows["serial"].tolist(), rows["digest"])
+    def cached_batch(self, entry: MailboxEntry, rows: Rows, *, fields: bool) -> CachedBatch | None:
+        """The cache records of many index records, see `cached`, with header fields if wanted; None if one is lost."""
+        return self.partition(entry.partition).serials.batch(rows["serial"], rows["digest"], fields=fields)
 
     def listed_fields(self, entry: MailboxEntry, rows: Rows, lister: Lister) -> list[bytes] | None:
         """These header fields of the messages of many index records; None if that is to be found out by `cached_batch`

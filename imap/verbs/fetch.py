@@ -31,7 +31,8 @@ from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
-from store.message.cacherecord import NO_RECORDS, CachedBatch, CachedMessage, PartSpan, Path
+from store.message.cachedbatch import NO_RECORDS, CachedBatch
+from store.message.cacherecord import CachedMessage, PartSpan, Path
 from store.message.fields import Fields, Lister
 from store.message.headers import header_end
 from store.message.sections import section
@@ -227,15 +228,14 @@ class _Fetching:
     def _lines(self, positions: Positions, rows: Rows) -> bytes | None:
         """The responses of a batch, if index and cache know all that is asked for, and nothing is lost."""
         plan, batch = self.plan, NO_RECORDS
-        if plan.sections and (plan.quick is None or not plan.quick.takes):
-            return None
         store, entry, listed = self.session.store, self.view.mailbox.entry, None
-        if plan.needs_cache and self.session.snapshots.snapshot is not None:
+        if plan.sections and (plan.quick is None or not plan.quick.takes) or (
+                plan.needs_cache and self.session.snapshots.snapshot is not None):
             return None
         if plan.only is not None and (fields := store.listed_fields(entry, rows, plan.only)) is not None:
             listed = [fields]
         elif plan.needs_cache:
-            if (known := store.cached_batch(entry, rows)) is None:
+            if (known := store.cached_batch(entry, rows, fields=bool(plan.sections))) is None:
                 return None
             batch = known
             if plan.quick is not None and (listed := batch.listed(plan.quick.takes)) is None:

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from store.message import headers
-from store.message.fields import FROM_FIRST, TWO_RUNS, Lister
 from store.message.headers import Address
 
 if TYPE_CHECKING:
@@ -25,12 +23,11 @@ if TYPE_CHECKING:
 
 VERSION = 4
 # mid, trace, version, octets of envelope, structure, body, references and header fields
-_HEAD = struct.Struct("<32sIHIIIII")
-_HEAD_SIZE = _HEAD.size
-_HEAD_OF = itemgetter(slice(0, _HEAD_SIZE))         # of a stored record
-_HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
+HEAD = struct.Struct("<32sIHIIIII")
+HEAD_SIZE = HEAD.size
+HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
 _NO_EXTENSION, _NONE = b"NIL NIL NIL NIL", (None, None, None, ())
-_NO_HEAD = bytes(_HEAD_SIZE)
+_NO_HEAD = bytes(HEAD_SIZE)
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
 _PART_PLACE = struct.Struct("<QQQHB")       # of it what is not in `_names`
@@ -70,34 +67,34 @@ class CachedMessage:
     is copied than there is.
     """
 
-    __slots__ = ("_ends", "data", "digest")
+    __slots__ = ("data", "digest", "ends")
 
     def __init__(self, digest: bytes, data: bytes, ends: tuple[int, int, int, int, int]) -> None:
         """`from_bytes` and `of` make one; `data` is its stored form, `digest` names the message file. `ends`: of the
         envelope, the structure, the body, the references and the fields, which stand in this order."""
         self.digest = digest
         self.data = data
-        self._ends = ends
+        self.ends = ends
 
     @classmethod
     def of(cls, digest: bytes, trace: int, envelope: bytes, bodystructure: bytes, body: bytes, table: bytes,
            references: bytes = b"", fields: bytes = b"") -> "CachedMessage":
         """The record with these parts."""
         parts = envelope, bodystructure, body, references, fields
-        head = _HEAD.pack(digest, trace, VERSION, *map(len, parts))
-        _, first, second, third, fourth, fifth = accumulate(map(len, parts), initial=_HEAD_SIZE)
+        head = HEAD.pack(digest, trace, VERSION, *map(len, parts))
+        _, first, second, third, fourth, fifth = accumulate(map(len, parts), initial=HEAD_SIZE)
         return cls(digest, b"".join((head, *parts, table)), (first, second, third, fourth, fifth))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CachedMessage":
         """The record out of its stored form. Raises ValueError when it is damaged or of another version."""
         try:
-            digest, _, version, envelope, structure, body, references, fields = _HEAD.unpack_from(data)
+            digest, _, version, envelope, structure, body, references, fields = HEAD.unpack_from(data)
         except struct.error as error:
             raise ValueError("a cache record is cut short") from error
         if version != VERSION:
             raise ValueError(f"a cache record of version {version}")
-        structure += (envelope := envelope + _HEAD_SIZE)
+        structure += (envelope := envelope + HEAD_SIZE)
         body += structure
         references += body
         fields += references
@@ -119,126 +116,37 @@ class CachedMessage:
     @property
     def envelope(self) -> bytes:
         """ENVELOPE."""
-        return self.data[_HEAD_SIZE:self._ends[0]]
+        return self.data[HEAD_SIZE:self.ends[0]]
 
     @property
     def bodystructure(self) -> bytes:
         """BODYSTRUCTURE."""
-        return self.data[self._ends[0]:self._ends[1]]
+        return self.data[self.ends[0]:self.ends[1]]
 
     @property
     def body(self) -> bytes:
         """BODY."""
-        return self.data[self._ends[1]:self._ends[2]]
+        return self.data[self.ends[1]:self.ends[2]]
 
     @property
     def references(self) -> bytes:
         """The References field (RFC 5322 §3.6.4), for THREAD."""
-        return self.data[self._ends[2]:self._ends[3]]
+        return self.data[self.ends[2]:self.ends[3]]
 
     @property
     def fields(self) -> bytes:
         """Of the header, see `fields.listed`; b"": the file must be read."""
-        return self.data[self._ends[3]:self._ends[4]]
+        return self.data[self.ends[3]:self.ends[4]]
 
     @property
     def table(self) -> bytes:
         """The parts, see `parts`."""
-        return self.data[self._ends[4]:]
+        return self.data[self.ends[4]:]
 
     @property
     def parts(self) -> dict[Path, PartSpan]:
         """The parts by their numbers (RFC 3501 §6.4.5); () is the message itself. Decoded at each call."""
         return _decode_parts(self.table)
-
-
-class CachedBatch:
-    """The cache records of some messages, of which all give the same: no message gets an object of its own."""
-
-    __slots__ = ("_ends", "_values")
-
-    def __init__(self, values: Sequence[bytes], ends: NDArray[np.int64]) -> None:
-        """`of` and `of_records` make one; `ends` has a column for each, see `CachedMessage`."""
-        self._values = values
-        self._ends = ends
-
-    @classmethod
-    def of(cls, values: Sequence[bytes | None], digests: NDArray[np.void]) -> "CachedBatch | None":
-        """Out of their stored forms; None unless all are there, and what `CachedMessage.from_bytes` finds good records
-        of the message files with these digests (V32)."""
-        there = [value for value in values if value is not None]
-        heads = b"".join(map(_HEAD_OF, there))
-        if len(heads) != len(values) * _HEAD_SIZE:
-            return None
-        rows = np.frombuffer(heads, _HEAD_ROW)
-        ends = rows["octets"].T.astype(np.int64, "C")
-        ends[0] += _HEAD_SIZE
-        np.cumsum(ends, 0, out=ends)
-        sizes = np.fromiter(map(len, there), np.int64, len(there))
-        sound = rows["digest"].tobytes() == digests.tobytes() and (rows["version"] == VERSION).all() and (
-            ends[4] < sizes).all()
-        return cls(there, ends) if sound else None
-
-    @classmethod
-    def of_records(cls, records: Sequence[CachedMessage]) -> "CachedBatch":
-        """Those of records that have been read."""
-        return cls([one.data for one in records], np.array([one._ends for one in records], np.int64).reshape(-1, 5).T)
-
-    def envelopes(self) -> list[bytes]:
-        """ENVELOPE of each."""
-        return [value[_HEAD_SIZE:end] for value, end in zip(self._values, self._ends[0].tolist(), strict=True)]
-
-    def bodystructures(self) -> list[bytes]:
-        """BODYSTRUCTURE of each."""
-        return self._between(0)
-
-    def bodies(self) -> list[bytes]:
-        """BODY of each."""
-        return self._between(1)
-
-    def _between(self, at: int) -> list[bytes]:
-        begins, ends = self._ends[at:at + 2].tolist()
-        return [value[begin:end] for value, begin, end in zip(self._values, begins, ends, strict=True)]
-
-    def listed(self, lists: Sequence[Lister]) -> list[list[bytes]] | None:
-        """For each of these the header fields of each message; None if a record has none."""
-        begins, ends = self._ends[3:]
-        if (begins == ends).any():
-            return None
-        first, last = begins.tolist(), ends.tolist()
-        return [one.of_many(self._values, first, last) for one in lists]
-
-
-def listed_of_rows(lister: Lister, rows: Iterable[tuple[bytes, bytes]], keys: Sequence[bytes], digests: Sequence[bytes]
-                   ) -> list[bytes] | None:
-    """`CachedBatch.listed` of stored records, which are taken one after the other: none is kept while the next is read,
-    so all come to lie in the same memory. None unless each is under its key, and good."""
-    found: list[bytes] = []
-    add, plans, unpack = found.append, lister.plans, _HEAD.unpack_from
-    for (key, value), wanted, digest in zip(rows, keys, digests):       # noqa: B905 (there may be too few rows)
-        if key != wanted or len(value) < _HEAD_SIZE:
-            return None
-        named, _, version, envelope, structure, body, references, fields = unpack(value)
-        at = _HEAD_SIZE + envelope + structure + body + references
-        end = at + fields
-        if named != digest or version != VERSION or not fields or end >= len(value):
-            return None
-        numbers = value[at:at + 1 + value[at]]
-        edges_of, skipped, count = plans.get(numbers) or lister.plan(numbers)
-        if count == FROM_FIRST:                 # as from most messages
-            run, last = edges_of(value, at)
-            at += skipped
-            add(value[at:at + run] + value[at + last:end])
-        elif count == TWO_RUNS:                 # as from answers
-            run, start, stop, last = edges_of(value, at)
-            at += skipped
-            add(value[at:at + run] + value[at + start:at + stop] + value[at + last:end])
-        else:
-            add(lister(value[at:end]))
-    return found if len(found) == len(keys) else None
-
-
-NO_RECORDS = CachedBatch((), np.empty((5, 0), np.int64))
 
 
 def are_sound(values: Iterable[bytes | None], digests: NDArray[np.void], traces: NDArray[Any]) -> NDArray[np.bool_]:
@@ -248,13 +156,13 @@ def are_sound(values: Iterable[bytes | None], digests: NDArray[np.void], traces:
     found: list[bytes] = []
     sizes: list[int] = []
     for value in values:
-        whole = value if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD
-        found.append(whole[:_HEAD_SIZE])
+        whole = value if value is not None and len(value) > HEAD_SIZE else _NO_HEAD
+        found.append(whole[:HEAD_SIZE])
         sizes.append(len(whole))
-    heads = np.frombuffer(b"".join(found), _HEAD_ROW)
+    heads = np.frombuffer(b"".join(found), HEAD_ROW)
     sound: NDArray[np.bool_] = (heads["digest"] == digests) & (heads["trace"] == traces) & (
         heads["version"] == VERSION) & (
-        heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < np.array(sizes, np.int64))
+        heads["octets"].sum(1, dtype=np.int64) + HEAD_SIZE < np.array(sizes, np.int64))
     return sound
 
 

@@ -9,9 +9,10 @@ import struct
 import threading
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,15 @@ from mboxlist.engine.kv import Env
 from mboxlist.engine.transact import Deadlock, Unflushed, transact
 from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message import cacherecord
-from store.message.cacherecord import CachedBatch, CachedMessage
+from store.message.cachedbatch import CachedBatch, CutBatch, listed_of_rows
+from store.message.cacherecord import CachedMessage
 from store.message.fields import Lister
 from store.message.mime import parse
 from store.partition.messagefiles import MessageFiles
 from store.problems import refused
 from store.tables.references import MessageRecord, References
+
+T = TypeVar("T")
 
 META_KEY = b"\x00\x00\x00\x00"
 META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
@@ -143,9 +147,17 @@ class Serials:
         self._cache.put(serial.to_bytes(8, "big"), cached.data, txn)
 
     def write_all_cached(self, arrivals: Iterable[tuple[int, CachedMessage]], txn: Txn) -> None:
-        """`write_cached` for many, by their serials. They go in ascending order: Berkeley DB leaves a page full when a
-        row comes behind the last one of the table, and divides it in halves for any other row."""
-        for serial, cached in sorted(arrivals, key=itemgetter(0)):
+        """`write_cached` for many, by their serials, which come in an order that has nothing to do with these.
+
+        Berkeley DB leaves a page full when a row comes behind the last one of the table, and divides it in halves for
+        any other row. So those at the end of the table go in ascending order. Amid the table, when another process has
+        taken serials since, that would leave each page half full behind it, and any other order fills them better.
+        """
+        found = list(arrivals)
+        stored = self._partition.states.glance(META_KEY) if len(found) > 1 else None
+        if stored is not None and found[0][0] >= META.unpack(stored)[1] - SERIALS:
+            found.sort(key=itemgetter(0))
+        for serial, cached in found:
             self.write_cached(serial, cached, txn)
 
     def forget_cached(self, serial: int, txn: Txn) -> None:
@@ -157,22 +169,29 @@ class Serials:
         written any in a transaction, reads in it, too."""
         return [_cached(value) for value in self._values(list(serials), txn)]
 
-    def batch(self, serials: Sequence[int], digests: NDArray[np.void]) -> CachedBatch | None:
-        """The cache records of these arrivals, whose message files have these digests, if all are there and good."""
-        return CachedBatch.of(self._values(serials), digests)
+    def batch(self, serials: NDArray[np.uint64], digests: NDArray[np.void], *, fields: bool) -> CachedBatch | None:
+        """The cache records of these arrivals, whose message files have these digests, if all are there and good; their
+        header fields only if wanted."""
+        found = None if fields else self._one_by_one(serials, digests, CutBatch.of_rows)
+        return found or CachedBatch.of(self._values(serials.tolist()), digests)
 
     def listed(self, serials: NDArray[np.uint64], digests: NDArray[np.void], lister: Lister) -> list[bytes] | None:
         """These header fields of the messages that arrived with these serials, and whose files have these digests, by
-        their cache records; None if that is the wrong way, or a record is not there, or not good. No record is kept
-        while the next one is read: of many the memory would be what costs most."""
+        their cache records; None if that is the wrong way, or a record is not there, or not good."""
+        return self._one_by_one(serials, digests, partial(listed_of_rows, lister))
+
+    def _one_by_one(self, serials: NDArray[np.uint64], digests: NDArray[np.void], cut: Callable[[
+            Iterable[tuple[bytes, bytes]], Sequence[bytes], Sequence[bytes]], T | None]) -> T | None:
+        """What `cut` makes of stored records, their keys and digests; None if they do not lie together. It takes what
+        it needs of a record before it asks for the next one: of many together the memory would cost most."""
         starts = _runs(serials)
         if starts is None:
             return None
         keys = serials.astype(">u8").view("V8").tolist()             # as `_serial_key` makes them
+        ends = [*starts[1:], len(keys)]
         with contextlib.suppress(*Deadlock), self._cache.reading() as rows:
-            ends = [*starts[1:], len(keys)]
             stored = chain.from_iterable(islice(rows(keys[at]), end - at) for at, end in zip(starts, ends, strict=True))
-            return cacherecord.listed_of_rows(lister, stored, keys, digests.tolist())
+            return cut(stored, keys, digests.tolist())
         return None
 
     def _values(self, serials: Sequence[int], txn: Txn = None) -> list[bytes | None]:

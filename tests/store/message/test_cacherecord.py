@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.message import cacherecord
-from store.message.cacherecord import CachedBatch, CachedMessage, PartSpan, listed_of_rows, render
+from store.message.cachedbatch import CachedBatch, CutBatch, listed_of_rows
+from store.message.cacherecord import CachedMessage, PartSpan, render
 from store.message.fields import MOST, Lister, header_fields
 from store.message.headers import header_end
 from store.message.mime import Scanner
@@ -219,6 +220,9 @@ def test_records_of_many_messages_give_what_each_gives():
     rows = list(zip(keys, [one.data for one in records], strict=True))
     for lister, found in zip(lists, batch.listed(lists), strict=True):
         assert listed_of_rows(lister, rows, keys, digests.tolist()) == found
+    cut = CutBatch.of_rows(rows, keys, digests.tolist())
+    assert (cut.envelopes(), cut.bodystructures(), cut.bodies()) == (
+        batch.envelopes(), batch.bodystructures(), batch.bodies())
 
 
 @pytest.mark.parametrize("damage", [
@@ -234,8 +238,10 @@ def test_no_records_of_many_messages_when_one_is_damaged_or_of_another(damage):
     assert listed_of_rows(lister, [(key, good) for key in keys], keys, digests.tolist()) is not None
     if (bad := damage(good)) is not None:
         assert listed_of_rows(lister, [others[0], (b"2", bad), others[1]], keys, digests.tolist()) is None
+        assert CutBatch.of_rows([others[0], (b"2", bad), others[1]], keys, digests.tolist()) is None
     for rows in (others, [*others, others[1]], []):
         assert listed_of_rows(lister, rows, keys, digests.tolist()) is None
+        assert CutBatch.of_rows(rows, keys, digests.tolist()) is None
 
 
 def test_no_listed_fields_of_many_messages_when_one_record_has_none():
