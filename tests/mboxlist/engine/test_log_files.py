@@ -243,7 +243,6 @@ def test_the_log_is_faster_than_its_zeros(ahead: Env, tmp_path: Path, faults: Fa
     assert killed(ahead, tmp_path / "killed") == rows
 
 
-@pytest.mark.usefixtures("in_this_thread")
 def test_without_a_thread_the_log_goes_on(tmp_path: Path, faults: Faults) -> None:
     ahead = LogAhead(tmp_path, lambda: (1, 28), SIZE)
     faults.fail(threading.Thread, "start", RuntimeError("can't start new thread"))
@@ -253,6 +252,7 @@ def test_without_a_thread_the_log_goes_on(tmp_path: Path, faults: Faults) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("in_this_thread")
 def test_without_room_the_log_goes_on(env: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logfiles, "LEFT", 1 << 50)
     env.write_log_ahead(alone=True)
