@@ -218,7 +218,7 @@ def split(rows: Rows) -> list[tuple[int, Rows]]:
 
 def writable(values: Sequence[bytes]) -> Rows:
     """The records of many chunks in one array that can be written to."""
-    octets = bytearray(octets_in(values))
+    octets = bytearray(sum(map(_SIZE.__rfloordiv__, map(len, values))) * _SIZE)      # `octets_in`, a call less
     with memoryview(octets) as view:
         lay_out(values, view)
     return np.frombuffer(octets, ROW)
