@@ -61,7 +61,7 @@ chunk_key: Callable[[int, int], bytes] = _KEY.pack
 _TRAILER = struct.Struct("<I")
 TRAILER = _TRAILER.size     # octets of a check value
 _OVER = TRAILER, 2 * TRAILER    # octets of a chunk's value besides records: plain, divided
-_RUN = 20                   # divided chunks that are laid out at a time: more would be fresh memory
+_RUN = 32                   # divided chunks that are laid out at a time
 _WHOLE = 0x2144DF1C         # the CRC-32 of anything that ends with its own CRC-32
 
 
