@@ -13,7 +13,16 @@ from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import command, wait
 from tests.support.servers.backends import MESSAGE_ID, BackEnd, Relay, body
-from tests.support.servers.standbymachines import FURTHER, OWN, SERVED, following, in_step, is_current, three_machines
+from tests.support.servers.standbymachines import (
+    FURTHER,
+    OWN,
+    SERVED,
+    following,
+    in_step,
+    is_current,
+    is_superseded,
+    three_machines,
+)
 
 pytestmark = pytest.mark.long
 
@@ -43,11 +52,6 @@ def refused(machine: BackEnd, *words: str) -> str:
     found, _, complaint = command.run_here(words, machine.environment(), b"")
     assert found != 0
     return complaint
-
-
-def is_superseded(machine: BackEnd) -> bool:
-    """Whether `onecopy serve` says so. Where nobody answers within five seconds it begins to, and ends soon."""
-    return "second.example.org has been promoted" in command.run_here(("serve",), machine.environment(), b"")[2]
 
 
 def until_current(machine: BackEnd) -> None:

@@ -70,6 +70,13 @@ def is_current(machine: BackEnd, since: float) -> bool:
     return False
 
 
+def is_superseded(machine: BackEnd) -> bool:
+    """Whether `onecopy serve` there says that the second one has been promoted, and what to type. Where nobody answers
+    within five seconds it begins to serve, and ends soon."""
+    found, _, complaint = command.run(("serve",), machine.environment(), b"", 300)
+    return found != 0 and "second.example.org has been promoted" in complaint and "standby rejoin" in complaint
+
+
 @contextlib.contextmanager
 def two_machines(folder: Path, *, serve: bool = True, addresses: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
                  **options: str) -> Iterator[tuple[BackEnd, StandbyMachine]]:
