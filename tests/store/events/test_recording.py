@@ -28,7 +28,7 @@ from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.snapshots import reset, taking
 from store.store import Store
-from store.tables.quotatable import UNLIMITED
+from store.tables.quotatable import ALONE, UNLIMITED
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.heardevents import Copy, hear, outboxes, there, waiting
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
@@ -188,7 +188,7 @@ def test_limits_that_are_put_back_are_told(store):
     """A change on several partitions that is cut off is undone: the receiver hears of the limits that there are."""
     before = roots.quota(store, "alice")
     roots.set_quota(store, "alice", 1 << 20)
-    roots._put_back(store, "alice", store.partitions["primary"], before)
+    roots._put_back(store, ALONE, "alice", store.partitions["primary"], before)
     assert [body.get("diskQuota") for body in waiting(store)] == [1024, None]
 
 
