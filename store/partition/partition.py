@@ -190,10 +190,14 @@ class Partition:
 
     def _known_epoch(self) -> int:
         """That which whoever recovered the partition has on disk; 0: there is something to write. So who joins changes
-        nothing, and waits for no disk and no standby."""
+        nothing, and waits for no disk and no standby. Raises StoreError UNAVAILABLE when it was an earlier version,
+        which runs on: it could not read what this one writes."""
         stored = transact(self.env, lambda txn: self.states.get(META_KEY, txn), reads=True)
         epoch, _, written = meta_of(stored, f"Partition {self.name}") if stored else (0, 0, FORMAT)
-        return epoch if written == FORMAT else 0
+        if written != FORMAT and not self.read_only:
+            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} is open in an earlier version of onecopy "
+                                                  f"(format {written}; this one writes {FORMAT}): stop that first")
+        return epoch
 
     def _compare_user_area(self) -> None:
         """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an
