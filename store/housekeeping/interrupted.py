@@ -29,8 +29,10 @@ PENDING_SECONDS = 60        # after which something that has begun has come to i
 
 
 def pending(store: Store) -> Iterator[tuple[MailboxId, int]]:
-    """What may have come to its end. For housekeeping."""
-    yield from list(store.mailboxes.pending.all(int(time.time()) - PENDING_SECONDS))
+    """What may have come to its end; nothing while a volume is missing, since all has to wait for that: one row of
+    8 octets for each mailbox. For housekeeping."""
+    if all_are_there(store):
+        yield from list(store.mailboxes.pending.all(int(time.time()) - PENDING_SECONDS))
 
 
 def finish(store: Store, item: tuple[MailboxId, int]) -> int:

@@ -136,10 +136,12 @@ def _fill(root: Path, place: Path) -> None:
         _copy_environment(partition / "index", made / "index")
         for name in _LINKED:
             (made / name).symlink_to((partition / name).absolute())
+        if (partition / "expire.rules").is_file():
+            privatefiles.copy(partition / "expire.rules", made / "expire.rules")
     for path in root.iterdir():
         if path.is_file() and path.stat().st_size <= SMALL:
             privatefiles.copy(path, place / path.name)
-        elif path.name in ("access", "tls", "snapshots"):
+        elif path.name in ("access", "expire", "tls", "snapshots"):
             (place / path.name).symlink_to(path.absolute())
     privatefiles.write(place / READ_ONLY, str(root))
 

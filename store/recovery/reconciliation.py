@@ -12,6 +12,7 @@ from mboxlist.usermoves import Phase
 from store.mailboxes import deletion
 from store.mailboxes.copymessages import undo_all
 from store.mailboxes.namespace import undo_renames
+from store.partition.marks import is_absent
 from store.partition.partition import Partition
 from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
@@ -54,8 +55,9 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
 
 
 def all_are_there(store: Store) -> bool:
-    """Whether no partition's volume is missing, or read-only: what is on record may be about a mailbox on it."""
-    return all(path.name in store.writable for path in (store.root / "partitions").glob("[!.]*"))
+    """Whether no partition's volume is missing, or read-only: what is on record may be about a mailbox on it. One that
+    is absent is not waited for: when it comes, all of it is compared with the list (`agree_about`)."""
+    return all(path.name in store.writable or is_absent(path) for path in (store.root / "partitions").glob("[!.]*"))
 
 
 def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:

@@ -26,6 +26,7 @@ from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.snapshotlist import SnapshotList
 from store.errors import Problem, StoreError
+from store.expiry import rulebook
 from store.filelock import exclusive
 from store.mailboxes.deletion import DOOMED
 from store.partition.filecontent import trace_of
@@ -80,6 +81,7 @@ def take(store: Store, name: str, source: SourcePeer, host: str) -> None:
             raise StoreError(Problem.UNAVAILABLE, "The other machine has another store")
         state = seeding.seed(coming, state, source, lambda what, done, total: None)
         _move(inner, folder)
+        _move_rules(inner, folder)
         write_epoch(folder, state.epochs.get(name, 0))
         privatefiles.touch(folder / "index" / "unclean")    # its store.idx files are to be written
         with closing(SnapshotList(coming / LIST, CACHE)) as theirs:
@@ -99,6 +101,13 @@ def _move(source: Path, target: Path) -> None:
             os.rename(source / part, target / part)
             sync_folder(target)
             sync_folder(source)
+
+
+def _move_rules(source: Path, target: Path) -> None:
+    """Have the partition's rules of expiry there, too, on disk."""
+    if (source / rulebook.FILE).exists():
+        os.replace(source / rulebook.FILE, target / rulebook.FILE)
+        sync_folder(target)
 
 
 @define(eq=False)

@@ -12,6 +12,7 @@ from store.problems import problems
 from store.rejoin.sendinghome import HomePeer, Progress
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot
+from store.standby.copyformat import partition_of
 from store.standby.source.copysource import PARTITIONS, Source
 from store.standby.source.fileanswers import Answer
 from store.standby.sourcepeer import LONG, PATIENCE
@@ -75,8 +76,11 @@ class _PartitionSource(Source):
     _made: Snapshot | None = field(default=None, init=False)
 
     def actions(self) -> dict[str, Callable[[Message], Any]]:
-        """By the names that a standby uses. Small files are not for it: it has later ones."""
-        return {**super().actions(), "copy small": lambda message: ({"files": []}, b"")}
+        """By the names that a standby uses. Small files are not for it, but for those of the partition: it has later
+        ones."""
+        found = super().actions()
+        return {**found, "copy small": lambda message: (
+            found["copy small"](message) if partition_of(message.text("folder")) else ({"files": []}, b""))}
 
     def _begin(self, message: Message) -> Answer:
         if message.text("version") != VERSION:

@@ -7,13 +7,14 @@ send each other files as they are.
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from attrs import define, evolve, frozen
 
 from mboxlist.engine.hotcopy import Position
+from store.expiry import rulebook
 from store.partition.messagereading import MID_OCTETS
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST
@@ -27,10 +28,15 @@ FILES = 2_000                       # message files that are asked for at a time
 SMALL_FILES = 2_000                 # small files that are listed at a time
 FURTHER = 100                       # standbys of a standby, at most, of which it tells
 SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come when they have changed
-SMALL = ("access", "operations", "operations/ended", "outgoing", "audit")     # folders whose files are copied, too
+_ALL = re.compile(r"(?!.*(\.new|lock)\Z)[^.].*", re.DOTALL)      # but what is not whole, and locks
+SMALL = {                           # folders whose files are copied, too, and which of them: see `small_folders`
+    "access": _ALL, "operations": _ALL, "operations/ended": _ALL, "outgoing": _ALL, "audit": _ALL,
+    rulebook.FOLDER: re.compile(r"[^.].*\.rules", re.DOTALL)}
+SMALL_OF_PARTITION = re.compile(re.escape(rulebook.FILE))
 _FILE = struct.Struct(">32sQQ")     # of a list: name, octets, time of its last change in nanoseconds
 _SENT = struct.Struct(">BQQI")      # of an answer: one of these three; octets, time, octets of it that follow
 _PARTITION = re.compile("partitions/([^/]+)/index")
+_FOLDER_OF_PARTITION = re.compile("partitions/([^/]+)")
 PACK_OCTETS = 1024          # that are packed, at least,
 PACK_LEVEL = 1              # the quickest of zlib's levels,
 PACK_WORTH = 0.9            # when they become so much smaller; else of the next
@@ -120,6 +126,23 @@ def is_environment(name: str) -> bool:
     """Whether an environment of a store can have that name: what comes is written below it."""
     place = _PARTITION.fullmatch(name)
     return name == LIST or place is not None and NAME.fullmatch(place[1]) is not None
+
+
+def small_folders(environments: Iterable[str]) -> list[str]:
+    """The folders in which small files may be of a store with these environments: its own, and those of partitions."""
+    return [*SMALL, *(name.removesuffix("/index") for name in environments if name != LIST)]
+
+
+def partition_of(folder: str) -> str:
+    """The partition whose folder that is; empty: it is none of a partition."""
+    found = _FOLDER_OF_PARTITION.fullmatch(folder)
+    return found[1] if found is not None and NAME.fullmatch(found[1]) else ""
+
+
+def is_small(folder: str, name: str) -> bool:
+    """Whether a file of that name in that folder of the store is one of the small ones."""
+    names = SMALL_OF_PARTITION if partition_of(folder) else SMALL.get(folder)
+    return names is not None and names.fullmatch(name) is not None
 
 
 @define

@@ -12,7 +12,7 @@ from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import FEW_FOLDERS, SPARE, MessageFiles, sync_file_system
-from store.standby.copyformat import FILES, SMALL, Listed, Sent
+from store.standby.copyformat import FILES, Listed, Sent, is_small
 from store.standby.sourcepeer import SourcePeer
 
 Progress = Callable[[str, int, int], None]      # what is done, octets of it, out of how many (0: nobody knows)
@@ -110,8 +110,6 @@ class FileCopies:
 def copy_small(source: SourcePeer, root: Path, folder: str) -> list[Path]:
     """Have the small files of that folder as they are there, on disk; those here that it has no more, which go when
     what follows has come (`drop`). Raises StoreError, OSError."""
-    if folder not in SMALL:
-        raise ValueError(folder)
     there, place = source.small(folder), root / folder
     if not there and not place.is_dir():
         return []
@@ -127,7 +125,8 @@ def copy_small(source: SourcePeer, root: Path, folder: str) -> list[Path]:
             if error.problem is not Problem.GONE:       # it was there a moment ago
                 raise
     sync_folder(place)
-    return [path for path in place.iterdir() if path.is_file() and path.name not in there and path.name != "lock"]
+    return [path for path in place.iterdir() if is_small(folder, path.name.removesuffix(SPARE)) and path.is_file()
+            and path.name not in there]
 
 
 def _copy_small_file(source: SourcePeer, folder: str, path: Path, when: int) -> None:

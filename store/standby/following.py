@@ -22,7 +22,7 @@ from mboxlist.engine.logfiles import log_name
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.standby import applying, logrecords, seeding, standbyjournal, switching
-from store.standby.copyformat import SMALL, Quick, is_environment
+from store.standby.copyformat import Quick, is_environment, small_folders
 from store.standby.filecopies import FileCopies, copy_small, drop
 from store.standby.sourcepeer import Ends, SourcePeer
 from store.standby.standbyjournal import Journal
@@ -123,7 +123,8 @@ class Follower:
             self.newest = self.state
             self._number, self._current = found.number, current
             return False
-        changed = [folder for folder in SMALL if there.small.get(folder) != self.state.small.get(folder)]
+        changed = [folder for folder in small_folders(there.ends)
+                   if there.small.get(folder) != self.state.small.get(folder)]
         gone = {path for folder in changed for path in copy_small(self.source, self.root, folder)}
         self._gone = {path for path in self._gone if path in gone or str(path.parent.relative_to(self.root)) not in
                       changed}          # without those that have come again

@@ -41,7 +41,7 @@ from store.partitions import volumes
 from store.snapshots.taking import LIST, NAME
 from store.standby import applying, longfollowing, standbyjournal, standbystate, succession, switching
 from store.standby.cascade import cascade, followersrecord
-from store.standby.copyformat import SMALL
+from store.standby.copyformat import is_small, small_folders
 from store.standby.sourcepeer import PLACES
 from store.standby.standbystate import FOLLOWING, RECOVERED, RETURNING, SWITCHING, TABLES_LOCK, StandbyState, host_of
 from store.standby.succession import Other, Succession, with_parting
@@ -95,7 +95,7 @@ def _end(root: Path, end: Callable[[StandbyState, Succession], Succession]) -> S
         if state.phase == FOLLOWING:
             with in_turn(root / TABLES_LOCK):
                 state = _recover(root, state)
-        _remove_begun(root)
+        _remove_begun(root, state)
         names, behind = list(state.ends), _behind(root, state)
         times = skipped(state.place, behind)
         if state.phase == RETURNING:        # the store that was here; it passes by what the one that it copied gave out
@@ -155,11 +155,12 @@ def _recover(root: Path, state: StandbyState) -> StandbyState:
     return found
 
 
-def _remove_begun(root: Path) -> None:
+def _remove_begun(root: Path, state: StandbyState) -> None:
     """Remove what had not come whole of small files when the process that followed ended."""
-    for folder in SMALL:
+    for folder in small_folders(state.ends):
         for path in (root / folder).glob(f"*{SPARE}"):
-            path.unlink()
+            if is_small(folder, path.name.removesuffix(SPARE)):
+                path.unlink()
 
 
 def _keep_common_place(root: Path, state: StandbyState) -> None:

@@ -24,7 +24,7 @@ from store.partition.partition import Partition
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
-from store.standby.copyformat import SMALL, is_environment
+from store.standby.copyformat import is_environment, small_folders
 from store.standby.filecopies import FileCopies, Progress, copy_small
 from store.standby.sourcepeer import Begun, SourcePeer
 from store.standby.standbystate import FOLLOWING, SWITCHING, StandbyState
@@ -143,8 +143,8 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
         raise StoreError(Problem.BUSY, "A partition was added or removed meanwhile: begin again")
     for name in partitions:
         _message_files(root / "partitions" / name, source, progress)
-    for small in SMALL:
-        copy_small(source, root, small)         # those that are there no more go in the first round
+    for folder in small_folders(found.ends):
+        copy_small(source, root, folder)        # those that are there no more go in the first round
     return switching.decide(root, found)
 
 

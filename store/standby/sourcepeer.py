@@ -19,6 +19,7 @@ from store.standby.copyformat import (
     Listed,
     Quick,
     Sent,
+    is_small,
     pack_list,
     positions,
     read_list,
@@ -242,7 +243,7 @@ class SourcePeer:
             said = self._ask({"op": "copy small", "folder": folder, "after": after})
             with self._understood():
                 some = {str(name): (int(size), int(when)) for name, size, when in said.list("files", SMALL_FILES)}
-                if any("/" in name or name <= after or name.startswith(".") for name in some):
+                if any("/" in name or name <= after or not is_small(folder, name) for name in some):
                     raise BadMessage("other files than were asked for")
             if not some:
                 return found

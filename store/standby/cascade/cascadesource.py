@@ -17,7 +17,7 @@ from store.problems import problems
 from store.standby import standbystate, succession
 from store.standby.cascade.cascade import Cascade, Heard, Shown
 from store.standby.cascade.keptlogs import log_file
-from store.standby.copyformat import SENT_OCTETS, SMALL, Packing, further_of, positions
+from store.standby.copyformat import SENT_OCTETS, Packing, further_of, positions, small_folders
 from store.standby.source.copysource import ROUND, WAIT
 from store.standby.source.fileanswers import Answer, FileAnswers
 from store.standby.source.instep import Step
@@ -268,4 +268,5 @@ class CascadeSource:
 
 def _signatures(shown: Shown) -> dict[str, int]:
     """A number for each folder of small files, which is another one when something in it may have changed."""
-    return {folder: zlib.crc32(f"{shown.state.small.get(folder)} {shown.small}".encode()) for folder in SMALL}
+    return {folder: zlib.crc32(f"{shown.state.small.get(folder)} {shown.small}".encode())
+            for folder in small_folders(shown.state.ends)}

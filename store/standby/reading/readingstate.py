@@ -20,6 +20,7 @@ from mboxlist import privatefiles
 from mboxlist.engine import hotcopy
 from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
+from store.expiry import rulebook
 from store.filelock import exclusive, in_turn
 from store.partition import processes
 from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
@@ -31,7 +32,7 @@ from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, Standb
 from store.standby.switching import partitions_of
 
 ACCESS = "access"
-LINKED = ACCESS, "tls"                      # folders of the store,
+LINKED = ACCESS, "tls", rulebook.FOLDER     # folders of the store,
 OF_PARTITION = "messages", "staging"        # and of a partition
 SMALL = 1 << 20                             # octets; larger files in the store's folder itself are none of ours
 _OWN = STANDBY, SUCCESSION, followersrecord.FILE
@@ -142,6 +143,8 @@ def _link(root: Path, place: Path, state: StandbyState) -> None:
             privatefiles.make_folder(root / "partitions" / name / part, exist_ok=True)
             (partition / part).symlink_to((root / "partitions" / name / part).absolute())
         privatefiles.make_folder(partition / "users")
+        with contextlib.suppress(FileNotFoundError):
+            privatefiles.copy(root / "partitions" / name / rulebook.FILE, partition / rulebook.FILE)
     for path in root.iterdir():
         if path.is_file() and path.name not in _OWN and path.stat().st_size <= SMALL:
             privatefiles.copy(path, place / path.name)

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
@@ -72,8 +73,8 @@ class Source:
     _first: dict[str, int] = field(factory=dict, init=False)            # and the first log files that recovery needs
     _durable: dict[str, Position] = field(factory=dict, init=False)     # how far logs may be read
     _ahead: tuple[dict[str, Env], dict[str, Position]] = field(factory=lambda: ({}, {}), init=False)    # and have been
-    _audit: int = field(default=0, init=False)                          # what `_signatures` said last of the trail,
-    _audit_looked: float = field(default=-OFTEN, init=False)            # and when it was looked at
+    _slow: dict[str, int] = field(factory=dict, init=False)     # what `_signatures` said last of some folders,
+    _slow_looked: float = field(default=0.0, init=False)        # and when these were looked at
 
     @_quick.default
     def _quick_of_store(self) -> QuickAnswers:
@@ -81,7 +82,13 @@ class Source:
 
     @_files.default
     def _files_of_store(self) -> FileAnswers:
-        return FileAnswers(self.store.root, lambda name: self.store.partition(name).files.folder, self._find)
+        return FileAnswers(self.store.root, self._messages, self._find)
+
+    def _messages(self, partition: str) -> Path:
+        """The folder of its message files. Raises StoreError GONE where this standby does not have that partition."""
+        if not self._has(f"partitions/{partition}/index"):
+            raise StoreError(Problem.GONE, f"This standby does not protect the partition {partition}")
+        return self.store.partition(partition).files.folder
 
     def _find(self, partition: str, digest: bytes) -> int:
         return open_message(self.store.partition(partition), digest)
@@ -390,15 +397,17 @@ class Source:
 
     def _signatures(self) -> dict[str, int]:
         """A number for each folder of small files, which is another one when something in it has changed. The audit
-        trail is looked at from time to time only: its files grow in their places.
+        trail is looked at from time to time only, since its files grow in their places, and so are the partitions: each
+        look asks for a file.
 
         A folder that has just been changed may be changed again and keep its time, so its number is another one some
         seconds later. Letters that leave are not waited for: logs tell of them, and of these the names count."""
-        if (now := time.monotonic()) - self._audit_looked > OFTEN:
-            self._audit_looked = now
-            self._audit = zlib.crc32(repr([(name, status.st_size)
-                                           for name, status in self._files.small_files(AUDIT)]).encode())
-        found, root = {AUDIT: self._audit}, os.fspath(self.store.root)
+        partitions = [f"partitions/{name}" for name in self.store.partitions if not self._only or name in self._only]
+        slow, root = [AUDIT, *partitions], os.fspath(self.store.root)
+        if (now := time.monotonic()) - self._slow_looked > OFTEN or list(self._slow) != slow:
+            self._slow_looked = now
+            self._slow = {folder: self._signature(folder) for folder in slow}
+        found = dict(self._slow)
         for folder in SMALL:
             if folder != AUDIT:
                 with contextlib.suppress(FileNotFoundError):
@@ -407,6 +416,10 @@ class Source:
                     names = sorted(os.listdir(f"{root}/{folder}")) if fresh and folder == outgoingfiles.FOLDER else []
                     found[folder] = changed + fresh + zlib.crc32("/".join(names).encode())
         return found
+
+    def _signature(self, folder: str) -> int:
+        return zlib.crc32(repr([(name, status.st_size, folder == AUDIT or (status.st_mtime_ns, status.st_ino))
+                                for name, status in self._files.small_files(folder)]).encode())
 
     def _log(self, message: Message) -> Answer:
         """Octets of a log, up to where it is known to be on disk."""

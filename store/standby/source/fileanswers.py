@@ -1,4 +1,4 @@
-"""What a standby hears of files: message files, and the small files of the store (`copyformat.SMALL`)."""
+"""What a standby hears of files: message files, and the small files of the store (`copyformat.small_folders`)."""
 
 import contextlib
 import os
@@ -21,8 +21,10 @@ from store.standby.copyformat import (
     SMALL_FILES,
     Listed,
     Sent,
+    is_small,
     pack_list,
     pack_sent,
+    partition_of,
     read_list,
 )
 from store.standby.source.quickanswers import FindFile, octets_of, read_at
@@ -106,34 +108,35 @@ class FileAnswers:
 
     def _small(self, message: Message) -> Answer:
         """Those of one folder, from one name on: name, size and time of each."""
-        found = self.small_files(_small_folder(message), message.text("after"))
+        found = self.small_files(self._small_folder(message), message.text("after"))
         return {"files": [[name, each.st_size, each.st_mtime_ns] for name, each in islice(found, SMALL_FILES)]}, b""
 
     def small_files(self, folder: str, after: str = "") -> Iterator[tuple[str, os.stat_result]]:
         """In the order of their names, those that come after one."""
         place = self.root / folder
         names = os.listdir(place) if place.is_dir() else []
-        for name in sorted(name for name in names if name > after and not name.endswith((".new", "lock"))):
+        for name in sorted(name for name in names if name > after and is_small(folder, name)):
             with contextlib.suppress(FileNotFoundError):
                 status = os.stat(place / name, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     yield name, status
 
     def _small_file(self, message: Message) -> Answer:
-        folder, name = _small_folder(message), message.text("name")
-        if "/" in name or name in (".", ".."):
+        folder, name = self._small_folder(message), message.text("name")
+        if "/" in name or not is_small(folder, name):
             raise BadMessage("that is no file")
         try:
             return {}, octets_of(self.root / folder / name, message.number("at"))
         except FileNotFoundError:
             raise StoreError(Problem.GONE, f"{folder}/{name} is there no more") from None
 
-
-def _small_folder(message: Message) -> str:
-    folder = message.text("folder")
-    if folder not in SMALL:
-        raise BadMessage("there is no such folder")
-    return folder
+    def _small_folder(self, message: Message) -> str:
+        folder = message.text("folder")
+        if partition := partition_of(folder):
+            self.messages(partition)
+        elif folder not in SMALL:
+            raise BadMessage("there is no such folder")
+        return folder
 
 
 def _files_of(place: Path) -> list[Listed]:

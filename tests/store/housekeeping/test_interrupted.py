@@ -285,3 +285,17 @@ def test_two_who_bring_back_the_same(store: Store, faults: Faults) -> None:
     assert check(store) == []
     outcome, = deliver(store, MAIL, str(ARCHIVE))
     assert isinstance(outcome, Delivered)
+
+
+def test_while_a_volume_is_missing_nothing_is_looked_at(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on record stays, and no round goes through all of it."""
+    monkeypatch.setattr(interrupted, "PENDING_SECONDS", -10)
+    namespace.create_mailbox(store, NEW)
+    lost, begun = store.root / "partitions" / "lost", list(store.mailboxes.pending.all())
+    lost.symlink_to(store.root / "nowhere")
+    assert begun and not list(interrupted.pending(store))
+    for item in begun:
+        interrupted.finish(store, item)
+    assert list(store.mailboxes.pending.all()) == begun
+    lost.unlink()
+    assert list(interrupted.pending(store)) == begun

@@ -13,6 +13,7 @@ from attrs import define
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.expiry.rulebook import set_file
 from store.mailboxes import firstuse, namespace
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
@@ -124,10 +125,15 @@ def rows(store: Store, name: MailboxName) -> list[tuple[int, int, bytes, bytes]]
 
 
 def test_it_comes_home_whole(pair: Pair) -> None:
+    """With its rules of expiry; those of a domain are there, and not replaced by older ones."""
+    for name in ("partitions/archive/expire.rules", "expire/example.com.rules"):
+        set_file(pair.old.root / name, "mail.folderpattern: *\nmail.savedays: 30\n")
     pair.is_absent()
     pair.bring()
     assert marks.absent(pair.new.root) == {} and sorted(os.listdir(pair.new.root / "partitions/archive")) == sorted(
-        volumes.PARTS)
+        (*volumes.PARTS, "expire.rules"))
+    assert pair.new.root.joinpath("partitions/archive/expire.rules").read_text().endswith("savedays: 30\n")
+    assert not list(pair.new.root.glob("expire/*"))
     for name in (BOB, OLD):
         assert rows(pair.new, name) == rows(pair.old, name) and pair.new.entry(name) == pair.old.entry(name)
         outcome, = deliver(pair.new, b"Subject: new\r\n\r\n", str(name))

@@ -15,6 +15,7 @@ from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.hotcopy import log_number
 from store.check.wholecheck import check, check_all
 from store.errors import Problem, StoreError
+from store.expiry.rulebook import set_file
 from store.opening import open_store
 from store.snapshots.taking import all_environments
 from store.standby import applying, promotion, seeding, sourcepeer, standbystate, succession
@@ -22,6 +23,7 @@ from store.standby.cascade import cascade, followersrecord, keptlogs, seedcopy
 from store.standby.cascade.cascade import Cascade
 from store.standby.cascade.cascadesource import CascadeSource
 from store.standby.following import Follower, Reseed
+from store.standby.source import copysource
 from store.standby.source.instep import InStep, Step
 from store.standby.sourcepeer import SourcePeer
 from store.store import Store
@@ -306,6 +308,18 @@ def test_app_passwords_go_there_too(chain: Chain) -> None:
         above.round(0)
         forget(chain, above, folder)
     assert list((chain.third.root / "access").iterdir()) == []
+
+
+def test_rules_of_expiry_go_there_too(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a domain, and of a partition, which lie in the folder of that."""
+    monkeypatch.setattr(copysource, "OFTEN", -1.0)
+    names = "expire/example.com.rules", "partitions/primary/expire.rules"
+    for name in names:
+        set_file(chain.store.root / name, "mail.folderpattern: *\nmail.savedays: 30\n")
+    chain.show(3)
+    says_what_it_has(chain)
+    for name in names:
+        assert (chain.third.root / name).read_bytes() == (chain.store.root / name).read_bytes()
 
 
 def forget(chain: Chain, above: Follower, folder: Path) -> None:

@@ -14,6 +14,7 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
+from store.housekeeping import interrupted
 from store.mailboxes import deletion, firstuse, namespace
 from store.partition import marks
 from store.partitions import volumes
@@ -103,6 +104,18 @@ def test_nothing_of_the_others_goes(store: Store, standby: Standby) -> None:
         assert after == before
         outcome, = deliver(other, b"Subject: after\r\n\r\n", str(INBOX))
         assert isinstance(outcome, Delivered)
+
+
+def test_what_has_begun_is_taken_off_the_record(store: Store, standby: Standby) -> None:
+    """An absent partition may never come: nothing waits for it."""
+    with closing(promoted(standby)) as other:
+        assert not list(other.mailboxes.pending.all())          # the start looked at all of it
+        deletion.delete_mailbox(other, namespace.create_mailbox(other, MailboxName("alice", "New")).name)
+        begun = list(other.mailboxes.pending.all())
+        assert begun
+        for item in begun:
+            interrupted.finish(other, item)
+        assert not list(other.mailboxes.pending.all())
 
 
 def test_who_has_a_partition_that_the_other_lacks_does_not_follow_it(store: Store, standby: Standby, tmp_path: Path
