@@ -131,13 +131,15 @@ def _begin(store: Store, folder: Path, reconcile: Callable[[Store, Partition], N
            ) -> None:
     """Recover it, as the first process does, since nobody else has it yet. It counts as in use from here on."""
     partition = store.open_partition(folder, recover=True)
-    source = next(iter(store.partitions.values()), None)
-    if source is not None:
-        partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
-    reconcile(store, partition)
-    (folder / "users" / GENERATION_OF_LIST).unlink(missing_ok=True)     # it may be that of another list
-    partition.env.opened()
-    partition.close(clean=False)
+    try:
+        source = next(iter(store.partitions.values()), None)
+        if source is not None:
+            partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
+        reconcile(store, partition)
+        (folder / "users" / GENERATION_OF_LIST).unlink(missing_ok=True)     # it may be that of another list
+        partition.env.opened()
+    finally:
+        partition.close(clean=False)
 
 
 def remove(store: Store, name: str) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
@@ -30,7 +30,7 @@ from store.expiry import rulebook
 from store.filelock import exclusive
 from store.mailboxes.deletion import DOOMED
 from store.partition.filecontent import trace_of
-from store.partition.marks import ABSENT, is_absent, mark_behind, write_epoch
+from store.partition.marks import ABSENT, STANDBY, is_absent, mark_behind, write_epoch
 from store.partition.partition import Partition
 from store.partitions import volumes
 from store.partitions.volumes import PARTS
@@ -48,26 +48,35 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 COMING = "coming"           # a folder in that of the partition
-HOME = "came-home"          # in the folder of the common place: a line for each partition that has come home, and from
-                            # which machine
+HOME = "came-home"          # in the folder of the common place: a line for each partition that has come home, with its
+                            # `Whence`
 CACHE = 16 << 20
 
 
-def came_home(root: Path, host: str) -> list[str]:
-    """The partitions that have come home since the promotion from that machine. Another one may have more of them."""
-    return [name for name, whence in _came_home(root) if whence == host]
+@frozen(order=True)
+class Whence:
+    """The machine that brings something home, and the identity of the last promotion that it has seen: it has nothing
+    new in what it has brought, unless it has been promoted, or preferred, since."""
+
+    host: str
+    promotion: str
 
 
-def _came_home(root: Path) -> list[tuple[str, str]]:
+def came_home(root: Path, whence: Whence) -> list[str]:
+    """The partitions that have come home since the promotion from there. Another machine may have more of them."""
+    return [name for name, each in _came_home(root) if each == whence]
+
+
+def _came_home(root: Path) -> list[tuple[str, Whence]]:
     try:
         lines = privatefiles.read_text(root / PROMOTED / HOME).splitlines()
     except FileNotFoundError:
         return []
-    return [(name, host) for name, _, host in (line.partition(" ") for line in lines)]
+    return [(words[0], Whence(words[1], words[2])) for words in (line.split(" ") for line in lines) if len(words) == 3]
 
 
-def take(store: Store, name: str, source: SourcePeer, host: str) -> None:
-    """Have the partition of that name, which is absent, from the machine `host`, at the other end, and in use. Raises
+def take(store: Store, name: str, source: SourcePeer, whence: Whence) -> None:
+    """Have the partition of that name, which is absent, from the machine at the other end, and in use. Raises
     StoreError, OSError."""
     folder = store.root / "partitions" / name
     if not is_absent(folder):
@@ -75,8 +84,10 @@ def take(store: Store, name: str, source: SourcePeer, host: str) -> None:
     with exclusive(folder, Problem.STORE_IN_USE, f"Partition {name} is being brought already", folder=True):
         coming = folder / COMING
         inner = coming / "partitions" / name
+        if not (coming / STANDBY).exists():     # it was being removed: all was in its place
+            shutil.rmtree(coming, ignore_errors=True)
+        state = seeding.begin(coming, source, f"{whence.host}=:1", (name,))
         _move(folder, inner)            # where this was cut off
-        state = seeding.begin(coming, source, f"{host}=:1", (name,))
         if state.identity != store.mailboxes.identity:
             raise StoreError(Problem.UNAVAILABLE, "The other machine has another store")
         state = seeding.seed(coming, state, source, lambda what, done, total: None)
@@ -85,7 +96,7 @@ def take(store: Store, name: str, source: SourcePeer, host: str) -> None:
         write_epoch(folder, state.epochs.get(name, 0))
         privatefiles.touch(folder / "index" / "unclean")    # its store.idx files are to be written
         with closing(SnapshotList(coming / LIST, CACHE)) as theirs:
-            arriving = _Arriving(store, theirs, source, coming, host)
+            arriving = _Arriving(store, theirs, source, coming, whence)
             volumes.put_in_use(store, name, arriving.agree)
     store.partition(name)
     log.warning("partition %s has come home: %d mailboxes were made there since, %d are empty here", name,
@@ -118,7 +129,7 @@ class _Arriving:
     theirs: SnapshotList
     source: SourcePeer
     coming: Path
-    host: str
+    whence: Whence
     made: int = field(default=0, init=False)
     emptied: int = field(default=0, init=False)
 
@@ -188,8 +199,8 @@ class _Arriving:
         top = self.store.root / PROMOTED
         privatefiles.make_folder(top, exist_ok=True)
         with privatefiles.replacing(top / HOME) as file:
-            lines = {*_came_home(self.store.root), (partition.name, self.host)}
-            file.write("".join(f"{name} {host}\n" for name, host in sorted(lines)).encode())
+            lines = {*_came_home(self.store.root), (partition.name, self.whence)}
+            file.write("".join(f"{name} {each.host} {each.promotion}\n" for name, each in sorted(lines)).encode())
         shutil.rmtree(self.coming)
         (partition.folder / ABSENT).unlink()
         sync_folder(partition.folder)

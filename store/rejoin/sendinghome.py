@@ -20,6 +20,7 @@ from store.filelock import scratch
 from store.rejoin import commonplace, stranded
 from store.rejoin.stranded import Stranded, StrandedMail
 from store.rejoin.takinghome import DIGESTS, OCTETS, TRACE
+from store.standby import succession
 from store.standby.sourcepeer import absent_of
 from store.standby.succession import LINE, Lineage, Other
 from store.store import Store
@@ -70,9 +71,9 @@ class HomePeer:
 
     peer: Peer
 
-    def promoted(self) -> Promoted:
-        """What it has been promoted from."""
-        said = self.peer.ask_for({"op": "home files"})
+    def promoted(self, ours: Lineage) -> Promoted:
+        """What it has been promoted from; `ours` are the promotions that are known here."""
+        said = self.peer.ask_for({"op": "home files", "promotion": newest(ours)})
         with self._understood():
             files = [(str(name), int(size)) for name, size in said.list("files", TABLES)]
             if not all(TABLE.fullmatch(name) for name, _ in files):
@@ -87,7 +88,9 @@ class HomePeer:
             return Other.of(said)
 
     def passed(self, store: Store) -> None:
-        """Have it give out no number that this store has given out."""
+        """Have it give out no number that this store has given out. From here on this store is not served: what came
+        meanwhile to what has been brought would not be looked for again."""
+        succession.note_other(store.root, self.peer.host, self.other())
         mailbox, validity = store.mailboxes.last_identity()
         self.peer.ask_for({"op": "home passed", "mailbox": int(mailbox), "validity": validity, "epochs": {
             name: partition.epoch for name, partition in store.partitions.items()}})
@@ -158,6 +161,11 @@ class HomePeer:
             yield
         except (BadMessage, ValueError, TypeError) as error:
             raise self.peer.unclear(str(error)) from error
+
+
+def newest(ours: Lineage) -> str:
+    """The identity of the last promotion; "" where there was none."""
+    return "".join(ours.line[-1:])
 
 
 def fetch(peer: HomePeer, files: Sequence[tuple[str, int]], folder: Path) -> None:

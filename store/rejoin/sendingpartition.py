@@ -9,9 +9,10 @@ from mboxlist.entry import MailboxId
 from store import VERSION
 from store.errors import Problem, StoreError
 from store.problems import problems
-from store.rejoin.sendinghome import HomePeer, Progress
+from store.rejoin.sendinghome import HomePeer, Progress, newest
 from store.snapshots import retention, taking
 from store.snapshots.taking import Snapshot
+from store.standby import succession
 from store.standby.copyformat import partition_of
 from store.standby.source.copysource import PARTITIONS, Source
 from store.standby.source.fileanswers import Answer
@@ -28,10 +29,10 @@ def send(store: Store, peer: HomePeer, name: str, rate: int, progress: Progress)
     """Have the partition there, in use, on disk. `rate`: octets a second, at most; 0: as fast as they can. For who is
     alone in the store. Raises StoreError."""
     wire, source = peer.peer.wire, _PartitionSource(store, peer.peer.host)
-    actions, sent = source.actions(), 0
+    actions, sent, ours = source.actions(), 0, succession.read(store.root).lineage
     wire.limit(LONG)                    # it reads what came, between two questions
     try:
-        peer.peer.tell({"op": "home partition", "name": name, "rate": rate})
+        peer.peer.tell({"op": "home partition", "name": name, "rate": rate, "promotion": newest(ours)})
         while "op" in (said := peer.peer.answer()).fields:
             fields, octets = _answered(actions, said)
             sent += len(octets)

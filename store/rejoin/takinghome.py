@@ -26,6 +26,7 @@ from store.partition.staged import Staged
 from store.partitions.volumes import NAME
 from store.problems import problems
 from store.rejoin import commonplace, partitionhome
+from store.rejoin.partitionhome import Whence
 from store.standby import promotion, sourcepeer, succession
 from store.standby.sourcepeer import Rate, SourcePeer
 from store.store import Store
@@ -108,8 +109,15 @@ class TakingHome:
         return {"files": [[str(path.relative_to(top)), path.stat().st_size] for path in sorted(top.rglob("*.db"))
                           if path.name != promotion.PROMOTED_RECORDS],
                 "common": list(known.common), "identity": self.store.mailboxes.identity,
-                "absent": absent(self.store.root), "home": partitionhome.came_home(self.store.root, self.host),
+                "absent": absent(self.store.root),
+                "home": partitionhome.came_home(self.store.root, self._whence(message)),
                 **known.lineage.fields()}, b""
+
+    def _whence(self, message: Message) -> Whence:
+        promotion = message.text("promotion")
+        if not promotion.isprintable() or " " in promotion:
+            raise BadMessage("there is no such promotion")
+        return Whence(self.host, promotion)
 
     def _passed(self, message: Message) -> Answer:
         """No UID, MODSEQ, mailbox id or UIDVALIDITY that the other machine has given out comes to mean something else
@@ -148,11 +156,13 @@ class TakingHome:
             raise BadMessage("there is no such partition")
         with self.store.write_freeze.second.exempt():       # who sends it hears when it is on disk here
             partitionhome.take(self.store, name, SourcePeer(Peer(self.host, self.wire), Rate(message.number("rate"))),
-                               self.host)
+                               self._whence(message))
         return {}, b""
 
     def _places(self, message: Message) -> Answer:
         """Which of these mailboxes are on another partition than that: their places among them."""
+        if len(message.octets) % 4:
+            raise BadMessage("a list of mailboxes is not whole")
         partition, numbers = message.text("partition"), np.frombuffer(message.octets, "<u4").tolist()
         known = [self.store.known(number) for number in numbers]
         return {"elsewhere": [at for at, found in enumerate(known) if found and found[0].partition != partition]}, b""

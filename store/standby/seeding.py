@@ -21,7 +21,6 @@ from mboxlist.engine.transact import Failure
 from store.errors import Problem, StoreError
 from store.partition.marks import STANDBY, is_absent
 from store.partition.partition import Partition
-from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST, Manifest
 from store.standby import applying, standbyjournal, standbystate, switching
 from store.standby.copyformat import is_environment, small_folders
@@ -131,9 +130,6 @@ def seed(root: Path, state: StandbyState, source: SourcePeer, progress: Progress
     state = standbyjournal.replay(root, switching.finish(root, state))
     begun = source.begin(state.lineage, state.only)
     state, partitions = require_no_more(root, state, source, begun), begun.partitions
-    for name in partitions:
-        if not NAME.fullmatch(name):
-            raise source.peer.unclear(f"a partition of the name {name!r}")
     privatefiles.make_folder(root / "run", exist_ok=True)
     for name in partitions:
         Partition.make(root / "partitions" / name)

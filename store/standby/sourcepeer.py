@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -153,12 +153,23 @@ def epochs_of(said: Message) -> dict[str, int]:
 def absent_of(said: Message) -> dict[str, str]:
     """Partitions that a machine does not have, with the one that has each. Raises BadMessage."""
     found = said.fields.get("absent")
-    if not isinstance(found, dict) or not all(isinstance(host, str) for host in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(host, str) and host.isprintable() for host in found.values()):
         raise BadMessage("absent is no object")
-    for name in found:
+    _require_names(found)
+    return found
+
+
+def _partitions(said: Message, field_name: str) -> list[str]:
+    found = said.texts(field_name, 10_000)
+    _require_names(found)
+    return found
+
+
+def _require_names(names: Iterable[str]) -> None:
+    """Folders are made by these names."""
+    for name in names:
         if not NAME.fullmatch(name):
             raise BadMessage(f"a partition of the name {name!r}")
-    return found
 
 
 @define(eq=False)
@@ -177,11 +188,11 @@ class SourcePeer:
                           **lineage.fields()})
         with self._understood():
             validity, mailbox = said.number("validity"), said.number("mailbox")
-            begun = Begun(said.text("host"), said.text("identity"), said.texts("partitions", 10_000), Lineage.of(said),
+            begun = Begun(said.text("host"), said.text("identity"), _partitions(said, "partitions"), Lineage.of(said),
                           said.number("place", 0, PLACES + 1), epochs_of(said), (mailbox, validity),
                           tuple(said.texts("above", MACHINES)) if "above" in said.fields else (),
                           said.number("skipped"), partings_of(dict(said.fields["partings"])),
-                          tuple(said.texts("unprotected", 10_000)), absent_of(said))
+                          tuple(_partitions(said, "unprotected")), absent_of(said))
         if begun.lineage.number < lineage.number:
             raise StoreError(Problem.UNAVAILABLE, f"{begun.host} does not know that another machine has been promoted: "
                                                   "it is not followed")

@@ -101,7 +101,8 @@ def test_what_only_it_has_is_brought_home(store: Store, tmp_path: Path) -> None:
             host, theirs = peer.host, HomePeer(peer).other()
             assert returning.has_more(other.root, before, SourcePeer(peer), theirs)
             with returning.copied(other.root) as place, closing(open_store(place, SMALL)) as shown:
-                found = sendinghome.find(shown, HomePeer(peer), HomePeer(peer).promoted(), before.lineage)
+                found = sendinghome.find(shown, HomePeer(peer), HomePeer(peer).promoted(before.lineage),
+                                         before.lineage)
                 assert found.messages == 2
         assert state_of(other) == before and not list((other.root / "reading").iterdir())
         promotion.give_way(other.root, host, theirs)

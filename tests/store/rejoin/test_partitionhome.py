@@ -1,6 +1,7 @@
 """A partition that only the machine that comes back has is brought to the promoted one: whole, or not at all."""
 
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from store.opening import open_store
 from store.partition import marks
 from store.partitions import volumes
 from store.partitions.partitionmove import move_owner
-from store.rejoin import partitionhome, returning, sendinghome, sendingpartition
+from store.rejoin import returning, sendinghome, sendingpartition
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.takinghome import TakingHome
 from store.standby import promotion, standbystate, succession
@@ -75,13 +76,13 @@ class Pair:
         with self.connected() as peer, self.old.alone():
             sendingpartition.send(self.old, HomePeer(peer), "archive", 0, progress)
 
-    def bring_the_rest(self) -> SendingHome:
+    def bring_the_rest(self, come_home: tuple[str, ...] = ("archive",)) -> SendingHome:
         with self.connected() as peer:
-            home = HomePeer(peer)
-            promoted = home.promoted()
-            assert promoted.home == ("archive",) and not promoted.absent
-            without = sendingpartition.come_with_it(self.old, home, {"archive"})
-            found = sendinghome.find(self.old, home, promoted, succession.read(self.old.root).lineage, without)
+            home, ours = HomePeer(peer), succession.read(self.old.root).lineage
+            promoted = home.promoted(ours)
+            assert promoted.home == come_home and not promoted.absent
+            without = sendingpartition.come_with_it(self.old, home, set(promoted.home))
+            found = sendinghome.find(self.old, home, promoted, ours, without)
             made = SendingHome(self.old, home, silent)
             made.bring(found.mail)
         return made
@@ -147,7 +148,8 @@ def test_it_comes_home_whole(pair: Pair) -> None:
 
 
 def test_it_goes_on_where_it_was_cut_off(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a connection that ends at some question; and at the very end, when all is in its place."""
+    """By a connection that ends at some question; and at the very end, when all is in its place, and what came with it
+    is being removed."""
     asked: list[int] = []
 
     def cut(at: int) -> Callable[[str, int, int], None]:
@@ -164,7 +166,7 @@ def test_it_goes_on_where_it_was_cut_off(pair: Pair, monkeypatch: pytest.MonkeyP
             pair.bring(cut(at))
         pair.is_absent()
     with monkeypatch.context() as planted:
-        planted.setattr(partitionhome._Arriving, "_end", lambda self, partition: refuse())
+        planted.setattr(shutil, "rmtree", cut_off)
         with pytest.raises(StoreError, match="planted"):
             pair.bring(lambda what, done, total: whole.append(done))
     assert (pair.new.root / "partitions/archive/index").is_dir()
@@ -174,8 +176,12 @@ def test_it_goes_on_where_it_was_cut_off(pair: Pair, monkeypatch: pytest.MonkeyP
     assert rows(pair.new, BOB) == rows(pair.old, BOB) and rows(pair.new, OLD) == rows(pair.old, OLD)
 
 
-def refuse() -> None:
-    raise StoreError(Problem.UNAVAILABLE, "planted")
+def cut_off(path: Path, *, ignore_errors: bool = False, remove: Callable[..., None] = shutil.rmtree) -> None:
+    """Remove the first file of a standby's folder, and what is no such folder."""
+    if (path / marks.STANDBY).exists():
+        (path / marks.STANDBY).unlink()
+        raise StoreError(Problem.UNAVAILABLE, "planted")
+    remove(path, ignore_errors=ignore_errors)
 
 
 def test_a_message_file_that_is_not_what_its_name_says_comes_again(pair: Pair, caplog: pytest.LogCaptureFixture
@@ -228,3 +234,19 @@ def test_nothing_is_replaced_before_it_is_home(pair: Pair, tmp_path: Path) -> No
                              succession.read(pair.new.root).lineage, tmp_path / "aside")
     assert standbystate.read(pair.old.root) is None
     pair.bring()
+
+
+def test_what_came_after_it_was_home(pair: Pair) -> None:
+    """From then on the machine that came back is not served, though it does not follow yet. Once an administrator has
+    preferred it, what it gets is looked for there, too."""
+    pair.bring()
+    with pair.connected() as peer:
+        HomePeer(peer).passed(pair.old)
+    with pytest.raises(StoreError, match=r"two\.example\.org has been promoted"):
+        succession.require_first(pair.old.root)
+    succession.forget(pair.old.root, "two.example.org")
+    before = rows(pair.new, BOB), rows(pair.new, OLD)
+    deliver(pair.old, b"Subject: later\r\n\r\n", str(BOB))
+    assert pair.bring_the_rest(come_home=()).brought == 1
+    *others, later = rows(pair.new, BOB)
+    assert later[3] == b"Subject: later\r\n\r\n" and (others, rows(pair.new, OLD)) == before

@@ -70,8 +70,8 @@ class Pair:
 
     def found(self) -> Stranded:
         with self.connected() as peer:
-            return sendinghome.find(self.old, HomePeer(peer), HomePeer(peer).promoted(),
-                                    succession.read(self.old.root).lineage)
+            ours = succession.read(self.old.root).lineage
+            return sendinghome.find(self.old, HomePeer(peer), HomePeer(peer).promoted(ours), ours)
 
     def bring(self, found: Stranded) -> SendingHome:
         with self.connected() as peer:

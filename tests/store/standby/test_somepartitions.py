@@ -20,6 +20,7 @@ from store.partition import marks
 from store.partitions import volumes
 from store.standby import promotion, seeding, standbystate
 from store.standby.following import Reseed
+from store.standby.source.copysource import Source
 from store.standby.source.instep import InStep
 from store.store import Store
 from store.users import lifecycle
@@ -147,6 +148,17 @@ def test_it_protects_more_when_it_is_made_again(store: Store, standby: Standby) 
 def test_what_is_not_there_is_not_protected(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no partition arhcive"):
         Standby(store, tmp_path / "three", host="third.example.org", only=("primary", "arhcive")).create()
+
+
+def test_names_that_lead_elsewhere(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A promotion makes a folder for each partition that only the other machine has."""
+    choose = Source._choose
+    for named in ({"unprotected": ["../elsewhere"]}, {"partitions": ["primary", "../elsewhere"]},
+                  {"absent": {"../elsewhere": "mail.example.org"}}, {"absent": {"elsewhere": "mail\nexample.org"}}):
+        monkeypatch.setattr(Source, "_choose", lambda self, names, named=named: {**choose(self, names), **named})
+        with pytest.raises(StoreError) as caught:
+            Standby(store, tmp_path / "three", host="third.example.org", only=("primary",)).create()
+        assert caught.value.problem is Problem.UNAVAILABLE and not (tmp_path / "three").exists(), named
 
 
 def test_what_an_answer_waits_for_is_on_disk(store: Store, standby: Standby) -> None:

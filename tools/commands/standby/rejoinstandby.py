@@ -106,7 +106,8 @@ class Return:
         root, peer = self.invocation.config.root, HomePeer(self.source.peer)
         self.aside = root / ASIDE / time.strftime(NAME, time.gmtime())
         with opened(self.invocation.config, self.invocation.arguments.program) as store:
-            promoted, ours = peer.promoted(), succession.read(root).lineage
+            ours = succession.read(root).lineage
+            promoted = peer.promoted(ours)
             self.lineage, self.identity = promoted.lineage, promoted.identity
             if self.identity != store.mailboxes.identity:
                 raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
@@ -119,7 +120,7 @@ class Return:
         """Likewise where this is a standby, which may have more than the one that was promoted. One that has no more
         goes over to it at once."""
         root, peer = self.invocation.config.root, HomePeer(self.source.peer)
-        other, promoted, dry_run = peer.other(), peer.promoted(), self.invocation.arguments.dry_run
+        other, promoted, dry_run = peer.other(), peer.promoted(standby.lineage), self.invocation.arguments.dry_run
         if promoted.identity != standby.identity:
             raise StoreError(Problem.UNAVAILABLE, f"{peer.peer.host} has another store")
         if not returning.has_more(root, standby, self.source, other):
