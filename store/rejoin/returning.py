@@ -16,8 +16,11 @@ from attrs import evolve
 from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
+from store.expiry import rulebook
+from store.partitions import volumes
 from store.readonly.place import FOLDER
 from store.standby import promotion, seeding, standbystate
+from store.standby.copyformat import is_small
 from store.standby.reading import readingstate
 from store.standby.seeding import MoreHere
 from store.standby.sourcepeer import SourcePeer
@@ -25,28 +28,35 @@ from store.standby.standbystate import RECOVERED, RETURNING, StandbyState
 from store.standby.succession import Lineage, Other
 
 COPY = "rejoin"         # among the copies of a standby
-AUDIT = "audit"         # the trail of this machine, which that of the other one replaces
+AUDIT = "audit"         # the trail of this machine, which that of the other one replaces, as its rules of expiry do
 
 
 def follow(root: Path, identity: str, source: SourcePeer, address: str, lineage: Lineage, aside: Path) -> StandbyState:
-    """Make it a standby that is to be seeded; its state, on disk. Its own audit trail is kept in the folder `aside`.
-    Raises StoreError, OSError."""
+    """Make it a standby that is to be seeded; its state, on disk. Its own audit trail and rules of expiry are kept in
+    the folder `aside`. Raises StoreError, OSError."""
     begun = source.begin(lineage)
     if begun.identity != identity:
         raise StoreError(Problem.UNAVAILABLE, f"{begun.host} has another store")
     seeding.require_each_partition(root, source, begun)
-    if (root / AUDIT).is_dir() and not (aside / AUDIT).exists():
-        privatefiles.make_folder(aside, parents=True, exist_ok=True)
-        privatefiles.make_folder(aside / f"{AUDIT}.new", exist_ok=True)
-        for path in (root / AUDIT).iterdir():
-            if path.is_file() and not (aside / f"{AUDIT}.new" / path.name).exists():
-                privatefiles.copy(path, aside / f"{AUDIT}.new" / path.name)
-        (aside / f"{AUDIT}.new").rename(aside / AUDIT)
-        sync_folder(aside)
+    for folder in (AUDIT, rulebook.FOLDER, *(f"partitions/{name}" for name in volumes.named_there(root))):
+        _keep(root / folder, aside / folder, [path.name for path in (root / folder).glob("*")
+                                              if is_small(folder, path.name) and path.is_file()])
     state = begun.state(StandbyState(begun.host, address, identity, phase=RETURNING, epochs=begun.epochs,
                                      identities=begun.identities))
     state.save(root)
     return state
+
+
+def _keep(source: Path, target: Path, names: list[str]) -> None:
+    """Copy these files, unless that was done. Raises OSError."""
+    if names and not target.exists():
+        new = target.with_name(f"{target.name}.new")
+        privatefiles.make_folder(new, parents=True, exist_ok=True)
+        for name in names:
+            if not (new / name).exists():
+                privatefiles.copy(source / name, new / name)
+        new.rename(target)
+        sync_folder(target.parent)
 
 
 def going_on(root: Path, address: str) -> StandbyState | None:

@@ -14,6 +14,7 @@ from attrs import define
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.expiry.rulebook import set_file
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
@@ -267,8 +268,13 @@ def test_it_becomes_the_standby_with_what_it_has(pair: Pair, tmp_path: Path, mon
     for number in range(3):
         deliver(pair.new, b"Subject: new %d\r\n\r\n" % number, str(ALICE))
     expected, root = everything(pair.new), pair.old.root
+    rules = "expire/example.com.rules", "partitions/primary/expire.rules"
+    for name in rules:
+        set_file(root / name, f"mail.folderpattern: user/{name}\nmail.savedays: 30\n")
     pair.old.close()
     state = turn(pair, tmp_path)
+    for name in rules:          # those of the other machine, which has none, come in their place
+        assert (tmp_path / "aside" / name).read_bytes() == (root / name).read_bytes()
     assert returning.going_on(root, "two:2").phase == standbystate.RETURNING
     with pytest.raises(StoreError, match="onecopy standby promote"):
         open_store(root, SMALL)
