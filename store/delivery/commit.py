@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.repeats import repeated
-from store.delivery.replacement import put_back
+from store.delivery.replacement import certain, put_back
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -349,10 +349,10 @@ def _usable(txn: WriteTxn, record: MessageRecord, staged: Staged) -> MessageReco
     """The record, unless its file went in a purge that was cut off before its end.
 
     A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
-    NotOnDisk; StoreError CORRUPT when it cannot.
+    NotOnDisk; StoreError CORRUPT when it cannot, and UNAVAILABLE when the disk does not say what the file has.
     """
     if txn.partition.files.seems_whole(staged.digest, record.serial, record.size):
-        return record
+        return certain(txn.partition, staged.digest, record)
     if not record.references:
         return None
     if not staged.on_disk:

@@ -88,6 +88,11 @@ class References:
         """A record as it is stored, with what its file says if nobody has looked at that."""
         return record if record.trace != UNSEEN_TRACE else self._look(digest, record)
 
+    def is_unseen(self, digest: bytes) -> bool:
+        """Whether nobody has looked at the file since the tables were rebuilt, at this moment."""
+        data = self.messages.glance(digest)
+        return data is not None and data[_TRACE] == _UNSEEN
+
     def record(self, digest: bytes, data: bytes) -> MessageRecord:
         return self.complete(digest, MessageRecord.from_bytes(data))
 
