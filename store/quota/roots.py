@@ -89,11 +89,11 @@ def root_for(partition: "Partition", name: MailboxName) -> str:
 
 def _partitions(store: "Store", root: str) -> "list[Partition]":
     """Where the mailboxes of the root's owner are or will be, or the root has a row, as it still has where they have
-    just been moved away; a domain is everywhere. Raises StoreError BAD_NAME, NO_USER."""
+    just been moved away; a domain is everywhere. Raises StoreError BAD_NAME, NO_USER, UNAVAILABLE."""
     owner, _ = parse(store, root)
     if owner.startswith(DOMAIN):
         return list(store.partitions.values())
-    names = {entry.partition for entry in store.names(owner)}
+    names = _all_here(store, owner)
     account = store.directory.find(owner) if owner else None
     if account is not None:
         names.add(account.partition)
@@ -101,6 +101,15 @@ def _partitions(store: "Store", root: str) -> "list[Partition]":
         raise StoreError(Problem.NO_USER)
     return [partition for name, partition in store.partitions.items()
             if name in names or not (owner or names) or partition.quotas.has(root)]
+
+
+def _all_here(store: "Store", owner: str) -> set[str]:
+    """The partitions on which the owner has mailboxes. Raises StoreError UNAVAILABLE where one of them is not here: it
+    would come back with the limits of before."""
+    names = {entry.partition for entry in store.names(owner)}
+    for missing in sorted(names - store.partitions.keys()):
+        store.partition(missing)
+    return names
 
 
 # Use and limits
@@ -236,6 +245,8 @@ def _take_root(store: "Store", root: str) -> None:
     elif SEPARATOR not in root.removeprefix(PUBLIC) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
         raise StoreError(Problem.BAD_NAME, f"{root} is not a quota root that was made for a mailbox")
+    else:
+        _all_here(store, parse(store, root)[0])
     for partition in store.partitions.values():
         _take_from(store, partition, root)
     _note_limits(store, root)

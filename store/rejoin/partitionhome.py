@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -90,7 +91,7 @@ def take(store: Store, name: str, source: SourcePeer, whence: Whence) -> None:
         _move(folder, inner)            # where this was cut off
         if state.identity != store.mailboxes.identity:
             raise StoreError(Problem.UNAVAILABLE, "The other machine has another store")
-        state = seeding.seed(coming, state, source, lambda what, done, total: None)
+        state = seeding.seed(coming, state, source, partial(_require_room, store, folder))
         _move(inner, folder)
         _move_rules(inner, folder)
         write_epoch(folder, state.epochs.get(name, 0))
@@ -101,6 +102,12 @@ def take(store: Store, name: str, source: SourcePeer, whence: Whence) -> None:
     store.partition(name)
     log.warning("partition %s has come home: %d mailboxes were made there since, %d are empty here", name,
                 arriving.made, arriving.emptied)
+
+
+def _require_room(store: Store, folder: Path, what: str, done: int, total: int) -> None:
+    """Who uses this machine needs what it keeps free. Raises StoreError DISK_FULL, OSError."""
+    if shutil.disk_usage(folder).free < store.settings.disk_reserve:
+        raise StoreError(Problem.DISK_FULL, f"{folder / COMING} has what has come: make room, and go on")
 
 
 def _move(source: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from attrs import define
+from attrs import define, evolve
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
@@ -224,6 +224,19 @@ def test_mailboxes_that_changed_since(pair: Pair) -> None:
     assert pair.new.entry(MailboxName("alice", f"Twice ({twice.id})")).id == twice.id
     assert [row[2:] for row in rows(pair.new, BOB)] == [row[2:] for row in before]
     assert pair.new.entry(BOB).uidvalidity > pair.old.entry(BOB).uidvalidity
+
+
+def test_it_leaves_room_for_who_uses_the_machine(pair: Pair) -> None:
+    """What is kept free for mail (`store.disk_reserve`) stays so; it goes on when there is more."""
+    enough = pair.new.settings
+    pair.new.settings = evolve(enough, disk_reserve=1 << 62)
+    with pytest.raises(StoreError) as caught:
+        pair.bring()
+    assert caught.value.problem is Problem.DISK_FULL
+    pair.is_absent()
+    pair.new.settings = enough
+    pair.bring()
+    assert rows(pair.new, BOB) == rows(pair.old, BOB)
 
 
 def test_nothing_is_replaced_before_it_is_home(pair: Pair, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from store.housekeeping import interrupted
 from store.mailboxes import deletion, firstuse, namespace
 from store.partition import marks
 from store.partitions import volumes
+from store.quota import roots
 from store.standby import promotion, seeding, standbystate
 from store.standby.following import Reseed
 from store.standby.source.copysource import Source
@@ -99,6 +100,8 @@ def test_nothing_of_the_others_goes(store: Store, standby: Standby) -> None:
         assert deletion.due_mailboxes(other, later) == []
         assert refused(lifecycle.remove_mail, other, "alice") is Problem.UNAVAILABLE
         assert refused(lifecycle.rename_user, other, "bob", "robert") is Problem.UNAVAILABLE
+        for root in ("bob", "alice", "alice/Old"):
+            assert refused(roots.set_quota, other, root, octets=1000) is Problem.UNAVAILABLE, root
         assert refused(volumes.add, other, "archive") is Problem.UNAVAILABLE
         assert refused(volumes.remove, other, "archive") is Problem.UNAVAILABLE
         after = list(other.mailboxes.all()), list(other.mailboxes.deleted.all()), list(other.directory.all())
