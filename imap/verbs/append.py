@@ -295,8 +295,8 @@ def _has_another(session: Session, octets: int) -> bool | None:
 
 
 async def _deliver_group(session: Session, group: list[Arriving]) -> None:
-    """Deliver the messages together, if they are several: the outcome of each is known then. Raises StoreError, which
-    is then what has become of all."""
+    """Deliver the messages together, if they are several and that can be done: the outcome of each is known then.
+    Raises StoreError, which is then what has become of all."""
     if len(group) == 1:
         return
     try:
@@ -310,9 +310,12 @@ async def _deliver_group(session: Session, group: list[Arriving]) -> None:
         for one in group:
             one.failure = error
         raise
+    if outcomes is None:                # each is delivered in its turn
+        return
     for one, outcome in zip(group, outcomes, strict=True):
         one.outcome = outcome
-        one.messages.clear()            # they are used up
+        if not isinstance(outcome, StoreError):     # who notes a refusal names the message
+            one.messages.clear()                    # they are used up
 
 
 def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:

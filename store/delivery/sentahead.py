@@ -1,13 +1,13 @@
 """Messages to one mailbox that a client has sent without waiting for answers: they have nothing to do with each other
 but that they are there at the same time. They share syncs and one transaction; each is delivered or refused by itself.
+Where that cannot be, whoever brought them delivers one after the other.
 """
 
 import time
 from collections.abc import Sequence
 
 from mboxlist.engine.troubles import after_commit
-from store.delivery import durable
-from store.delivery.commit import Delivered, NotOnDisk, Target, commit_each
+from store.delivery.commit import NotOnDisk, Target, commit_each
 from store.delivery.concealment import stored_lately
 from store.delivery.durable import durability_of, put_on_disk
 from store.delivery.severalmessages import secure, spared_of
@@ -21,27 +21,34 @@ from store.values import InternalDate
 Message = tuple[Staged, Target, InternalDate | None]
 
 
-async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | StoreError]:
+async def deliver_each(store: Store, messages: Sequence[Message]) -> list[int | StoreError] | None:
     """Deliver these received messages, of which there are at most `durable.FEW`, in their order: of each the UID, or
-    why it was refused. When this returns they are on disk.
+    why it was refused. When this returns they are on disk, and the staged messages are used up.
 
-    What cannot be done together is done for each alone, as `durable.deliver` does it. The staged messages are used up,
-    also when this raises. Raises Unflushed.
+    None: that cannot be done together. Nothing has been done, and each is to be delivered alone (`durable.deliver`)
+    when its turn has come, so that its answer waits for no other. Raises Unflushed; the staged messages are used up.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
     try:
-        try:
-            partition = store.partition_of(arrived[0][1].entry)
-            if all(staged.files is partition.files for staged, _, _ in arrived):
-                return await _deliver_together(store, partition, arrived)
-        except (NotOnDisk, StoreError):     # of one of them, perhaps: alone each gets its own answer
-            pass
-        return [await _deliver_alone(store, *one) for one in arrived]
-    finally:
-        for staged, _, _ in arrived:
-            if not staged.committed:
-                after_commit(durability_of(store).discard, staged)
+        partition = store.partition_of(arrived[0][1].entry)
+        if not all(staged.files is partition.files for staged, _, _ in arrived):
+            return None
+        outcomes = await _deliver_together(store, partition, arrived)
+    except (NotOnDisk, StoreError):         # of one of them, perhaps: alone each gets its own answer
+        return None
+    except BaseException:
+        _discard(store, arrived)
+        raise
+    _discard(store, arrived)
+    return outcomes
+
+
+def _discard(store: Store, arrived: Sequence[tuple[Staged, Target, InternalDate]]) -> None:
+    """Those of which no file is needed."""
+    for staged, _, _ in arrived:
+        if not staged.committed:
+            after_commit(durability_of(store).discard, staged)
 
 
 async def _deliver_together(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
@@ -56,11 +63,3 @@ async def _deliver_together(store: Store, partition: Partition, arrived: Sequenc
             staged.left = staged.concealed
     await put_on_disk(store, durability_of(store), partition, files)
     return outcomes
-
-
-async def _deliver_alone(store: Store, staged: Staged, target: Target, received: InternalDate) -> int | StoreError:
-    outcome, = await durable.deliver(store, staged, (target,), received)
-    if isinstance(outcome, StoreError):
-        return outcome
-    assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
-    return outcome.uid

@@ -1,13 +1,13 @@
 """Deliveries as a process that serves the store makes them: the file journal is synced, and the message files later."""
 
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
 from store import offload
 from store.delivery import durable
 from store.delivery.commit import Target
-from store.delivery.sentahead import deliver_each
+from store.delivery.sentahead import Message, deliver_each
 from store.errors import Problem, StoreError
 from store.partition.filejournal import PAGE, FileJournal
 from store.partition.partition import Partition
@@ -76,11 +76,23 @@ def append_ahead(place: Place, answered: Answered) -> None:
             if staged.write(body):
                 offload.now(durable.spill(place.store, staged))
             messages.append((staged, Target(entry, reader="bob", appended=True), WHEN))
-        for outcome in offload.now(deliver_each(place.store, messages)):
-            if isinstance(outcome, StoreError) and outcome.problem is not Problem.OVER_QUOTA:
-                raise outcome
+        try:
+            for outcome in _together_or_alone(place.store, messages):
+                if isinstance(outcome, StoreError) and outcome.problem is not Problem.OVER_QUOTA:
+                    raise outcome
+        finally:
+            for staged, _, _ in messages:
+                staged.abort()              # what is committed stays
         answered()
     _settle(place)
+
+
+def _together_or_alone(store: Store, messages: Sequence[Message]) -> Sequence[object]:
+    found = offload.now(deliver_each(store, messages))
+    if found is not None:
+        return found
+    return [outcome for staged, target, when in messages
+            for outcome in offload.now(durable.deliver(store, staged, (target,), when))]
 
 
 def deliver_until_full(place: Place, answered: Answered) -> None:

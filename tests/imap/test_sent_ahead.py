@@ -8,8 +8,10 @@ import pytest
 from imap.verbs import append
 from mboxlist.engine.transact import Commits, Unflushed
 from store.check.wholecheck import check
-from store.delivery import durable
+from store.delivery import durable, sentahead
+from store.delivery.commit import NotOnDisk
 from store.partition.partition import Partition
+from store.quota import roots
 
 MESSAGE = b"Subject: %d\r\n\r\nThe text.\r\n"
 
@@ -75,6 +77,26 @@ def test_without_a_flush_none_has_an_answer(client, place, faults):
     client.send(commands(range(1, 4)))
     said = client.received()
     assert b" OK" not in said and b" NO" not in said and b"* BYE" in said and client.closed
+
+
+def test_what_cannot_be_done_together_is_answered_one_by_one(client, place, faults):
+    """The first answer does not wait for the others, of which perhaps nobody can say what has become of them."""
+    faults.fail(sentahead, "commit_each", NotOnDisk)
+    flushes = iter([False, True])
+    faults.fail(Partition, "flush", Unflushed(5, "Input/output error"), when=lambda _: next(flushes, True))
+    client.send(commands(range(1, 4)))
+    said = client.received()
+    assert answered(said) == [1] and b"2 " not in said and b"* BYE" in said and client.closed
+
+
+def test_the_delivery_log_names_each_that_is_refused(client, place, monkeypatch):
+    noted = []
+    monkeypatch.setattr(append.noting, "refused", lambda *facts: noted.append(facts[-1]))
+    roots.set_quota(place.store, "alice", messages=1)
+    texts = [b"Message-ID: <%d@example.org>\r\n\r\nx\r\n" % number for number in range(3)]
+    client.send(b"".join(b"%d APPEND INBOX {%d+}\r\n%b\r\n" % (at, len(text), text) for at, text in enumerate(texts)))
+    assert answered(client.received()) == [0]
+    assert noted == [b"<1@example.org>", b"<2@example.org>"]
 
 
 def test_a_bug_is_told_to_each(client, place, faults):
