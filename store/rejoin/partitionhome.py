@@ -6,14 +6,16 @@ goes on there. Databases are compared with the digests of a snapshot, recovered 
 compared with its digest, which is its name.
 
 The promoted machine's list decides what has become of the mailboxes meanwhile. One that it does not know was made
-on the other machine after the standby had its last state: it gets its row. One that it has, and that is not on the
-partition any more, is there again, empty, under a new UIDVALIDITY. The mark that the partition is absent goes last:
-until then nobody opens it, and all of this is done again. The other machine keeps what it has until it is a standby.
+or restored on the other machine after the standby had its last state: it gets its row. One that was deleted there
+since is as it was: that is not done again. One that is not on the partition any more is there again, empty, under a new
+UIDVALIDITY. The mark that the partition is absent goes last: until then nobody opens it, and all of this is done again.
+The other machine keeps what it has until it is a standby.
 """
 
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -22,6 +24,7 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 
 from mboxlist import privatefiles
+from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.transact import transact
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -29,10 +32,12 @@ from mboxlist.snapshotlist import SnapshotList
 from store.errors import Problem, StoreError
 from store.expiry import rulebook
 from store.filelock import exclusive
+from store.mailboxes import deletion
 from store.mailboxes.deletion import DOOMED
 from store.partition.filecontent import trace_of
 from store.partition.marks import ABSENT, STANDBY, is_absent, mark_behind, write_epoch
 from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
 from store.partitions import volumes
 from store.partitions.volumes import PARTS
 from store.quota import roots
@@ -152,8 +157,14 @@ class _Arriving:
                 self._enlist(partition, mailbox)
             here = [entry for entry in store.mailboxes.all() if entry.partition == partition.name]
             for entry in here:
-                if partition.any_state(entry.id) is None:
+                state = partition.any_state(entry.id)
+                if state is not None and state.removed == DOOMED:
+                    deletion.destroy(partition, entry.id, int(time.time()))
+                    state = None
+                if state is None:
                     self._empty(entry)
+                elif state.removed or state.uidvalidity != entry.uidvalidity:
+                    _restore(partition, entry)
             store.mailboxes.env.flush()
             agree_about(store, partition)
             roots.agree(store)
@@ -178,19 +189,23 @@ class _Arriving:
     def _enlist(self, partition: Partition, mailbox: MailboxId) -> None:
         state, entry, mailboxes = partition.any_state(mailbox), self.theirs.find_id(mailbox), self.store.mailboxes
         if (state is None or entry is None or entry.partition != partition.name or state.removed == DOOMED
-                or self.store.known(mailbox) is not None):
+                or mailboxes.find_id(mailbox) is not None):
+            return
+        deleted = mailboxes.deleted.find(mailbox)
+        if deleted is not None and deleted[1].partition != partition.name:
             return
         if mailboxes.find(entry.name) is not None:
             entry = evolve(entry, name=free_name(entry.name, mailbox, []))
         row = entry
 
-        def work(txn: object) -> None:
+        def work(txn: Txn) -> None:
+            mailboxes.deleted.remove(mailbox, txn)          # the other machine has restored it since
             mailboxes.skip_identities(row.id, row.uidvalidity, txn)
             mailboxes.write(row, txn, guarded=False)
 
         transact(mailboxes.env, work)
         self.made += 1
-        log.info("%s was made on the other machine, and is in the list now", row.name)
+        log.info("%s was made or restored on the other machine, and is in the list now", row.name)
 
     def _empty(self, entry: MailboxEntry) -> None:
         """What the other machine had of it is on another partition, or was destroyed."""
@@ -211,6 +226,23 @@ class _Arriving:
         shutil.rmtree(self.coming)
         (partition.folder / ABSENT).unlink()
         sync_folder(partition.folder)
+
+
+def _restore(partition: Partition, entry: MailboxEntry) -> None:
+    """The mailbox is what the list says: it was deleted on the other machine since, which is not done again."""
+    def work(txn: WriteTxn) -> bool:
+        state = txn.any_state(entry.id)
+        assert state is not None
+        root, modseq, removed = state.quota_root, state.highestmodseq + 1, bool(state.removed)
+        if removed:
+            root = roots.root_for(partition, entry.name)
+            txn.charge_root(root, state.octets, state.messages, enforce=False)
+        txn.set_state(entry.id, state, evolve(state, removed=0, moving=0, quota_root=root, highestmodseq=modseq,
+                                              uidvalidity=entry.uidvalidity, changed=modseq))
+        return removed
+
+    if partition.transact(work):
+        log.warning("%s was deleted on the other machine: it is there again", entry.name)
 
 
 def _wrong(partition: Partition) -> Iterator[bytes]:

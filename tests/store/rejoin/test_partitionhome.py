@@ -15,7 +15,7 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import set_file
-from store.mailboxes import firstuse, namespace
+from store.mailboxes import deletion, firstuse, namespace
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
@@ -38,6 +38,7 @@ from tests.support.stores.standbypair import ADDRESS, Standby
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen
 
 ALICE, BOB, OLD = MailboxName("alice", "INBOX"), MailboxName("bob", "INBOX"), MailboxName("alice", "Old")
+GONE = MailboxName("alice", "Gone")
 SHARED = b"Subject: shared\r\n\r\n" + b"s" * 5000
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
@@ -100,6 +101,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     volumes.add(old, "archive")
     firstuse.inbox(old, old.directory.add("bob", HASH, partition="archive"))
     namespace.insert_mailbox(old, OLD, "archive", None)
+    namespace.insert_mailbox(old, GONE, "archive", None)
+    deletion.delete_mailbox(old, GONE)
     deliver(old, SHARED, str(ALICE))
     for number in range(4):
         deliver(old, b"Subject: %d\r\n\r\n" % number + b"x" * 70_000 * number, str(BOB), str(OLD))
@@ -224,6 +227,23 @@ def test_mailboxes_that_changed_since(pair: Pair) -> None:
     assert pair.new.entry(MailboxName("alice", f"Twice ({twice.id})")).id == twice.id
     assert [row[2:] for row in rows(pair.new, BOB)] == [row[2:] for row in before]
     assert pair.new.entry(BOB).uidvalidity > pair.old.entry(BOB).uidvalidity
+
+
+def test_mailboxes_that_were_deleted_or_restored_since(pair: Pair) -> None:
+    """One that was deleted is as it was: that is not done again. One that was restored is, with what came to it."""
+    before = rows(pair.old, OLD)
+    deletion.delete_mailbox(pair.old, OLD)
+    deletion.undelete_mailbox(pair.old, GONE)
+    deliver(pair.old, b"Subject: restored\r\n\r\n", str(GONE))
+    deletion.delete_mailbox(pair.old, BOB, even_inbox=True)
+    deletion.undelete_mailbox(pair.old, BOB)
+    pair.bring()
+    assert rows(pair.new, OLD) == before and not list(pair.new.mailboxes.deleted.all())
+    for name in (GONE, BOB):
+        assert rows(pair.new, name) == rows(pair.old, name)
+    assert pair.bring_the_rest().brought == 0
+    for name in (OLD, GONE, BOB):
+        deliver(pair.new, b"Subject: new\r\n\r\n", str(name))
 
 
 def test_it_leaves_room_for_who_uses_the_machine(pair: Pair) -> None:
