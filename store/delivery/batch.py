@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
 from store.delivery.durable import place_all
-from store.delivery.replacement import LostFile, let_go, put_back, require_fit
+from store.delivery.replacement import LostFile, certain, let_go, put_back, require_fit
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import Volume
 from store.partition.partition import Partition
@@ -181,9 +181,11 @@ class BatchStore:
 def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
     """What the partition knows of that content, if it has its file, as long as it should be; within a transaction it
     stays so. Without the file no answer may say that a message is kept, even if other records refer to it. Raises
-    StoreError UNAVAILABLE when the disk does not say whether it is there."""
+    StoreError UNAVAILABLE when the disk does not say whether it is there, or what it has."""
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
-    return record if record is not None and partition.files.is_whole(digest, record.serial, record.size) else None
+    if record is None or not partition.files.is_whole(digest, record.serial, record.size):
+        return None
+    return certain(partition, digest, record)
 
 
 def seems_usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:

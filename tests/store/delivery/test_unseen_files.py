@@ -8,6 +8,7 @@ from attrs import evolve
 
 from mboxlist.engine.transact import transact
 from mboxlist.names import INBOX, MailboxName
+from store.delivery.batch import usable
 from store.errors import Problem, StoreError
 from store.partition import filecontent
 from store.tables.references import UNSEEN_TRACE
@@ -38,16 +39,39 @@ def texts(store, user):
     return found
 
 
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Has so many attempts to open a message file fail; what is left of them can be taken away."""
+    whole = filecontent.privatefiles.open_regular
+
+    def fail(times):
+        left = [errno.EMFILE] * times
+
+        def opened(path):
+            if left:
+                raise OSError(left.pop(), os.strerror(errno.EMFILE))
+            return whole(path)
+
+        monkeypatch.setattr(filecontent.privatefiles, "open_regular", opened)
+        return left
+
+    return fail
+
+
+def test_who_copies_records_to_it_is_refused_while_it_cannot_be_read(store, refs, unreadable):
+    partition = store.partitions["primary"]
+    (digest, _), = refs.all(raw=True)
+    left = unreadable(1000)
+    with pytest.raises(StoreError) as refused:
+        usable(partition, digest)
+    assert refused.value.problem is Problem.UNAVAILABLE
+    left.clear()
+    assert usable(partition, digest).trace == len(TRACE)
+
+
 @pytest.mark.parametrize("failures", [1, 1000])
-def test_while_the_file_cannot_be_read_nobody_gets_the_trace_header_of_another(store, refs, monkeypatch, failures):
-    left, whole = [errno.EMFILE] * failures, filecontent.privatefiles.open_regular
-
-    def opened(path):
-        if left:
-            raise OSError(left.pop(), os.strerror(errno.EMFILE))
-        return whole(path)
-
-    monkeypatch.setattr(filecontent.privatefiles, "open_regular", opened)
+def test_while_the_file_cannot_be_read_nobody_gets_the_trace_header_of_another(store, refs, unreadable, failures):
+    left = unreadable(failures)
     outcome, = deliver(store, BODY, "user/bob/INBOX", trace=OTHER)
     left.clear()
     refused = isinstance(outcome, StoreError)
