@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import marks
 from store.partitions import volumes
-from store.partitions.partitionmove import move_owner
+from store.partitions.partitionmove import _Move, move_owner
 from store.rejoin import returning, sendinghome, sendingpartition
 from store.rejoin.sendinghome import HomePeer, SendingHome
 from store.rejoin.takinghome import TakingHome
@@ -244,6 +244,33 @@ def test_mailboxes_that_were_deleted_or_restored_since(pair: Pair) -> None:
     assert pair.bring_the_rest().brought == 0
     for name in (OLD, GONE, BOB):
         deliver(pair.new, b"Subject: new\r\n\r\n", str(name))
+
+
+def test_a_user_who_was_moved_at_that_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standby has the copy that was being made, and the list says that the mailbox is on the other partition, which
+    it has not: all of the mail is only on the other machine."""
+    old = make_store(tmp_path / "one", ("alice",))
+    volumes.add(old, "archive")
+    firstuse.inbox(old, old.directory.add("bob", HASH, partition="archive"))
+    for number in range(3):
+        deliver(old, b"Subject: %d\r\n\r\n" % number, str(BOB))
+    standby, finish = Standby(old, tmp_path / "two", only=("primary",)), _Move._finish
+    standby.create()
+
+    def last_state(move: _Move) -> None:
+        finish(move)
+        move.target.flush()
+        standby.follow()
+
+    monkeypatch.setattr(_Move, "_finish", last_state)
+    move_owner(old, "bob", "primary")
+    promotion.promote(standby.root)
+    with closing(old), closing(open_store(standby.root, SMALL)) as new:
+        pair = Pair(old, new)
+        pair.bring()
+        assert pair.bring_the_rest().brought == 3
+        assert [row[2:] for row in rows(new, BOB)] == [row[2:] for row in rows(old, BOB)]
+        assert check(new) == check(old) == []
 
 
 def test_it_leaves_room_for_who_uses_the_machine(pair: Pair) -> None:
