@@ -29,11 +29,16 @@ HOSTS = ("mail.example.org", "autoconfig.example.org", "smtp.example.org")
 LIMIT = 300.0
 START = "systemctl restart onecopy\n"
 # Debian's packages also have what a system without systemd starts. PHP's unit makes a link to the socket, of which the
-# name is the same for every PHP.
+# name is the same for every PHP. On a busy machine a slapd that is stopped may still have the port.
 SYSTEMCTL = """#!/bin/sh
 mkdir -p /run/php
 for script in /etc/init.d/$2; do
     "$script" "$1" || exit
+    [ "$2" != slapd ] || for try in $(seq 60); do
+        ldapwhoami -x -H ldap://127.0.0.1 >/dev/null 2>&1 && break
+        sleep 1
+        "$script" start >/dev/null
+    done
     sed -n 's/^ExecStartPost=-//p' "/usr/lib/systemd/system/${script##*/}.service" 2>/dev/null | sh
 done
 """

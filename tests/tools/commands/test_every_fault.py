@@ -307,7 +307,7 @@ def test_a_verification_puts_right_what_it_finds(damaged, tmp_path):        # no
 def test_every_command_that_is_named_is_one(repair, capsys):
     """The real parser takes it."""
     about = ["alice", "Archive (7)"][:repair.value.count("{}")]
-    words = shlex.split(repair.of(*about))
+    words = shlex.split(repair.of(*about).replace("HOST:PORT", "second.example.org:4190"))
     given = program.parse([*words, "--root", "/nonexistent"])
     assert given.arguments.program == "onecopy " + " ".join(words[:len(given.arguments.program.split()) - 1])
 

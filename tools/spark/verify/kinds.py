@@ -80,6 +80,7 @@ KINDS: dict[str, tuple[str, bool]] = {
     "list": ("the list of mailboxes is wrong", False),
     "outbox-receiver": ("something waits in the outbox for receivers that are not configured", False),
     "outbox-rows": ("rows of the outbox cannot be read", False),
+    "partition-absent": ("partitions are only on the machine whose place this one has taken", False),
     "layout-kind": ("something else is where a file or a folder belongs", False),
     "layout-name": ("names are there that nothing of a store has", False),
     "layout-place": ("message files are in another's folder", False),
@@ -90,6 +91,7 @@ KINDS: dict[str, tuple[str, bool]] = {
 # What `store/check` says, by kind; the first that matches counts.
 _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"what is kept of accounts", "accounts-kept"),
+    (r"is only on .*, whose place", "partition-absent"),
     (r"its file is missing", "message-missing"),
     (r"under another name", "message-misnamed"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
