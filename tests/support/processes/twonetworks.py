@@ -19,6 +19,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 
 from attrs import define, field
 
@@ -99,6 +100,7 @@ class TwoNetworks:
     def __enter__(self) -> "TwoNetworks":
         if os.geteuid():
             raise AssertionError("this test makes networks of its own (network_namespaces(7)), which root alone may")
+        forkserver.ensure_running()     # else it would begin in one of them, and all later tests' servers with it
         self.networks = Network(ADDRESSES[0]), Network(ADDRESSES[1])
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -13,8 +13,9 @@ from pathlib import Path
 from tests.support import ROOT
 
 ARCHIVE = Path(sys.prefix, "javaclasses.jsa")
-# Begins sooner, and does not last long: what Spark's own classes are is not verified.
-_QUICK = ("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions "
+# Begins sooner, and does not last long: what Spark's own classes are is not verified. Of compiled code there is more
+# than the 48 MiB that Java keeps room for with this compiler, where one process runs most tests of Spark.
+_QUICK = ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions "
           "-XX:-BytecodeVerificationRemote")
 _NO_WARNING = "-Xlog:disable -Xlog:all=error:stderr"
 # What most tests do: a session, and rows of a store that are joined, summed up and written.
