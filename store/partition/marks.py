@@ -19,6 +19,7 @@
 
 import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ from attrs import asdict, field, frozen
 
 from mboxlist import privatefiles
 from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.engine.generations import read_mark, shown
 from mboxlist.setaside import make_way
 from store.errors import Problem, StoreError
+
+log = logging.getLogger(__name__)
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY, WITHOUT_FILES, AS_OF = "read-only", "without-files", "as-of"
@@ -140,6 +144,18 @@ def generations_of_list(root: Path) -> list[Path]:
 def generations_of_partition(folder: Path) -> list[Path]:
     """Where the generation of a partition's environment stands: in its user area, and outside of the partition."""
     return [folder / "users" / GENERATION, folder.parent.parent / GENERATIONS / folder.name]
+
+
+def mark_older(folder: Path, *, unclean: bool) -> None:
+    """Have every `store.idx` of the partition compared with its mailbox where it may be older: after an unclean end,
+    and when an older user area has been put back."""
+    there, newest = map(read_mark, generations_of_partition(folder))
+    if there < newest and not unclean:
+        log.warning("users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared "
+                    "with its mailbox", folder.name, shown(there), shown(newest))
+    if there < newest or unclean:
+        mark_behind(folder)
+
 
 
 def write_epoch(folder: Path, epoch: int) -> None:

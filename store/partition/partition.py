@@ -22,7 +22,6 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
-from mboxlist.engine.generations import read_mark, shown
 from mboxlist.engine.kv import Env
 from mboxlist.engine.logfiles import last_write
 from mboxlist.engine.secondcopy import STATE_AT
@@ -42,6 +41,7 @@ from store.partition.marks import (
     WITHOUT_FILES,
     generations_of_partition,
     mark_behind,
+    mark_older,
     read_epoch,
     write_epoch,
 )
@@ -175,7 +175,7 @@ class Partition:
         self.env.flush()
         if recover and not self.read_only:
             privatefiles.make_folder(self.folder / "users", exist_ok=True)
-            self._compare_user_area()
+            mark_older(self.folder, unclean=self._unclean.exists())
             if self._unclean.exists():
                 transact(self.env, lambda txn: self.duplicates.note_end(
                     self._written - BEFORE_END, self._written, txn))
@@ -198,16 +198,6 @@ class Partition:
             raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} is open in an earlier version of onecopy "
                                                   f"(format {written}; this one writes {FORMAT}): stop that first")
         return epoch
-
-    def _compare_user_area(self) -> None:
-        """Have every `store.idx` compared with its mailbox where it may be older: after an unclean end, and when an
-        older user area has been put back."""
-        unclean, (there, newest) = self._unclean.exists(), map(read_mark, generations_of_partition(self.folder))
-        if there < newest and not unclean:
-            log.warning("users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared "
-                        "with its mailbox", self.name, shown(there), shown(newest))
-        if there < newest or unclean:
-            mark_behind(self.folder)
 
     def flush(self) -> None:
         """Return when everything committed so far is on disk. Raises Unflushed."""

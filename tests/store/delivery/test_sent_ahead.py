@@ -1,7 +1,6 @@
 """Messages that a client has sent without waiting (RFC 9051 §5.5): one sync and one transaction for all, and each is
 delivered or refused by itself."""
 
-import os
 
 import pytest
 
@@ -17,19 +16,12 @@ from store.mailboxes import deletion, namespace
 from store.partition.staged import Staged
 from store.quota import roots
 from store.values import Flag, Flags, InternalDate
+from tests.store.delivery.test_deliver_several import contents, inbox, staged_names
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: %d\r\n\r\nhello\r\n"
 DATE = InternalDate(1_000_000_000, 60)
 WORK = MailboxName("alice", "Work")
-
-
-def inbox(store):
-    return store.entry(MailboxName("alice", "INBOX"))
-
-
-def staged_names(store):
-    return sorted(os.listdir(store.partitions["primary"].files.staging))
 
 
 def message(store, body, *flags, entry=None):
@@ -57,15 +49,6 @@ def outcomes_alone(store, messages):
     for staged, target, date in messages:
         found += offload.now(durable.deliver(store, staged, (target,), date))
     return [one.problem if isinstance(one, StoreError) else one.uid for one in found]
-
-
-def contents(store):
-    mailbox = store.open_mailbox(inbox(store))
-    found = []
-    for row in mailbox.rows:
-        with store.open_message(mailbox.entry, row) as file:
-            found.append(file.read(0, file.size))
-    return found
 
 
 def test_they_come_in_their_order_in_one_transaction(store):
