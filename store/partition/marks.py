@@ -19,7 +19,6 @@
 
 import contextlib
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,6 @@ from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.generations import read_mark, shown
 from mboxlist.setaside import make_way
 from store.errors import Problem, StoreError
-
-log = logging.getLogger(__name__)
 
 EPOCH, INCOMPLETE = "epoch", "incomplete"
 READ_ONLY, WITHOUT_FILES, AS_OF = "read-only", "without-files", "as-of"
@@ -151,11 +148,12 @@ def mark_older(folder: Path, *, unclean: bool) -> None:
     and when an older user area has been put back."""
     there, newest = map(read_mark, generations_of_partition(folder))
     if there < newest and not unclean:
-        log.warning("users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared "
-                    "with its mailbox", folder.name, shown(there), shown(newest))
+        import logging  # here: it is rare, and short commands do without
+        logging.getLogger(__name__).warning(
+            "users/ of partition %s is older (%s) than its databases (%s): each store.idx is compared with its mailbox",
+            folder.name, shown(there), shown(newest))
     if there < newest or unclean:
         mark_behind(folder)
-
 
 
 def write_epoch(folder: Path, epoch: int) -> None:

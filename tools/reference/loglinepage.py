@@ -41,7 +41,7 @@ def written(source: str, module: str) -> Iterator[tuple[str, str, str]]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
             continue
         owner = node.func.value
-        found = names.get(owner.id, "") if isinstance(owner, ast.Name) else ""
+        found = names.get(owner.id, "") if isinstance(owner, ast.Name) else _name(owner, module)
         if found:
             yield found, node.func.attr, _text(node.args[node.func.attr == "log"])
 

@@ -179,18 +179,20 @@ class Session:
         self.wire.send(b"".join(f"{sent.tag} {sent.text}\r\n".encode() for sent in all_sent))
         got = list(lines_of(self.wire.received()))
         heard = 0
-        for sent in all_sent:
-            sent.here = {one for one in here if one.true in self.world.mails}
-            end = next((at for at, line in enumerate(got) if line.text.startswith(sent.tag + " ")), None)
-            assert end is not None, f"{sent.text} is not answered: {[line.text for line in got]}"
-            part, got = got[:end + 1], got[end + 1:]
-            self.world.carry_out(self.user, sent, part[-1].text, [line.text for line in part[:-1]],
-                                 read_only=self.read_only)
-            for line in part:
-                if lines is not None and heard >= lines:
-                    break
-                heard += 1
-                self.hear(line, sent)
+        for together in _together(all_sent):
+            parts: list[list[Line]] = []
+            for sent in together:
+                sent.here = {one for one in here if one.true in self.world.mails}
+                end = next((at for at, line in enumerate(got) if line.text.startswith(sent.tag + " ")), None)
+                assert end is not None, f"{sent.text} is not answered: {[line.text for line in got]}"
+                part, got = got[:end + 1], got[end + 1:]
+                self.world.carry_out(self.user, sent, part[-1].text, [line.text for line in part[:-1]],
+                                     read_only=self.read_only)
+                parts.append(part)
+            for sent, part in zip(together, parts, strict=True):
+                for line in part[:None if lines is None else max(lines - heard, 0)]:
+                    heard += 1
+                    self.hear(line, sent)
         assert not got, f"not asked for: {[line.text for line in got]}"
         self.keep()
         if lines is not None:
@@ -256,3 +258,14 @@ class Session:
             assert uid > self.complete or uid in self.cache
         for one in self.belief.messages if self.wire else ():
             assert one.modseq is None or one.true not in rows or one.modseq <= rows[one.true]
+
+
+def _together(all_sent: list[Sent]) -> list[list[Sent]]:
+    """APPENDs that follow each other may be done as one: the answer to the first may announce the messages of all."""
+    groups: list[list[Sent]] = []
+    for sent in all_sent:
+        if groups and sent.text.startswith("APPEND ") and groups[-1][-1].text.startswith("APPEND "):
+            groups[-1].append(sent)
+        else:
+            groups.append([sent])
+    return groups
