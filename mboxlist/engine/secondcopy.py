@@ -15,6 +15,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import select
 import socket
 import struct
 import threading
@@ -275,10 +276,10 @@ class Asked:
         self._path = folder / (SOURCE % number)
         self._path.unlink(missing_ok=True)
         self._directory = privatefiles.open_folder(folder)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._socket.bind(f"/proc/self/fd/{self._directory}/{self._path.name}")
-        self._also = self._socket.dup()         # waits for nothing: time limits are those of one object
-        self._also.setblocking(False)
+        self._poll = select.poll()      # half the calls of a socket with a time limit
+        self._poll.register(self._socket, select.POLLIN)
         self._senders: set[str] = set()
         self._newest = 0            # the newest moment that anybody waits for, as its own thread knows,
         self._overheard = 0         # and another one,
@@ -286,9 +287,9 @@ class Asked:
 
     def wait(self, seconds: float) -> None:
         """Return when somebody has begun to wait, or after so many seconds."""
-        self._socket.settimeout(max(seconds, 1e-4))
-        with contextlib.suppress(TimeoutError):
-            self._newest = max(self._newest, self._take(self._socket))
+        if self._poll.poll(max(seconds, 1e-4) * 1000):
+            with contextlib.suppress(BlockingIOError):      # another thread was quicker
+                self._newest = max(self._newest, self._take())
 
     def newest(self) -> int:
         """The newest moment that anybody waits for; what has come is taken. For another thread: the own one reads
@@ -299,10 +300,16 @@ class Asked:
     def answer(self, number: int) -> None:
         """That number has been put: wake all who wait, unless they have heard of it, or of a later one. Who asks after
         this look finds the number there."""
-        self._newest = self._all_taken(self._newest)
-        if self.is_awaited(self._answered):
-            self._answered = number
+        told = self.is_awaited(self._answered)
+        if told:                # at once: who they are is known
             self.tell()
+        known = len(self._senders)
+        self._newest = self._all_taken(self._newest)
+        if len(self._senders) > known or not told and self.is_awaited(self._answered):
+            told = True
+            self.tell()
+        if told:
+            self._answered = number
 
     def is_awaited(self, number: int) -> bool:
         """Whether somebody waits for a later moment than that, as far as has been heard."""
@@ -311,12 +318,12 @@ class Asked:
     def _all_taken(self, newest: int) -> int:
         with contextlib.suppress(OSError):          # there is no more, or it has been closed
             while True:
-                newest = max(newest, self._take(self._also))
+                newest = max(newest, self._take())
         return newest
 
-    def _take(self, receiver: socket.socket) -> int:
-        octets, sender = receiver.recvfrom(64)
-        self._senders.add(os.path.basename(sender))
+    def _take(self) -> int:
+        octets, sender = self._socket.recvfrom(64)
+        self._senders.add(sender[sender.rfind("/") + 1:])
         moment: int = _TICKET.unpack(octets)[0]
         return moment
 
@@ -324,7 +331,7 @@ class Asked:
         """Wake all who wait, or have waited."""
         for sender in tuple(self._senders):
             try:
-                self._also.sendto(b"+", socket.MSG_DONTWAIT, f"/proc/self/fd/{self._directory}/{sender}")
+                self._socket.sendto(b"+", socket.MSG_DONTWAIT, f"/proc/self/fd/{self._directory}/{sender}")
             except BlockingIOError:         # it has some to read
                 pass
             except OSError:                 # it has ended
@@ -334,7 +341,6 @@ class Asked:
         """Nobody is heard any more."""
         self.tell()
         self._socket.close()
-        self._also.close()
         self._path.unlink(missing_ok=True)
         os.close(self._directory)
 

@@ -52,24 +52,21 @@ def are_whole(octets: bytes) -> bool:
     The checksum of a record is that of Berkeley DB (5.3) without encryption: its octets behind the head, each after the
     sum so far times 33, modulo 2 to the 32, and that with the other two numbers of the head by exclusive or.
     """
-    ends, sums, at, size = list[int](), list[int](), 0, len(octets)
+    places, sums, at, size = list[int](), list[int](), 0, len(octets)      # where each begins behind its head, and ends
     while at < size:
         if size - at < _SUMMED.size:
             return False
         before, length, checksum = _SUMMED.unpack_from(octets, at)
         if length <= _SUMMED.size or length > size - at:
             return False
+        places += at + _SUMMED.size, at + length
         at += length
-        ends.append(at)
         sums.append(checksum ^ before ^ length)
-    if not ends:
+    if not sums:
         return True
     up, down = _powers(1 << size.bit_length())
-    total = np.zeros(size + 1, np.uint32)
-    np.cumsum(np.frombuffer(octets, np.uint8) * down[:size], dtype=np.uint32, out=total[1:])
-    behind = np.array(ends)
-    begun = np.concatenate(([0], behind[:-1])) + _SUMMED.size
-    return bool((up[behind - 1] * (total[behind] - total[begun]) == np.array(sums, np.uint32)).all())
+    found = np.add.reduceat(np.frombuffer(octets, np.uint8) * down[:size], places[:-1], dtype=np.uint32)[::2]
+    return bool((found * up[np.array(places[1::2]) - 1]).tolist() == sums)
 
 
 @lru_cache(32)

@@ -18,6 +18,7 @@ DATA_OCTETS = 1 << 20       # of what follows the fields, at most
 SEND_OCTETS = 256 << 10     # of a long text or a message file that one message takes
 _LENGTHS = struct.Struct(">II")
 _NUMBERS = 1 << 63
+_said = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class BadMessage(Exception):
@@ -102,7 +103,7 @@ def _text(value: object, most: int, name: str) -> str:
 
 def encode(fields: Mapping[str, Any], octets: bytes = b"") -> bytes:
     """The octets of a message. Raises ValueError when it is too long."""
-    said = json.dumps(fields, separators=(",", ":")).encode()
+    said = _said(fields).encode()
     if len(said) > FIELDS_OCTETS or len(octets) > DATA_OCTETS:
         raise ValueError(f"a message of {len(said)} and {len(octets)} octets is too long")
     return b"".join((_LENGTHS.pack(len(said), len(octets)), said, octets))
@@ -125,11 +126,13 @@ def receive(read: Callable[[int], bytes], fields: int = FIELDS_OCTETS, octets: i
 
 
 def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
-    found: list[bytes] = []
-    while count:
+    octets = read(count) if count else b""
+    if len(octets) == count:
+        return octets
+    found = [octets]
+    while octets and (count := count - len(octets)):
         octets = read(count)
-        if not octets:
-            raise Ended
         found.append(octets)
-        count -= len(octets)
+    if count:
+        raise Ended
     return b"".join(found)
