@@ -58,7 +58,7 @@ class Delivery:
     reason: str = field(default="", init=False)         # of the last recipient that was refused, for the log
     _delivered: tuple[Staged, int] | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
-    _first: Partition | None = field(default=None, init=False)      # that of the first recipient
+    _partitions: dict[str, Partition] = field(factory=dict, init=False)         # of those who were accepted, by name
     _recipients: Recipients | None = field(default=None, init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
@@ -81,7 +81,7 @@ class Delivery:
                 await offload.run(self.store, "names", self._set_limits, entry, *rcpt.limits)
             if entry.id not in self._targets:
                 partition = await recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
-                self._first = self._first or partition
+                self._partitions[partition.name] = partition
                 header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
                 self._targets[entry.id] = Target(
                     entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window,
@@ -111,10 +111,19 @@ class Delivery:
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
-        assert self._first is not None
-        staged = await offload.change(self.store, partial(self._first.stage, trace))
-        self.incoming = Incoming(self.store, self.settings, clock, staged)
+        self.incoming = Incoming(self.store, self.settings, clock, await self._staged(trace))
         return self.incoming
+
+    async def _staged(self, trace: bytes) -> Staged:
+        """On the partition of the first recipient, unless that takes nothing at present and another one does."""
+        refused = None
+        for partition in self._partitions.values():
+            try:
+                return await offload.change(self.store, partial(partition.stage, trace))
+            except StoreError as error:
+                refused = refused or error
+        assert refused is not None
+        raise refused
 
     def abort(self) -> None:
         """Nothing will be delivered."""

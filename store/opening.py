@@ -229,7 +229,7 @@ class _Opening:
 
     def _for_reading(self, folder: Path, copy: Path, freeze: WriteFreeze) -> Partition:
         """One of which a copy of the databases is read. Whoever comes first recovers that."""
-        own = self.read_only[folder.name] = PartFreeze(freeze)
+        own = self.read_only[folder.name] = PartFreeze(freeze, folder.name)
         with in_turn(copy / _OPENED):
             first = not (copy / _OPENED).stat().st_size
             partition = Partition(folder, self.settings, self.news, recover=first, broken=self.broken,
@@ -242,7 +242,8 @@ class _Opening:
         if copy is not None:
             return self._for_reading(folder, copy, freeze)
         return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
-            folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
+            folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=PartFreeze(
+                freeze, folder.name, asynchronous=folder.name in self.settings.asynchronous_partitions)))
 
     def _reconcile(self, store: Store, users: BuiltinDirectory, recovery: Recovery | None, *,
                    read_only: bool) -> None:

@@ -106,8 +106,8 @@ class Exchange:
     synchronous: tuple[str, ...] = setting((), "those of exchange.standbys that answers wait for, with commas between "
                                            "them: no change is answered before each has it on its disk, too")
     without_standby: str = setting(
-        REFUSE, "what follows while one of exchange.synchronous is away: refuse (nothing is changed until it is back), "
-        "or continue (answers do not wait for it)", validator=in_(WITHOUT_STANDBY))
+        REFUSE, "what follows while one of exchange.synchronous is away: refuse (what it has is not changed until it "
+        "is back), or continue (answers do not wait for it)", validator=in_(WITHOUT_STANDBY))
     standby_wait: float = setting(10.0, "how long one of exchange.synchronous may say nothing while an answer waits, "
                                   "until it counts as away", type="duration", validator=gt(0))
     reading_age: float = setting(900.0, "how old mail may be that `onecopy standby serve` shows, before it makes a "

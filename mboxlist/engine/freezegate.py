@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mboxlist import privatefiles
-from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, SecondCopy, refused
+from mboxlist.engine.secondcopy import FOLDER, IS_REFUSING, OCTETS, STATE_AT, SecondCopy, part_key, refused
 
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
@@ -58,6 +58,11 @@ class WriteFreeze:
         return self.hurried and threading.get_ident() == self._loop
 
     @property
+    def is_free(self) -> bool:
+        """Whether changes neither wait for a standby nor are refused when one is away."""
+        return False
+
+    @property
     def shut(self) -> bool:
         """Whether nothing may begin."""
         if self.read_only or self._shared[STATE_AT] == IS_REFUSING and not self.second.is_exempt():
@@ -66,16 +71,19 @@ class WriteFreeze:
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack_from(self._shared)[0]
 
     def wait(self) -> None:
-        """Return when it is open. Raises Quiesced in the thread that never waits, OSError (EROFS) where all is read
-        only."""
-        if self.read_only:
+        """Return when it is open. Raises Quiesced in the thread that never waits, OSError: EROFS where all is read
+        only, ENOLINK while a standby is away that must not be."""
+        self._wait_for(self)
+
+    def _wait_for(self, gate: "WriteFreeze") -> None:
+        if gate.read_only or self.read_only:
             raise read_only_error()
-        if self.second.refuses:
-            raise refused()
-        if self.shut and threading.get_ident() == self._loop:
-            raise Quiesced
         looks = 0
-        while self.shut:
+        while gate.shut:
+            if self.second.refuses and not gate.is_free:
+                raise refused()
+            if threading.get_ident() == self._loop:
+                raise Quiesced
             time.sleep(STEP)
             looks += 1
             if looks % LOOKS == 0:
@@ -125,25 +133,36 @@ class WriteFreeze:
 
 
 class PartFreeze(WriteFreeze):
-    """That of the store, for one environment of it that may be read only by itself."""
+    """That of the store, for the partition of that name, which may be read only by itself. `asynchronous`: its changes
+    wait for no standby; nor do they where no standby has the partition."""
 
-    def __init__(self, whole: WriteFreeze) -> None:
+    def __init__(self, whole: WriteFreeze, name: str, *, asynchronous: bool = False) -> None:
         self._whole = whole
+        self._shared = whole._shared
+        self._part = part_key(name)
+        self._asynchronous = asynchronous
         self.second = whole.second
         self.read_only = False
 
     @property
+    def is_free(self) -> bool:
+        return self._asynchronous or self.second.is_free(self._part)
+
+    # These two are asked for each transaction: so they do not ask the store's.
+
+    @property
     def at_once(self) -> bool:
-        return self._whole.at_once
+        return self._whole.hurried and threading.get_ident() == self._whole._loop
 
     @property
     def shut(self) -> bool:
-        return self.read_only or self._whole.shut
+        if self.read_only or self._whole.read_only or self._shared[STATE_AT] == IS_REFUSING and not (
+                self.second.is_exempt() or self.is_free):
+            return True
+        return self._shared[7] != 0 and time.time() < _UNTIL.unpack_from(self._shared)[0]
 
     def wait(self) -> None:
-        if self.read_only:
-            raise read_only_error()
-        self._whole.wait()
+        self._whole._wait_for(self)
 
 
 def read_only_error() -> OSError:

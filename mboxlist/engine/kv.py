@@ -270,6 +270,11 @@ class Env:
         return self._write_freeze is not None and self._write_freeze.shut
 
     @property
+    def is_free(self) -> bool:
+        """Whether changes wait for no standby at present: see `WriteFreeze.is_free`."""
+        return self._write_freeze is not None and self._write_freeze.is_free
+
+    @property
     def at_once(self) -> bool:
         """Whether this thread is to wait for no lock: see `WriteFreeze.at_once`."""
         return self._write_freeze is not None and self._write_freeze.at_once
@@ -286,7 +291,7 @@ class Env:
         environment is `broken`. When there was no room to write, it can be tried again.
         """
         second, ticket = self.second, 0
-        if second is not None and second.shared[STATE_AT] and not here and not second.is_exempt():
+        if second is not None and second.shared[STATE_AT] and not here and not second.is_exempt() and not self.is_free:
             ticket = second.ask()
         if self.log.has_failed:
             raise Unflushed(errno.EIO, f"a sync of the log in {self.folder} has failed")

@@ -12,6 +12,7 @@ Each process that waits has a socket `run/second/<pid>-<n>`, and hears there tha
 import contextlib
 import errno
 import fcntl
+import hashlib
 import itertools
 import mmap
 import os
@@ -20,7 +21,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,13 @@ from attrs import define, field
 from mboxlist import privatefiles
 from mboxlist.engine.transact import Unflushed
 
-OCTETS = 16                 # of the shared memory: the state, and behind it at COUNT how many standbys are waited for,
-COUNT = 1                   # or have been,
-NUMBER = 8                  # and the number
+COUNT = 1                   # in the shared memory: behind the state how many standbys are waited for, or have been,
+FREE = 2                    # of how many partitions changes do not wait, since no standby has them,
+NUMBER = 8                  # the number,
+FREE_AT = 16                # and digests of the names of those partitions,
+KEY = 8                     # each so long,
+MOST_FREE = 255             # and so many at most: changes of others wait
+OCTETS = FREE_AT + KEY * MOST_FREE
 STATE_AT = 8                # where in that memory the state is, behind the write freeze's,
 IS_REFUSING = 2             # and what it is then: this is asked for each transaction, without a call
 FOLDER = "second"           # in `run/`, with the sockets,
@@ -90,6 +95,12 @@ class SecondCopy:
         found: int = _NUMBER.unpack_from(self.shared, STATE_AT + NUMBER)[0]      # aligned: never half of it
         return found
 
+    def is_free(self, key: bytes) -> bool:
+        """Whether no standby that answers wait for has the partition of that `part_key`."""
+        start = STATE_AT + FREE_AT
+        return any(self.shared[at:at + KEY] == key
+                   for at in range(start, start + KEY * self.shared[STATE_AT + FREE], KEY))
+
     def is_exempt(self) -> bool:
         """Whether this thread serves a standby: what it does neither waits nor is refused."""
         return getattr(self._exempt, "is_so", False)
@@ -119,9 +130,19 @@ class SecondCopy:
         _NUMBER.pack_into(self.shared, STATE_AT + NUMBER, number)
         self.shared[STATE_AT] = state
 
+    def put_free(self, names: Iterable[str]) -> None:
+        """Changes of these partitions neither wait nor are refused from now on; those of all others are, at every
+        moment of this call. For the one process."""
+        keys = [part_key(name) for name in sorted(names)[:MOST_FREE]]
+        self.shared[STATE_AT + FREE] = 0
+        for number, key in enumerate(keys):
+            self.shared[STATE_AT + FREE_AT + KEY * number:STATE_AT + FREE_AT + KEY * (number + 1)] = key
+        self.shared[STATE_AT + FREE] = len(keys)
+
     def forget(self) -> None:
         """Nobody else has the store open: what was left by a process that ended counts no more."""
         self.put(State.ALONE, 0)
+        self.put_free(())
 
     # For who waits
 
@@ -343,6 +364,11 @@ class Asked:
         self._socket.close()
         self._path.unlink(missing_ok=True)
         os.close(self._directory)
+
+
+def part_key(name: str) -> bytes:
+    """What stands for the partition of that name in the shared memory."""
+    return hashlib.blake2b(name.encode(), digest_size=KEY).digest()
 
 
 def unknown() -> Unflushed:

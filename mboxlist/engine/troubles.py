@@ -18,7 +18,7 @@ QUIET = 30.0                # seconds without it after which a trouble is over
 REMIND = 60.0               # seconds between two lines while it lasts
 
 NO_ROOM = "no space is left on the disk"        # kinds that several parts of the program meet
-AWAY = "a standby is away, and nothing is changed: housekeeping waits"
+AWAY = "a standby is away, and what it has is not changed: housekeeping waits"
 
 
 @define

@@ -18,7 +18,6 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.logfiles import Unsynced
 from mboxlist.engine.secondcopy import STATE_AT, SecondCopy, State, unknown
 from mboxlist.engine.transact import Unflushed
@@ -153,7 +152,7 @@ class _LogFlush:
         self._under_way = True
         self._began = monotonic()
         batch, self._waiting = self._waiting, []
-        if self._second is not None and self._second.shared[STATE_AT]:
+        if self._second is not None and self._second.shared[STATE_AT] and not self._partition.env.is_free:
             self._ask_standby(self._second, batch)
             return
         log_flush, kernel, log_file = self._partition.env.log, self._kernel, None
@@ -222,12 +221,10 @@ class _LogFlush:
 class _Journalling:
     """Messages of a partition that go to this process's file journal, which is synced for all that wait at a moment."""
 
-    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None, freeze: WriteFreeze
-                 ) -> None:
+    def __init__(self, partition: Partition, threads: ReactorThreads, kernel: KernelSyncs | None) -> None:
         self._partition = partition
         self._threads = threads
         self._kernel = kernel
-        self._freeze = freeze
         self._journal: FileJournal | None = None
         self._next_try = 0.0
         self._making = self._settling = self._under_way = False
@@ -297,7 +294,7 @@ class _Journalling:
 
     def _begin_another(self) -> None:
         """Have one made, in a thread; in place of one that was given up, when that is not needed any more."""
-        if self._making or self._freeze.shut or monotonic() < self._next_try:
+        if self._making or self._partition.env.quiesced or monotonic() < self._next_try:
             return
         self._next_try = monotonic() + JOURNAL_SECONDS
         if self._journal is not None and (self._under_way or self._journal.holds):
@@ -326,7 +323,6 @@ class SharedSyncs(Durability):
         self._threads = threads
         self._kernel = kernel
         self._store = store
-        self._freeze = store.write_freeze
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _LogFlush] = {}
@@ -356,7 +352,7 @@ class SharedSyncs(Durability):
     def _journalling(self, partition: Partition) -> _Journalling:
         found = self._journals.get(partition.name)
         if found is None or not found.is_of(partition):
-            found = self._journals[partition.name] = _Journalling(partition, self._threads, self._kernel, self._freeze)
+            found = self._journals[partition.name] = _Journalling(partition, self._threads, self._kernel)
         return found
 
     def log(self, partition: Partition, staged: Sequence[Staged] = ()) -> Done:
@@ -377,7 +373,7 @@ class SharedSyncs(Durability):
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
-        if partition.files.few_ready and partition.name not in self._making and not self._freeze.shut:
+        if partition.files.few_ready and partition.name not in self._making and not partition.env.quiesced:
             try:
                 made = self._threads.run("files", partition.serials.make_ready)
             except RuntimeError as error:           # there is no thread: the next message tries it again

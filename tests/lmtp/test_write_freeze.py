@@ -2,9 +2,17 @@
 
 import pytest
 
+from mboxlist.engine.secondcopy import State
+from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.sasl.scram import HASHES
+from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
+from store.net import authentication
+from store.partitions import volumes
 from store.quota import roots
-from tests.lmtp.conversation import Step
+from tests.lmtp.conversation import Place, Step
 from tests.support.faults.held import holding
+from tests.support.stores.stores import HASH, make_store
 
 
 @pytest.fixture
@@ -53,3 +61,25 @@ def test_who_is_over_quota_hears_that_when_the_store_goes_on(place, held):
     assert place.wire.received() == b""
     held.end()
     assert place.wire.received().startswith(b"452 4.2.2 ")
+
+
+@pytest.mark.few_folders
+def test_a_standby_that_is_away_holds_up_those_alone_whom_it_has(tmp_path, monkeypatch):
+    """Also where the message would be received on the partition that it has, and nothing can be received there."""
+    store = make_store(tmp_path / "store", ("alice",))
+    volumes.add(store, "archive")
+    firstuse.inbox(store, store.directory.add("bob", HASH, partition="archive"))
+    authentication.attach(store, LoginSettings(slow_first=0, scram_keys=tuple(HASHES)))
+    place, second = Place(store, monkeypatch), store.write_freeze.second
+    place.prepare([])
+    second.put(State.REFUSING, 0)
+    second.put_free(["archive"])
+
+    def refused(*_):
+        raise StoreError(Problem.UNAVAILABLE)
+
+    monkeypatch.setattr(store.partitions["primary"], "stage", refused)
+    assert answers(send(place, b"alice", b"bob")) == [b"451 4.3.0", b"250 2.0.0"]
+    assert len(place.messages("bob/INBOX")) == 1 and not place.messages("alice/INBOX")
+    second.forget()
+    store.close()

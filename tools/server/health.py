@@ -110,7 +110,7 @@ class Health:
     def _standbys(self) -> Iterator[Part]:
         """Those that answers wait for."""
         found = instep.seen(self._store.root)
-        why = ("it is not in step: nothing is changed until it is" if found.get("refuse") else
+        why = ("it is not in step: what it has is not changed until it is" if found.get("refuse") else
                "it is not in step: answers do not wait for it")
         for host, each in sorted(found.get("standbys", {}).items()):
             if each["waited"]:

@@ -146,7 +146,7 @@ class Source:
         self._only = frozenset(names)
         unprotected = sorted(here - self._only) if names else []
         if self.member is not None:
-            self.member.unprotected = unprotected
+            self.member.lacks(unprotected)
         return {"partitions": sorted(names or here), "unprotected": unprotected, "absent": absent(self.store.root)}
 
     def _environments(self) -> dict[str, Env]:
@@ -371,6 +371,8 @@ class Source:
         for name, env in all_environments(self.store).items():
             if not self._has(name) and env.log.grown:
                 env.flush(here=True)
+        if self.member is not None:         # one that has been added meanwhile is not protected, either
+            self.member.lacks(sorted(self.store.partitions.keys() - self._only))
 
     def _is_new(self, small: dict[str, Any]) -> bool:
         """Whether small files are others than those, as far as that has been looked at."""

@@ -20,6 +20,7 @@ from typing import Any
 from attrs import define, field
 
 from mboxlist import privatefiles
+from mboxlist.engine.disk import replace_file
 from mboxlist.engine.secondcopy import Asked, Lead, SecondCopy, State
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Member:
     trip: float = 0.0           # seconds that its last answer took
     current: float = 0.0        # the Unix time of which it has all
     behind: int = 0             # octets of logs that it lacked when that was looked at last
-    unprotected: list[str] = field(factory=list)        # partitions that it does not have
+    unprotected: list[str] = field(factory=list)        # partitions that it does not have, as far as is known
     _sent_time: float = 0.0
     _sent_at: float = 0.0
 
@@ -97,6 +98,15 @@ class Member:
         """It is still there."""
         self.heard = time.monotonic()
 
+    def lacks(self, unprotected: list[str]) -> None:
+        """It wants no more than the other partitions, or all. What is newly among these counts before it comes, also
+        after a crash. Raises OSError."""
+        with self.group.lock:
+            if unprotected != self.unprotected:
+                self.unprotected = unprotected
+                self.group.note(sync=True)
+                self.group.publish()
+
     def joins(self) -> None:
         """Answers wait for it from now on: what is read next of the logs is sent whole, at once."""
         with self.group.lock:
@@ -119,7 +129,7 @@ class Member:
 
     def follows(self, other: "Member", behind: float) -> None:
         """It follows that standby, and is so many seconds behind this machine."""
-        self.through, self.current = other.host, time.time() - behind
+        self.through, self.current, self.unprotected = other.host, time.time() - behind, []
         self._be(Step.FOLLOWS, f"{other.host}, a standby itself")
 
     def is_lost(self, other: "Member") -> None:
@@ -138,8 +148,9 @@ class Member:
             if self.asked is None:
                 log.info("the standby %s: %s %s", self.host, step.value, why)
             elif step is Step.AWAY:
-                log.warning("the standby %s is away (%s): %s", self.host, why, "nothing is changed until it is back"
-                            if self.group.refuse else "answers do not wait for it")
+                log.warning("the standby %s is away (%s): %s", self.host, why,
+                            "what it has is not changed until it is back" if self.group.refuse else
+                            "answers do not wait for it")
             elif step is Step.IN_STEP:
                 log.warning("the standby %s is in step: answers wait for it", self.host)
             else:
@@ -157,6 +168,7 @@ class InStep:
     lead: Lead | None
     lock: threading.RLock = field(factory=threading.RLock, init=False)
     members: dict[str, Member] = field(factory=dict, init=False)
+    _free: frozenset[str] = field(factory=frozenset, init=False)        # partitions that none of them has
     _stopped: threading.Event = field(factory=threading.Event, init=False)
 
     @classmethod
@@ -165,11 +177,13 @@ class InStep:
         """Those with these names; answers wait for `waited`. From now on nothing is changed,
         or answered for this machine alone, until these are there. Raises OSError."""
         group = cls(second, refuse, patience, second.lead() if waited else None)
+        before = seen(second.folder.parents[1]).get("standbys", {})
         for host in hosts:
             asked = group.lead.source(waited.index(host)) if group.lead is not None and host in waited else None
             group.members[host] = Member(host, asked, group)
+            group.members[host].unprotected = list(before.get(host, {}).get("unprotected", ()))
         group.publish()
-        group._note()           # so that nobody who asks just now hears that there are none
+        group.note()            # so that nobody who asks just now hears that there are none
         threading.Thread(target=group._watch, name="standby-watch", daemon=True).start()
         return group
 
@@ -191,7 +205,8 @@ class InStep:
 
     def publish(self) -> None:
         """Have all processes know how it is. A change that one of those lacks which count has no answer: with `refuse`
-        all count, also one that has just gone away."""
+        all count, also one that has just gone away. But a change of a partition that none of them has is no matter of
+        theirs."""
         with self.lock:
             waited = [each for each in self.members.values() if each.asked is not None]
             if not waited:
@@ -201,7 +216,13 @@ class InStep:
             if self.refuse and not all(each.step is Step.IN_STEP for each in waited):
                 state = State.REFUSING
             counted = waited if self.refuse else there
+            self._put_free(frozenset.intersection(*(frozenset(each.unprotected) for each in waited)))
             self.second.put(state, min((each.number for each in counted), default=0))
+
+    def _put_free(self, names: frozenset[str]) -> None:
+        if names != self._free:
+            self._free = names
+            self.second.put_free(names)
 
     def _watch(self) -> None:
         noted = 0.0
@@ -211,16 +232,25 @@ class InStep:
                     each.goes_away(each.session, f"it has said nothing for {self.patience:g} s")
             if (now := time.monotonic()) - noted > NOTE_SECONDS:
                 noted = now
-                self._note()
+                self.note()
 
-    def _note(self) -> None:
-        """For metrics, `onecopy standby status` and health."""
+    def note(self, *, sync: bool = False) -> None:
+        """For metrics, `onecopy standby status`, health, and the next start. Raises OSError where it is to `sync`."""
+        with self.lock:
+            self._note(sync=sync)
+
+    def _note(self, *, sync: bool) -> None:
         found = {each.host: {"waited": each.asked is not None, "step": each.step.value, "current": each.current,
                              "behind": each.behind, "trip": each.trip, "through": each.through,
                              "unprotected": each.unprotected}
                  for each in self.members.values()}
-        with contextlib.suppress(OSError), privatefiles.replacing(self.second.folder.with_name(SEEN), sync=False) as to:
-            to.write(json.dumps({"time": time.time(), "refuse": self.refuse, "standbys": found}).encode())
+        text = json.dumps({"time": time.time(), "refuse": self.refuse, "standbys": found}).encode()
+        path = self.second.folder.with_name(SEEN)
+        if sync:
+            replace_file(path, text)
+            return
+        with contextlib.suppress(OSError), privatefiles.replacing(path, sync=False) as to:
+            to.write(text)
 
     def close(self) -> None:
         """No standby is there any more: the server stops."""

@@ -3,28 +3,35 @@ made anew, reset or removed."""
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from mboxlist.engine.secondcopy import SecondCopy
+from mboxlist.engine.secondcopy import SecondCopy, State
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import deletion, firstuse, namespace
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.partition import marks
 from store.partitions import volumes
+from store.problems import is_standby_away
 from store.quota import roots
 from store.standby import promotion, seeding, standbystate
 from store.standby.following import Reseed
 from store.standby.source.copysource import Source
 from store.standby.source.instep import InStep
+from store.standby.succession import Lineage
 from store.store import Store
 from store.users import lifecycle
+from store.values import Flag, FlagAction, Flags
 from tests.support.stores.standbypair import ADDRESS, HOST, INBOX, Standby, promoted
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen
 
@@ -217,3 +224,104 @@ def test_a_partition_that_comes_later_is_not_protected(store: Store, standby: St
         pytest.fail("the databases would be copied again")
     promotion.promote(standby.root)
     assert marks.absent(standby.root) == dict.fromkeys(("archive", "later"), "mail.example.org")
+
+
+@contextmanager
+def away(store: Store, standby: Standby) -> Iterator[InStep]:
+    """The server of the first machine has started, and this standby has not come yet."""
+    standby.group = InStep.of(store.write_freeze.second, [HOST], waited=[HOST])
+    try:
+        yield standby.group
+    finally:
+        standby.group.close()
+        store.write_freeze.second.forget()
+
+
+def is_protected(store: Store, name: MailboxName) -> bool:
+    """Whether a delivery is refused while the standby is away. If not, it is on disk."""
+    outcome: object
+    try:
+        outcome, = deliver(store, b"Subject: meanwhile\r\n\r\n", str(name))
+    except StoreError as error:         # there is no number for another message file
+        outcome = error
+    if isinstance(outcome, StoreError):
+        assert outcome.problem is Problem.UNAVAILABLE and is_standby_away(outcome)
+        return True
+    assert isinstance(outcome, Delivered)
+    env = store.partition(store.entry(name).partition).env
+    assert env.log.known == env.log_end()
+    return False
+
+
+def test_a_standby_that_is_away_stops_what_it_has(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """Not the partition that it lacks, from the next start on, either; all of the list, which it has. When it is made
+    again with all partitions, it has this one, too, from the first octet on."""
+    second = store.write_freeze.second
+    with away(store, standby):
+        assert is_protected(store, BOB)             # nobody knows yet what it has
+        with standby.connected() as source:
+            source.begin(Lineage(), standby.only)
+        assert not is_protected(store, BOB) and is_protected(store, INBOX)
+        rows = store.open_mailbox(store.entry(BOB)).rows["uid"]
+        change_flags(store, store.entry(BOB), rows, FlagAction.ADD, Flags(Flag.SEEN))
+        remove(store, store.entry(BOB), rows[:1])
+        for change in (partial(namespace.create_mailbox, store, MailboxName("bob", "New")),
+                       partial(deletion.delete_mailbox, store, OLD),
+                       partial(copy_messages, store, store.entry(BOB), store.entry(INBOX), rows[1:])):
+            with pytest.raises(StoreError) as caught:
+                change()
+            assert is_standby_away(caught.value)
+        assert not store.names("bob")[1:] and store.entry(OLD)
+    second.put(State.REFUSING, 0)                   # as the keeper does at once
+    assert is_protected(store, BOB)
+    with away(store, standby):
+        assert not is_protected(store, BOB) and is_protected(store, INBOX)
+        standby.only = ()
+        with standby.connected() as source:
+            source.begin(Lineage(), standby.only)
+        assert is_protected(store, BOB) and is_protected(store, INBOX)
+    with away(store, standby):
+        assert is_protected(store, BOB)
+
+
+def test_of_two_standbys_one_has_it(store: Store, standby: Standby) -> None:
+    """Then it is protected."""
+    second, third = store.write_freeze.second, "third.example.org"
+    group = InStep.of(second, [HOST, third], waited=[HOST, third])
+    try:
+        group.members[HOST].lacks(["archive"])
+        assert is_protected(store, BOB)
+        group.members[third].lacks(["archive", "other"])
+        assert not is_protected(store, BOB)
+        group.members[third].lacks([])
+        assert is_protected(store, BOB)
+    finally:
+        group.close()
+        second.forget()
+
+
+def test_nor_does_it_stop_what_need_not_wait_for_it(store: Store, standby: Standby) -> None:
+    """Although it has this partition."""
+    store.close()
+    reopen(store, evolve(SMALL, asynchronous_partitions=("archive",)))
+    with away(store, standby):
+        assert not is_protected(store, BOB) and is_protected(store, INBOX)
+        one, other = deliver(store, b"Subject: both\r\n\r\n", str(BOB), str(INBOX))
+        assert isinstance(one, Delivered) and isinstance(other, StoreError)
+
+
+def test_in_step_it_does_not_hold_up_what_it_lacks(store: Store, standby: Standby, monkeypatch: pytest.MonkeyPatch
+                                                   ) -> None:
+    """Also a partition that is added while it follows."""
+    volumes.add(store, "later")
+    namespace.insert_mailbox(store, MailboxName("alice", "Later"), "later", None)
+    asked, ask = list[int](), SecondCopy.ask
+    monkeypatch.setattr(SecondCopy, "ask", lambda second: (asked.append(1), ask(second))[1])
+    with away(store, standby) as group, standby.in_step():
+        assert group.members[HOST].unprotected == ["archive", "later"]
+        asked.clear()
+        deliver(store, b"Subject: archive\r\n\r\n", str(BOB))
+        deliver(store, b"Subject: later\r\n\r\n", "user/alice/Later")
+        assert not asked
+        deliver(store, b"Subject: primary\r\n\r\n", str(INBOX))
+        assert asked

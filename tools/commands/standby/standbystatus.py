@@ -104,4 +104,6 @@ def _answers(each: dict[str, Any], *, refuse: bool) -> str:
         return "do not wait for it"
     if each["step"] == Step.IN_STEP.value:
         return "wait for it"
-    return "there are none: nothing is changed until it is in step" if refuse else "do not wait for it: it is away"
+    if refuse:
+        return "there are none: what it has is not changed until it is in step"
+    return "do not wait for it: it is away"
