@@ -29,7 +29,9 @@ SMALL_FILES = 2_000                 # small files that are listed at a time
 FURTHER = 100                       # standbys of a standby, at most, of which it tells
 SELDOM = ("first", "tables", "epochs")     # fields of `StandbyState` that come when they have changed
 _ALL = re.compile(r"(?!.*(\.new|lock)\Z)[^.].*", re.DOTALL)      # but what is not whole, and locks
-SMALL = {                           # folders whose files are copied, too, and which of them: see `small_folders`
+TOP = ""                            # the folder of the store itself,
+SMALL = {                           # and folders whose files are copied, too, and which of them: see `small_folders`
+    TOP: re.compile("http-tokens|front-secret"),        # who may use the API, and what nginx must know: secrets
     "access": _ALL, "operations": _ALL, "operations/ended": _ALL, "outgoing": _ALL, "audit": _ALL,
     rulebook.FOLDER: re.compile(r"[^.].*\.rules", re.DOTALL)}
 SMALL_OF_PARTITION = re.compile(re.escape(rulebook.FILE))

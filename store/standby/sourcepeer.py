@@ -136,7 +136,7 @@ class Begun:
 
     def state(self, before: StandbyState) -> StandbyState:
         """With what it says of promotions, and of partitions that are not copied."""
-        there = dict.fromkeys(self.unprotected, host_of(before.address))
+        there = dict.fromkeys(self.unprotected, host_of(self.above[-1] if self.above else before.address))
         return evolve(before, succession=self.lineage.number, line=self.lineage.line, place=self.place,
                       above=self.above, skipped=self.skipped, partings=self.partings,
                       others={**self.absent, **there})

@@ -52,12 +52,17 @@ class Shown:
 @frozen
 class Heard:
     """What a further standby has said: it has all that there was at the time `current`; its logs end at `ends`; and so
-    many seconds are its own standbys behind."""
+    many seconds are its own standbys behind. `only`: it wants no more than these partitions, else all."""
 
     ends: Mapping[str, Position]
     current: float
     when: float
     further: Mapping[str, float]
+    only: Collection[str] = ()
+
+    def wants(self, environment: str) -> bool:
+        """Whether it is sent the log of that environment."""
+        return not self.only or environment == LIST or environment.split("/")[1] in self.only
 
 
 @define(eq=False)
@@ -141,7 +146,8 @@ class Cascade:
             shown = self._shown
         known = () if shown is None else followersrecord.read(self.root, shown.state).places
         return [self._heard[host].ends.get(environment, (0, 0)) if host in self._heard else (0, 0)
-                for host in known if host in self.allowed]
+                for host in known if host in self.allowed and (
+                    host not in self._heard or self._heard[host].wants(environment))]
 
     def tidy(self) -> None:
         """Remove copies that nobody reads any more."""

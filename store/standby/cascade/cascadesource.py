@@ -2,11 +2,11 @@
 
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.generations import LogEnd
 from mboxlist.engine.hotcopy import Position
@@ -14,15 +14,16 @@ from store import VERSION
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFiles
 from store.problems import problems
+from store.snapshots.taking import LIST
 from store.standby import standbystate, succession
 from store.standby.cascade.cascade import Cascade, Heard, Shown
 from store.standby.cascade.keptlogs import log_file
 from store.standby.copyformat import SENT_OCTETS, Packing, further_of, positions, small_folders
-from store.standby.source.copysource import ROUND, WAIT
+from store.standby.source.copysource import PARTITIONS, ROUND, WAIT
 from store.standby.source.fileanswers import Answer, FileAnswers
 from store.standby.source.instep import Step
 from store.standby.source.quickanswers import QuickAnswers, octets_of, open_there
-from store.standby.standbystate import host_of
+from store.standby.standbystate import StandbyState, host_of
 from store.standby.succession import Lineage, contested
 from store.standby.switching import partitions_of
 from store.usermove.messageformat import BadMessage, Message, Wire, encode, receive
@@ -54,6 +55,7 @@ class CascadeSource:
     cascade: Cascade
     host: str
     may_follow: bool = True
+    _only: frozenset[str] = field(default=frozenset(), init=False)      # the partitions that it wants; else all
     _shown: Shown | None = field(default=None, init=False)     # what it was told last
     _packing: Packing = field(factory=Packing, init=False)
     _quick: QuickAnswers = field(init=False)
@@ -141,15 +143,38 @@ class CascadeSource:
             raise StoreError(Problem.STORE_IN_USE, contested("the machine that was followed there", state.host))
         if lineage.number > state.lineage.number:
             raise StoreError(Problem.UNAVAILABLE, "This standby does not know that another machine has been promoted")
-        if message.texts("only", 1):
-            raise StoreError(Problem.UNAVAILABLE, "This machine is a standby itself: who follows it has the partitions "
-                                                  "that it has, and names none")
+        partitions = self._choose(message.texts("only", PARTITIONS), state)
         place = self.cascade.place(self.host, state)        # before it has anything that it could serve
         self._packing.is_wanted, self._shown = message.truth("compress"), shown
-        return {"host": state.host, "identity": state.identity, "partitions": sorted(partitions_of(state)),
-                "place": place, "epochs": state.epochs, "mailbox": 0, "validity": 0, "above": above,
-                "unprotected": [], "absent": state.others, "skipped": state.skipped,
+        return {"host": state.host, "identity": state.identity, **partitions, "place": place,
+                "epochs": self._part_of(state).epochs, "mailbox": 0, "validity": 0, "above": above,
+                "skipped": state.skipped,
                 "partings": succession.said_of(state.partings), **state.lineage.fields()}, b""
+
+    def _choose(self, names: Sequence[str], state: StandbyState) -> dict[str, Any]:
+        """The other one wants only these partitions, or all that are here: what it is told of them. Raises StoreError
+        UNAVAILABLE when one is not here."""
+        here = set(partitions_of(state))
+        if missing := sorted(set(names) - here):
+            raise StoreError(Problem.UNAVAILABLE, "; ".join([
+                *(standbystate.unprotected(name, state.others[name]) for name in missing if name in state.others),
+                *(f"there is no partition {name}" for name in missing if name not in state.others),
+                f"this standby has {', '.join(sorted(here))}"]))
+        self._only = frozenset(names)
+        return {"partitions": sorted(names or here), "unprotected": sorted(here - self._only) if names else [],
+                "absent": state.others}
+
+    def _has(self, environment: str) -> bool:
+        return not self._only or environment == LIST or environment.split("/")[1] in self._only
+
+    def _part_of(self, state: StandbyState) -> StandbyState:
+        """What the other one hears of: the list, and all partitions or some."""
+        if not self._only:
+            return state
+        return evolve(state, ends={name: end for name, end in state.ends.items() if self._has(name)},
+                      first={name: file for name, file in state.first.items() if self._has(name)},
+                      tables={name: tables for name, tables in state.tables.items() if self._has(name)},
+                      epochs={name: epoch for name, epoch in state.epochs.items() if name in self._only})
 
     def _place(self, message: Message) -> Answer:
         """Asked by one that follows this one, for one that is to follow it."""
@@ -158,7 +183,8 @@ class CascadeSource:
     def _snapshot(self, message: Message) -> Answer:
         self.cascade.has_done(self)
         name, found = self.cascade.copy(self, message.number("age"))
-        return {"snapshot": name}, found.manifest.to_bytes()
+        parts = {each: part for each, part in found.manifest.environments.items() if self._has(each)}
+        return {"snapshot": name}, evolve(found.manifest, environments=parts).to_bytes()
 
     def _database(self, message: Message) -> Answer:
         found = self.cascade.copy_of(message.text("snapshot"))
@@ -170,7 +196,7 @@ class CascadeSource:
     # Files
 
     def _partition(self, name: str) -> MessageFiles:
-        if self._shown is None or f"partitions/{name}/index" not in self._shown.state.ends:
+        if self._shown is None or f"partitions/{name}/index" not in self._part_of(self._shown.state).ends:
             raise StoreError(Problem.GONE, f"There is no partition {name}")
         return MessageFiles(self.cascade.root / "partitions" / name)
 
@@ -188,12 +214,12 @@ class CascadeSource:
         if not isinstance(sums, dict) or not all(isinstance(each, int) for each in sums.values()):
             raise BadMessage("there are no sums")
         shown = self._now()
-        state = shown.state
-        unlike = [name for name, end in known.items() if name not in state.ends or not self._has(name, end, sums)]
+        state = self._part_of(shown.state)
+        unlike = [name for name, end in known.items() if name not in state.ends or not self._goes_on(name, end, sums)]
         return {"ends": state.ends, "first": state.first, "tables": state.tables, "moment": state.moment,
-                "small": _signatures(shown), "unlike": unlike, "epochs": state.epochs}, b""
+                "small": self._signatures(shown), "unlike": unlike, "epochs": state.epochs}, b""
 
-    def _has(self, name: str, end: Position, sums: dict[str, int]) -> bool:
+    def _goes_on(self, name: str, end: Position, sums: dict[str, int]) -> bool:
         """Whether the log goes on from that place, and is what the other one has there."""
         path = log_file(self.cascade.root / name, end[0])
         return path.exists() and (name not in sums or LogEnd.of(path.parent, end) == LogEnd(*end, sums[name]))
@@ -213,7 +239,8 @@ class CascadeSource:
         if number:
             if "further" in message.fields:
                 self._further = further_of(message)
-            self.cascade.hears(self.host, Heard(self._sent.ends, self._sent.current, time.monotonic(), self._further))
+            self.cascade.hears(self.host, Heard(
+                self._sent.ends, self._sent.current, time.monotonic(), self._further, self._only))
         if "known" in message.fields:
             told = message.fields.get("small")
             known, small = positions(message.fields["known"]), dict(told) if isinstance(told, dict) else {}
@@ -229,14 +256,15 @@ class CascadeSource:
         deadline = time.monotonic() + seconds
         time.sleep(min(ROUND, seconds))
         shown = self._now()
-        while (left := deadline - time.monotonic()) > 0 and shown.state.ends == known and _signatures(shown) == small:
+        while ((left := deadline - time.monotonic()) > 0 and self._part_of(shown.state).ends == known
+               and self._signatures(shown) == small):
             shown = self.cascade.later(shown, left)
         self._shown = shown
         return shown
 
     def _said(self, known: dict[str, Position], shown: Shown) -> Answer:
-        state, number = shown.state, self._sent.number + 1
-        small = _signatures(shown)
+        state, number = self._part_of(shown.state), self._sent.number + 1
+        small = self._signatures(shown)
         said: dict[str, Any] = {
             "number": number, "ends": state.ends, "moment": state.moment, "known": known, "small": small,
             "step": Step.FOLLOWS.value, "lag": max(0.0, time.monotonic() - shown.current)}
@@ -255,7 +283,7 @@ class CascadeSource:
     def _log(self, message: Message) -> Answer:
         """Octets of a log, up to where it was told to be on disk."""
         name, number, at = message.text("environment"), message.number("file"), message.number("at")
-        end = None if self._shown is None else self._shown.state.ends.get(name)
+        end = None if self._shown is None else self._part_of(self._shown.state).ends.get(name)
         if end is None or number > end[0]:
             raise BadMessage("nobody has been told of that part of a log")
         path = log_file(self.cascade.root / name, number)
@@ -265,8 +293,7 @@ class CascadeSource:
         except FileNotFoundError:
             raise StoreError(Problem.GONE, f"{path.name} of {name} is there no more") from None
 
-
-def _signatures(shown: Shown) -> dict[str, int]:
-    """A number for each folder of small files, which is another one when something in it may have changed."""
-    return {folder: zlib.crc32(f"{shown.state.small.get(folder)} {shown.small}".encode())
-            for folder in small_folders(shown.state.ends)}
+    def _signatures(self, shown: Shown) -> dict[str, int]:
+        """A number for each folder of small files, which is another one when something in it may have changed."""
+        return {folder: zlib.crc32(f"{shown.state.small.get(folder)} {shown.small}".encode())
+                for folder in small_folders(self._part_of(shown.state).ends)}

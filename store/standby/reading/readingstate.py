@@ -27,6 +27,7 @@ from store.partition.marks import READ_ONLY, STANDBY, SUCCESSION, AsOf
 from store.readonly.place import UNFINISHED
 from store.standby import applying, purgedfiles, standbyjournal, standbystate
 from store.standby.cascade import followersrecord
+from store.standby.copyformat import TOP, is_small
 from store.standby.reading import readingindexes
 from store.standby.standbystate import BEGINNING, FOLLOWING, TABLES_LOCK, StandbyState
 from store.standby.switching import partitions_of
@@ -146,7 +147,7 @@ def _link(root: Path, place: Path, state: StandbyState) -> None:
         with contextlib.suppress(FileNotFoundError):
             privatefiles.copy(root / "partitions" / name / rulebook.FILE, partition / rulebook.FILE)
     for path in root.iterdir():
-        if path.is_file() and path.name not in _OWN and path.stat().st_size <= SMALL:
+        if path.is_file() and path.name not in _OWN and not is_small(TOP, path.name) and path.stat().st_size <= SMALL:
             privatefiles.copy(path, place / path.name)
 
 

@@ -28,7 +28,7 @@ from store.snapshots import retention, taking
 from store.snapshots.taking import LIST, Snapshot, all_environments, environments
 from store.standby import succession
 from store.standby.applying import distance
-from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, Listed, Packing, further_of, pack_list, positions
+from store.standby.copyformat import LISTED, SENT_OCTETS, SMALL, TOP, Listed, Packing, further_of, pack_list, positions
 from store.standby.source.fileanswers import Answer, FileAnswers
 from store.standby.source.instep import LOOK_FOR_NEWS, Member, Step
 from store.standby.source.quickanswers import QuickAnswers, octets_of, open_message
@@ -179,7 +179,8 @@ class Source:
             self.member.goes_away(self._session, "it copies the databases again")
         newest = next(iter(taking.listed(taking.folder(self.store.root, self.store.settings))), None)
         age = -1.0 if newest is None else time.time() - newest.manifest.moment
-        if newest is None or not 0 <= age <= message.number("age"):         # one of the future: the clock was wrong
+        if newest is None or not 0 <= age <= message.number("age") or (         # of the future: the clock was wrong
+                self._environments().keys() - newest.manifest.environments.keys()):     # a partition has been added
             newest = retention.make(self.store, verify=False)           # the standby verifies what comes of it
         return self._manifest(newest)
 
@@ -399,19 +400,19 @@ class Source:
 
     def _signatures(self) -> dict[str, int]:
         """A number for each folder of small files, which is another one when something in it has changed. The audit
-        trail is looked at from time to time only, since its files grow in their places, and so are the partitions: each
-        look asks for a file.
+        trail is looked at from time to time only, since its files grow in their places; so are the folders of the store
+        and of partitions: each look asks for a file.
 
         A folder that has just been changed may be changed again and keep its time, so its number is another one some
         seconds later. Letters that leave are not waited for: logs tell of them, and of these the names count."""
         partitions = [f"partitions/{name}" for name in self.store.partitions if not self._only or name in self._only]
-        slow, root = [AUDIT, *partitions], os.fspath(self.store.root)
+        slow, root = [AUDIT, TOP, *partitions], os.fspath(self.store.root)
         if (now := time.monotonic()) - self._slow_looked > OFTEN or list(self._slow) != slow:
             self._slow_looked = now
             self._slow = {folder: self._signature(folder) for folder in slow}
         found = dict(self._slow)
         for folder in SMALL:
-            if folder != AUDIT:
+            if folder not in (AUDIT, TOP):
                 with contextlib.suppress(FileNotFoundError):
                     changed = os.stat(f"{root}/{folder}").st_mtime_ns
                     fresh = abs(time.time_ns() - changed) < FRESH

@@ -13,10 +13,13 @@ from attrs import define, evolve, field
 
 from mboxlist.engine.damagemarks import log_files
 from mboxlist.engine.hotcopy import log_number
+from mboxlist.names import MailboxName
 from store.check.wholecheck import check, check_all
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import set_file
 from store.opening import open_store
+from store.partition import marks
+from store.partitions import partitionmove, volumes
 from store.snapshots.taking import all_environments
 from store.standby import applying, promotion, seeding, sourcepeer, standbystate, succession
 from store.standby.cascade import cascade, followersrecord, keptlogs, seedcopy
@@ -31,7 +34,7 @@ from store.usermove.messageformat import Ended
 from tests.store.standby.test_followrounds import Cut
 from tests.support.stores.movepair import LIMIT, Plain
 from tests.support.stores.standbypair import HOST, INBOX, Standby, exchange, is_equal, promoted, work
-from tests.support.stores.stores import SMALL
+from tests.support.stores.stores import SMALL, deliver
 
 pytestmark = [pytest.mark.long, pytest.mark.few_folders]
 
@@ -399,3 +402,85 @@ def test_a_promotion_that_is_cut_off_knows_who_follows(chain: Chain, monkeypatch
     with closing(open_store(chain.standby.root, SMALL)) as other:
         assert succession.read(other.root).followers.keys() == {THIRD}
         assert check_all(other) == []
+
+
+# Some partitions
+
+CAROL = MailboxName("carol@example.com", "INBOX")
+
+
+@pytest.fixture
+def parts(chain: Chain, tmp_path: Path) -> Chain:
+    """The first machine has three partitions, the standby two of them, and the third machine wants one."""
+    for name in ("archive", "large"):
+        volumes.add(chain.store, name)
+    partitionmove.move_owner(chain.store, CAROL.owner, "archive")
+    chain.standby.only = ("primary", "archive")
+    chain.standby.create()
+    chain.third = Further(chain.store, tmp_path / "some", host=THIRD, above=chain.cascade, only=("primary",))
+    chain.show()
+    chain.third.create()
+    return chain
+
+
+def test_it_can_have_some_of_the_partitions(parts: Chain) -> None:
+    """It is sent no more, also over rounds and with tables that are copied again, and keeps to that when it follows
+    another machine."""
+    store, third = parts.store, parts.third
+    others = {"archive": "mail.example.org", "large": "mail.example.org"}
+    for number in range(1, 3):
+        work(store, number)
+        deliver(store, b"Subject: another\r\n\r\n", str(CAROL))
+        set_file(store.root / "partitions" / "archive" / "expire.rules",
+                 f"mail.folderpattern: *\nmail.savedays: {number}\n")
+        parts.follow()
+        state = state_of(third)
+        assert state.ends.keys() == {"mboxlist", "partitions/primary/index"} and state.others == others
+        assert state.only == ("primary",) and state.epochs.keys() <= {"primary"}
+        assert [path.name for path in (third.root / "partitions").iterdir()] == ["primary"]
+    with parts.following() as follower:
+        for _ in range(2):
+            follower.round(0)
+        with third.connected() as source:
+            source.begin(state.lineage, ("primary",))
+            for ask in (lambda: source.small("partitions/archive"), lambda: next(source.all_files("archive"))):
+                with pytest.raises(StoreError) as caught:
+                    ask()
+                assert caught.value.problem is Problem.GONE
+    with closing(promoted(third)) as other:
+        assert marks.absent(other.root) == others and list(other.partitions) == ["primary"]
+        assert [entry.name for entry in other.mailboxes.all()] == [entry.name for entry in store.mailboxes.all()]
+        assert len(check(other)) == 2
+
+
+def test_it_cannot_have_what_the_one_before_it_lacks(parts: Chain, tmp_path: Path) -> None:
+    """It hears which machine has it, and nothing is made."""
+    for name, said in (("large", "NOT PROTECTED: partition large is only on mail.example.org"),
+                       ("larger", "there is no partition larger")):
+        wanted = Further(parts.store, tmp_path / "none", host=THIRD, above=parts.cascade, only=("primary", name))
+        with pytest.raises(StoreError, match=f"{said}.*; this standby has archive, primary"):
+            wanted.create()
+        assert not wanted.root.exists()
+
+
+def test_no_log_is_kept_for_who_does_not_want_it(parts: Chain) -> None:
+    parts.follow()
+    with parts.following() as follower:
+        for _ in range(2):
+            follower.round(0)
+        with parts.third.following() as further:
+            for _ in range(2):
+                further.round(0)
+            assert parts.cascade._lacking("partitions/archive/index") == []
+            assert parts.cascade._lacking("partitions/primary/index") != []
+
+
+def test_it_goes_on_with_its_partitions_when_the_one_before_it_is_promoted(parts: Chain) -> None:
+    parts.follow()
+    with closing(promoted(parts.standby)) as other:
+        work(other, 5)
+        after = Standby(other, parts.third.root, host=THIRD, only=("primary",))
+        with after.connected() as source:
+            seeding.go_over(after.root, source, f"{HOST}=127.0.0.1:1")
+        after.follow()
+        assert state_of(after).ends.keys() == {"mboxlist", "partitions/primary/index"}

@@ -1,6 +1,7 @@
 """Every kind of file of a store is had by a standby, or it is said here why not."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,8 +21,13 @@ from store.standby.reading import readingstate
 from store.standby.source import copysource
 from store.store import Store
 from store.usermove.messageformat import BadMessage, Message
+from store.values import Secret
 from tests.support.stores.standbypair import HOST, Standby, promoted
 from tests.support.stores.stores import SMALL, deliver, make_store
+from tools.front import secret as frontsecret
+from tools.front.secret import secret
+from tools.http import apitokens
+from tools.http.apitokens import ADMINISTRATOR, AUDITOR, TokenCache, Tokens
 from tools.reference import filepage
 
 pytestmark = [pytest.mark.few_folders]
@@ -54,8 +60,6 @@ NOT_FOLLOWED = {
     r"read-only|without-files": "of copies, which nobody follows",
     r"set-aside/.+": "nothing of the store refers to it: it waits for an administrator, where it was found",
     r"receivers": "each server writes it from its own configuration, when it starts",
-    r"http-tokens": "configuration of a machine's HTTP door: docs/http.md says that it is copied with onecopy.toml",
-    r"front-secret": "configuration of the nginx in front of a machine: `front.secret_file` names a common one",
     r"(.+/)?[a-z-]*\.?lock": "a lock of processes that run on one machine",
 }
 
@@ -175,12 +179,40 @@ def test_rules_of_partitions_that_are_not_protected_do_not_come(store: Store, tm
 
 def test_other_folders_and_files_are_not_answered(store: Store) -> None:
     answers = copysource.Source(store, HOST)._files
-    for folder in ("partitions", "partitions/../expire", "partitions/.hidden", ".", "", "run", "tls"):
+    for folder in ("partitions", "partitions/../expire", "partitions/.hidden", ".", "/", "run", "tls"):
         with pytest.raises((StoreError, BadMessage)):
             answers._small(Message({"folder": folder, "after": ""}))
-    for folder, name in (("partitions/primary", "absent"), ("expire", "../http-tokens"), ("expire", "notes")):
+    for folder, name in (("partitions/primary", "absent"), ("expire", "../http-tokens"), ("expire", "notes"),
+                         ("", "standby.json"), ("", "run/standbys"), ("", "onecopy.toml")):
         with pytest.raises(BadMessage):
             answers._small_file(Message({"folder": folder, "name": name, "at": 0}))
+
+
+def test_tokens_and_the_secret_of_proxies_come_and_go(store: Store, standby: Standby, tmp_path: Path) -> None:
+    """Readable by the owner alone. A copy for reading has no use for them."""
+    tokens = Tokens(store.root)
+    kept, shown = tokens.create(ADMINISTRATOR)
+    known = secret(store.root, None)
+    standby.create()
+    with standby.following() as follower:
+        gone, _ = tokens.create(AUDITOR)
+        rounds(follower)
+        assert Tokens(standby.root).all() == (kept, gone)
+        tokens.revoke([gone.id])
+        rounds(follower)
+        assert Tokens(standby.root).all() == (kept,)
+        for name in (apitokens.FILE, frontsecret.NAME):
+            assert (standby.root / name).stat().st_mode & 0o777 == 0o600
+        (store.root / frontsecret.NAME).unlink()            # for a new one, docs/front.md says
+        rounds(follower)
+        assert not (standby.root / frontsecret.NAME).exists()
+        renewed = secret(store.root, None)
+        rounds(follower)
+    readingstate.make(standby.root, tmp_path / "copy")
+    assert not {apitokens.FILE, frontsecret.NAME} & {path.name for path in (tmp_path / "copy").iterdir()}
+    with closing(promoted(standby)) as other:
+        found = TokenCache(Tokens(other.root)).find(Secret(shown.encode()), time.time())
+        assert found == kept and secret(other.root, None) == renewed != known
 
 
 def test_a_reading_copy_has_the_rules(store: Store, standby: Standby, tmp_path: Path) -> None:
