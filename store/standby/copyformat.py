@@ -19,10 +19,12 @@ from store.partition.messagereading import MID_OCTETS
 from store.partitions.volumes import NAME
 from store.snapshots.taking import LIST
 from store.standby.standbystate import StandbyState
-from store.usermove.messageformat import DATA_OCTETS, BadMessage, Message, whole
+from store.usermove.messageformat import ANSWER_OCTETS, DATA_OCTETS, BadMessage, Message, whole
 
 SENT_OCTETS = 512 << 10                   # octets of a file that one message takes
-QUICK_OCTETS = 384 << 10    # of logs and message files that come with one answer, when they are all that is new
+QUICK_OCTETS = 384 << 10    # of logs and message files that come with one answer, when they are all that is new,
+UNHURRIED = 10              # times as much where nobody waits for it,
+QUICK_FILES = 4_000         # and message files
 FOLDERS = 4096                      # of message files, by the first three digits of their names
 FILES = 2_000                       # message files that are asked for at a time
 SMALL_FILES = 2_000                 # small files that are listed at a time
@@ -173,7 +175,7 @@ def unpacked(said: Message) -> Message:
     """An answer as it was before `pack`. Raises BadMessage."""
     if "unpacked" not in said.fields:
         return said
-    count, unpacking = said.number("unpacked", 0, DATA_OCTETS + 1), zlib.decompressobj()
+    count, unpacking = said.number("unpacked", 0, ANSWER_OCTETS + 1), zlib.decompressobj()
     try:
         octets = unpacking.decompress(said.octets, count + 1)
     except zlib.error as error:
@@ -233,11 +235,11 @@ class Quick:
             return found
 
         try:
-            for name, file, start, count in said.list("logs", DATA_OCTETS):
+            for name, file, start, count in said.list("logs", ANSWER_OCTETS):
                 if name not in ends:
                     raise BadMessage("a log of no environment")
                 logs.append(LogPart(str(name), whole(file, "file"), whole(start, "octet"), octets(count)))
-            for partition, digest, size, time, count in said.list("files", DATA_OCTETS):
+            for partition, digest, size, time, count in said.list("files", ANSWER_OCTETS):
                 if f"partitions/{partition}/index" not in ends or len(name := bytes.fromhex(digest)) != MID_OCTETS:
                     raise BadMessage("a message file of no partition, or without a name")
                 files.append(FileWhole(partition, name, whole(size, "size"), whole(time, "time"), octets(count)))

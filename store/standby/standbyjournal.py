@@ -34,12 +34,13 @@ from mboxlist.engine.logfiles import log_name
 from store.partition.messagefiles import SPARE, MessageFiles, sync_file_system
 from store.standby.copyformat import FileWhole, Quick
 from store.standby.standbystate import StandbyState
-from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
+from store.usermove.messageformat import ANSWER_OCTETS, BadMessage, Ended, Message, encode, receive
 
 NAMES = "standby.journal.0", "standby.journal.1"
-EMPTY_OCTETS = 16 << 20    # of a journal, after which it is emptied,
+EMPTY_OCTETS = 64 << 20   # of a journal, after which it is emptied,
 EMPTY_SECONDS = 5.0        # or after so long
 GROW = 1 << 20
+COPIED_OCTETS = 64 << 10   # of an answer: fewer are written together with its fields
 _SUM = struct.Struct(">I")  # before each answer: its checksum
 
 
@@ -58,16 +59,17 @@ class Journal:
 
     def append(self, answer: Message) -> None:
         """Return when the answer is on disk. Raises OSError."""
-        octets = _with_sum(answer)
+        parts = _with_sum(answer)
         if self._file is None:
             self._file = self._begin()
-        if (end := self._octets + len(octets)) > self._length:
-            self._length += os.pwrite(self._file.fileno(), bytes(end + GROW - self._length), self._length)
-        left = memoryview(octets)
-        while left:
-            left = left[self._file.write(left):]
-        os.fdatasync(self._file.fileno())
-        self._octets += len(octets)
+        handle, at = self._file.fileno(), self._octets
+        if (end := at + sum(map(len, parts))) > self._length:
+            self._length += os.pwrite(handle, bytes(end + GROW - self._length), self._length)
+        for part in parts:
+            _write(handle, part, at)
+            at += len(part)
+        os.fdatasync(handle)
+        self._octets = end
 
     def _begin(self) -> BinaryIO:
         """The next file. One that is there is written over: so a sync changes its octets only, and not its length."""
@@ -147,16 +149,23 @@ def put(root: Path, quick: Quick) -> None:
 
 
 def _put_file(path: str, file: FileWhole) -> None:
-    """As `privatefiles.replacing` does, in half as many calls of the system."""
-    new = path + SPARE
+    """Under its name at once: nobody looks for it before `standby.json` or a journal tells of it, and until it is whole
+    it has another size or time. One that has the name already, whole or cut off, is replaced, since copies for reading
+    are links to it."""
+    new = path
     try:
+        handle = privatefiles.open_handle(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        new = path + SPARE
         handle = privatefiles.open_handle(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
         try:
             _write(handle, file.octets, 0)
             os.utime(handle, ns=(file.time, file.time))
         finally:
             os.close(handle)
-        os.replace(new, path)
+        if new is not path:
+            os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(new)
@@ -225,7 +234,7 @@ def replay(root: Path, state: StandbyState, *, ahead: bool = True) -> StandbySta
     if kept is None:
         drop(root)
     else:
-        replace_file(root / NAMES[1], _with_sum(kept))      # what comes is appended to the other one
+        replace_file(root / NAMES[1], b"".join(_with_sum(kept)))      # what comes is appended to the other one
         (root / NAMES[0]).unlink(missing_ok=True)
         sync_folder(root)
     return state
@@ -275,10 +284,13 @@ def drop(root: Path) -> None:
         sync_folder(root)
 
 
-def _with_sum(answer: Message) -> bytes:
-    """As it is in a journal."""
-    octets = answer.head + answer.octets if answer.head else encode(answer.fields, answer.octets)
-    return _SUM.pack(zlib.crc32(octets)) + octets
+def _with_sum(answer: Message) -> list[bytes]:
+    """As it is in a journal: in one part, or in two where that copies less."""
+    head, octets = answer.head, answer.octets
+    if not head:
+        head, octets = encode(answer.fields, octets, ANSWER_OCTETS), b""
+    first = _SUM.pack(zlib.crc32(octets, zlib.crc32(head))) + head
+    return [first + octets] if len(octets) < COPIED_OCTETS else [first, octets]
 
 
 def _answers(path: Path) -> Iterator[tuple[Quick, Message]]:
@@ -291,7 +303,7 @@ def _answers(path: Path) -> Iterator[tuple[Quick, Message]]:
         while len(head := file.read(_SUM.size)) == _SUM.size:
             read = _Reading(file)
             try:
-                answer = receive(read)
+                answer = receive(read, octets=ANSWER_OCTETS)
                 if zlib.crc32(b"".join(read.octets)) != _SUM.unpack(head)[0]:
                     return
                 yield Quick.of(answer), answer

@@ -14,7 +14,8 @@ from attrs import field, frozen
 
 VERSION = 2                 # of the language; both sides must speak the same one
 FIELDS_OCTETS = 1 << 20     # of the fields of a message, at most
-DATA_OCTETS = 1 << 20       # of what follows the fields, at most
+DATA_OCTETS = 1 << 20       # of what follows the fields, at most,
+ANSWER_OCTETS = 4 << 20     # and of what follows those of an answer
 SEND_OCTETS = 256 << 10     # of a long text or a message file that one message takes
 _LENGTHS = struct.Struct(">II")
 _NUMBERS = 1 << 63
@@ -101,10 +102,10 @@ def _text(value: object, most: int, name: str) -> str:
     return value
 
 
-def encode(fields: Mapping[str, Any], octets: bytes = b"") -> bytes:
-    """The octets of a message. Raises ValueError when it is too long."""
+def encode(fields: Mapping[str, Any], octets: bytes = b"", most: int = DATA_OCTETS) -> bytes:
+    """The octets of a message, at most so many behind its fields. Raises ValueError when it is too long."""
     said = _said(fields).encode()
-    if len(said) > FIELDS_OCTETS or len(octets) > DATA_OCTETS:
+    if len(said) > FIELDS_OCTETS or len(octets) > most:
         raise ValueError(f"a message of {len(said)} and {len(octets)} octets is too long")
     return b"".join((_LENGTHS.pack(len(said), len(octets)), said, octets))
 

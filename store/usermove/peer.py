@@ -13,7 +13,7 @@ from store.errors import Problem, StoreError
 from store.problems import NOT_NOW
 from store.tables.quotatable import QuotaUse
 from store.userarea.idxfile import Head
-from store.usermove.messageformat import SEND_OCTETS, BadMessage, Ended, Message, Wire, encode, receive
+from store.usermove.messageformat import ANSWER_OCTETS, SEND_OCTETS, BadMessage, Ended, Message, Wire, encode, receive
 from store.usermove.rowformat import Answer
 
 Figures = Mapping[str, Any]
@@ -158,7 +158,7 @@ class Peer:
     def answer(self) -> Message:
         """The answer to the oldest message that has had none."""
         try:
-            said = receive(self.wire.read)
+            said = receive(self.wire.read, octets=ANSWER_OCTETS)
         except (OSError, Ended) as error:
             raise self._lost(error) from error
         except BadMessage as error:

@@ -28,7 +28,7 @@ from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
 from store.userarea.idxfile import HEAD_LIMIT, Head
 from store.usermove import targetside
-from store.usermove.messageformat import BadMessage, Ended, Message, Wire, encode, receive, whole
+from store.usermove.messageformat import ANSWER_OCTETS, BadMessage, Ended, Message, Wire, encode, receive, whole
 from store.usermove.peer import said_of
 from store.usermove.receivemailboxes import Arrival
 from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, chunks_of, table
@@ -117,7 +117,7 @@ class Session:
             return
         if not unanswered:
             fields, octets = answer if isinstance(answer, tuple) else (answer or {}, b"")
-            self._write(encode(fields, octets))
+            self._write(encode(fields, octets, ANSWER_OCTETS))
             self.answered()
 
     def _swallow(self, message: Message) -> None:

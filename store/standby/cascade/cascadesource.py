@@ -26,7 +26,7 @@ from store.standby.source.quickanswers import QuickAnswers, octets_of, open_ther
 from store.standby.standbystate import StandbyState, host_of
 from store.standby.succession import Lineage, contested
 from store.standby.switching import partitions_of
-from store.usermove.messageformat import BadMessage, Message, Wire, encode, receive
+from store.usermove.messageformat import ANSWER_OCTETS, BadMessage, Message, Wire, encode, receive
 from store.usermove.peer import said_of
 
 
@@ -85,7 +85,7 @@ class CascadeSource:
                 except StoreError as refusal:
                     wire.write(encode(said_of(refusal)))
                 else:
-                    wire.write(encode(*answer))
+                    wire.write(encode(*answer, ANSWER_OCTETS))
         finally:
             self.close()
 

@@ -78,7 +78,7 @@ class Source:
 
     @_quick.default
     def _quick_of_store(self) -> QuickAnswers:
-        return QuickAnswers(self._find)
+        return QuickAnswers(self._find, is_unhurried=self.member is None or self.member.asked is None)
 
     @_files.default
     def _files_of_store(self) -> FileAnswers:

@@ -13,7 +13,7 @@ from mboxlist.engine.logfiles import log_name
 from store.partition.partition import Partition
 from store.standby import logrecords
 from store.standby.applying import distance
-from store.standby.copyformat import QUICK_OCTETS, SENT_OCTETS
+from store.standby.copyformat import QUICK_FILES, QUICK_OCTETS, SENT_OCTETS, UNHURRIED
 
 AnyPath = str | Path
 FindFile = Callable[[str, bytes], int]      # of a partition and a digest: a descriptor of the message file; -1 for none
@@ -29,9 +29,12 @@ class Logs(Protocol):
 
 @define(eq=False)
 class QuickAnswers:
-    """Those to one standby. The newest file of each log stays open from one to the next. Everything raises OSError."""
+    """Those to one standby. The newest file of each log stays open from one to the next. Where nobody waits for this
+    standby (`is_unhurried`), an answer may be large: it costs less than many, and less than what is asked for file by
+    file. Everything raises OSError."""
 
     find: FindFile
+    is_unhurried: bool = True
     _open: dict[str, tuple[int, int]] = field(factory=dict, init=False)     # by environment: number, descriptor
 
     def between(self, known: dict[str, Position], ends: dict[str, Position], envs: Mapping[str, Logs], *,
@@ -39,7 +42,8 @@ class QuickAnswers:
         """What is new between these places, if it is little, and all there. A message file that is large is named, and
         the standby asks for it. `ahead`: the logs may not be on disk up to there, nor have been written; if they have
         not, there is none."""
-        logs, files, octets, room = list[Any](), list[Any](), list[bytes](), QUICK_OCTETS
+        logs, files, octets = list[Any](), list[Any](), list[bytes]()
+        most = room = QUICK_OCTETS * UNHURRIED if self.is_unhurried else QUICK_OCTETS
         if known.keys() != ends.keys():
             return None
         for name, end in ends.items():
@@ -50,7 +54,7 @@ class QuickAnswers:
                 return None
             while start < end:
                 some = self._octets(name, envs[name], start,
-                                    end[1] - start[1] if start[0] == end[0] else QUICK_OCTETS + 1)
+                                    end[1] - start[1] if start[0] == end[0] else most + 1)
                 room -= len(some)
                 if room < 0:
                     return None
@@ -63,7 +67,7 @@ class QuickAnswers:
             if name.startswith("partitions/"):
                 partition = name.split("/")[1]
                 for digest in dict.fromkeys(logrecords.digests(some)):
-                    if (found := _file(self.find(partition, digest), room)) is None:
+                    if len(files) == QUICK_FILES or (found := _file(self.find(partition, digest), room)) is None:
                         return None
                     size, when, content = found
                     room -= len(content)

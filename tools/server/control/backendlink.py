@@ -47,7 +47,8 @@ MOST_STRANGERS = 32         # callers without a name at a time
 FULL = f"{FEW}: call again later"
 STOP_SECONDS = 30.0         # that a stop waits for what is being written
 RETRY_SECONDS = 60     # between two tries to finish a move that was cut off
-READ_OCTETS = 16_384        # of a connection at once, at most: TLS has no longer records (RFC 8446 §5.1)
+READ_OCTETS = 16_384        # of a connection at once, at most: TLS has no longer records (RFC 8446 §5.1);
+WRITE_OCTETS = 256 << 10    # and to one
 NOT_TRUSTED = ("exchange.authorities is not set: name a file with the certificates of the other back ends, as `onecopy "
                "config certificate` prints each, or of their authority")
 
@@ -170,8 +171,9 @@ class _Tls:
         return found[:count]
 
     def write(self, data: bytes) -> None:
-        """All of it."""
-        self.socket.sendall(data)
+        """All of it. The time limit holds for each part: a slow network may take longer for many octets."""
+        for at in range(0, len(data), WRITE_OCTETS):
+            self.socket.sendall(memoryview(data)[at:at + WRITE_OCTETS])
 
     def limit(self, seconds: float) -> None:
         """How long one wait may take."""
