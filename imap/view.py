@@ -71,6 +71,8 @@ class View:
     modseq: int = field(init=False)             # up to this HIGHESTMODSEQ the client has been told everything
     _gone: Mask | None = field(init=False, default=None)        # those of `rows` that have vanished
     _recent: list[tuple[int, int]] = field(init=False, factory=list)       # UIDs [first, end), ascending
+    answered: tuple[object, bytes] | None = field(init=False, default=None)
+    """The search that was answered last, and the answer, if that depends on nothing but this view, as it is now."""
     other_rights: bool = field(init=False, default=False)
     """Whether the client may change other flags than when it was last told of them."""
 
@@ -155,6 +157,7 @@ class View:
         """
         if new is self.mailbox and not (expunges and self.has_vanished) and always is None and belief is None:
             return Merged()
+        self.answered = None
         since = new.since
         if (since is not None and since.at is not None and since.state is self.mailbox.state and self._gone is None
                 and belief is None and (always is None or tuple(always.tolist()) == since.at)):

@@ -98,6 +98,8 @@ async def unauthenticate(session: Session, command: Unauthenticate) -> Reply:
 async def idle(session: Session, command: Idle) -> Reply:
     """Tell what happens, when it happens, until the client says DONE."""
     session.stream.write(b"+ idling\r\n")
+    if session.view is not None:
+        session.view.answered = None            # of many who wait nothing is kept
     await session.listen()
     try:
         line = await session.reading.line()

@@ -28,13 +28,21 @@ _READS = (searchkeys.Body, searchkeys.Envelope, searchkeys.Header, searchkeys.Se
 
 _OF_SESSION = (searchkeys.Saved, searchkeys.Within, searchkeys.Recent)
 
+# Keys of which the answer changes with the view of the mailbox alone.
+_OF_VIEW = frozenset((searchkeys.All, searchkeys.HasFlag))
+
+KEPT = 8 << 10              # octets of an answer that is kept for the next time
 LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
 
 T = TypeVar("T")
 
 
 async def search(session: Session, command: Search) -> Reply:
-    """The numbers, or UIDs, of the messages that the key finds."""
+    """The numbers, or UIDs, of the messages that the key finds. A client that asks the same again of a mailbox in which
+    nothing has changed gets the same octets."""
+    if not session.rev2 and (answered := session.selected().answered) is not None and answered[0] is command:
+        session.stream.write(answered[1])
+        return Reply("UID SEARCH completed" if command.by_uid else "SEARCH completed")
     if command.charset is not None and b"UTF8=ACCEPT" in session.enabled:
         raise Refused("After ENABLE UTF8=ACCEPT there is no CHARSET", status=BAD)       # RFC 6855 §3
     found = await matching(session, command, lambda _, found, progress: found,
@@ -44,8 +52,11 @@ async def search(session: Session, command: Search) -> Reply:
         results = frozenset({Result.ALL})               # RFC 9051 §6.4.4
     if results is None:
         view = session.selected()
-        await write_pieces(session, responses.search_pieces(
-            b"SEARCH", numbers_of(view, command, found), highest_modseq(view, command, found)))
+        pieces = responses.search_pieces(b"SEARCH", numbers_of(view, command, found),
+                                         highest_modseq(view, command, found))
+        if command.kinds <= _OF_VIEW and isinstance(pieces, tuple) and len(pieces[0]) <= KEPT:
+            view.answered = command, pieces[0]
+        await write_pieces(session, pieces)
     else:
         session.stream.write(await extended(session, command, found, results))
     return Reply("UID SEARCH completed" if command.by_uid else "SEARCH completed")

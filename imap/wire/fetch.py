@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from attrs import field, frozen
 
+from imap.wire.framer import Frame
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
 from imap.wire.modseq import modifiers
 from imap.wire.numbers import NumberSet
@@ -120,12 +121,15 @@ _WHOLE: dict[bytes, Section | Binary] = {
 }
 _PARTS = {part.value: part for part in Part}
 
+LISTINGS = 32               # of the last lists with header fields that are remembered
 _BINARY = (b"BINARY", b"BINARY.PEEK", b"BINARY.SIZE")
 _WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?")
 _SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?(?:(\.)?([A-Za-z][A-Za-z.]*+))?")
 _SECTION_BINARY = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?\]")
 # A sequence-set, and names of items alone
 _PLAIN = re.compile(rb" ([0-9:,*]++) (\([A-Za-z0-9. \[\]]{1,100}+\)|[A-Za-z0-9.\[\]]{1,20}+)\Z")
+# A sequence-set, and items in which there is no string, with no modifiers behind them
+_LISTING = re.compile(rb" ([0-9:,*]++) (?!.*[)\]] \()(\([^\"{<]{1,400}+|[A-Za-z.]{1,20}+\[[^\"{<]{1,400}+)\Z")
 _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 
@@ -134,9 +138,22 @@ def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
     if plain is not None and plain[2].count(b" ") < scan.limits.items and (
             known := _plain_items(plain[2], by_uid)) is not None:
         return Fetch(parse_number_set(plain[1], scan.limits.ranges), known, by_uid)
+    listing = _LISTING.match(scan.text, scan.at) if plain is None else None
+    if listing is not None and listing[2].count(b" ") < scan.limits.items and (
+            known := _listing_items(listing[2], by_uid)) is not None:
+        return Fetch(parse_number_set(listing[1], scan.limits.ranges), known, by_uid)
     scan.space()
     messages = number_set(scan)
     scan.space()
+    items = _items(scan, by_uid)
+    since, vanished = _modifiers(scan, by_uid) if scan.take(b" ") else (None, False)
+    scan.end()
+    if since is not None and Item.MODSEQ not in items:
+        items = Items((*items, Item.MODSEQ))
+    return Fetch(messages, items, by_uid, since, vanished)
+
+
+def _items(scan: Scanner, by_uid: bool) -> Items:
     items: tuple[Wanted, ...]
     if scan.looks_at(b"("):
         items = tuple(dict.fromkeys(scan.in_parentheses(
@@ -144,13 +161,7 @@ def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
     else:
         word = _word(scan)
         items = _MACROS.get(word) or (_item(scan, word),)
-    since, vanished = _modifiers(scan, by_uid) if scan.take(b" ") else (None, False)
-    scan.end()
-    if by_uid and Item.UID not in items:
-        items = (Item.UID, *items)
-    if since is not None and Item.MODSEQ not in items:
-        items = (*items, Item.MODSEQ)
-    return Fetch(messages, Items(items), by_uid, since, vanished)
+    return Items((Item.UID, *items) if by_uid and Item.UID not in items else items)
 
 
 @lru_cache(maxsize=256)
@@ -164,6 +175,20 @@ def _plain_items(text: bytes, by_uid: bool) -> Items | None:
     if len(known) < len(items):
         return None
     return Items((Item.UID, *known) if by_uid and Item.UID not in known else known)
+
+
+@lru_cache(maxsize=LISTINGS)
+def _listing_items(text: bytes, by_uid: bool) -> Items | None:
+    """The items of a text with one list of header fields: what a mail program lists mailboxes by, and sends with each
+    FETCH. What is planned for it is kept with it. None of what is to be read as any other."""
+    if text.upper().count(b"HEADER.FIELDS") != 1:
+        return None
+    scan = Scanner(Frame((text,)))
+    try:
+        items = _items(scan, by_uid)
+    except SyntaxProblem:
+        return None
+    return items if scan.at_end() else None
 
 
 def _modifiers(scan: Scanner, by_uid: bool) -> tuple[int | None, bool]:

@@ -6,6 +6,7 @@ The keys are the values of `store.search.searchkeys`; what is short for others i
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from operator import eq, ge, gt, lt
 
 from attrs import define, field, frozen
@@ -25,7 +26,7 @@ CHARSETS = b"BADCHARSET (%b)" % b" ".join([
     *(b"WINDOWS-%d" % page for page in range(1250, 1259)), b"KOI8-R", b"KOI8-U", b"BIG5", b"EUC-JP", b"EUC-KR",
     b"GB18030", b"GB2312", b"ISO-2022-JP", b"SHIFT_JIS"])
 _WORD = re.compile(rb"[A-Za-z]++")
-_ALONE = re.compile(rb" ([A-Za-z]++)\Z")
+_WORDS = re.compile(rb"((?: [A-Za-z]++){1,4})\Z")
 _ENTRY = re.compile(rb"/flags/(?:\\?+" + ATOM.pattern + rb")")
 _ENTRY_TYPES = (b"PRIV", b"SHARED", b"ALL")
 
@@ -65,8 +66,9 @@ class Search:
 
 
 def parse_search(scan: Scanner, *, by_uid: bool) -> Search:
-    alone = _ALONE.match(scan.text, scan.at)
-    if alone is not None and (plain := (_ALONE_BY_UID if by_uid else _ALONE_BY_NUMBER).get(alone[1].upper())):
+    words = _WORDS.match(scan.text, scan.at)
+    if words is not None and words[1].count(b" ") <= scan.limits.keys and (
+            plain := _of_words(words[1].upper(), by_uid)) is not None:
         return plain
     scan.space()
     charset, results = None, None
@@ -255,8 +257,17 @@ _PLAIN: dict[bytes, Key] = {
     b"UNSEEN": Not(HasFlag(Flag.SEEN)),
 }
 
-_ALONE_BY_NUMBER = {word: Search(key) for word, key in _PLAIN.items()}
-_ALONE_BY_UID = {word: Search(key, by_uid=True) for word, key in _PLAIN.items()}
+
+@lru_cache(maxsize=256)
+def _of_words(words: bytes, by_uid: bool) -> Search | None:
+    """The search for a few keys that have no arguments, each after a blank: clients ask for the same again and again,
+    and it is the same value each time. None if a word is another one."""
+    keys = [_PLAIN.get(word) for word in words[1:].split(b" ")]
+    known = tuple([key for key in keys if key is not None])
+    if len(known) < len(keys):
+        return None
+    return Search(known[0] if len(known) == 1 else And(known), by_uid=by_uid)
+
 
 _READERS: dict[bytes, Callable[[_Reader], Key]] = {
     b"BCC": _field("bcc"),

@@ -23,7 +23,7 @@ LISTED = frozenset((
     b"subject", b"to", b"x-k9mail-identity", b"x-label", b"x-mailer", b"x-msmail-priority", b"x-msoesrec",
     b"x-priority", b"x-ref", b"x-tuid"))
 MOST = 4 << 10              # octets of such fields in a record; of a message with more the file is read
-PLANS = 1000                # orders of fields that are known at a time
+PLANS = 400                 # orders of fields that are known at a time
 
 #: Ends of fields that are kept where one run is taken from the first on, as from most messages, or two, from answers.
 FROM_FIRST, TWO_RUNS = 2, 4

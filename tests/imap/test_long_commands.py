@@ -124,7 +124,7 @@ def test_numbers_are_written_in_pieces(monkeypatch):
 
 
 @pytest.mark.parametrize(("command", "pieces"), [
-    (b"SEARCH ALL", 5), (b"UID SEARCH RETURN (ALL) NOT 2", 1), (b"SORT (REVERSE SUBJECT) UTF-8 ALL", 5),
+    (b"SEARCH NOT NOT ALL", 5), (b"UID SEARCH RETURN (ALL) NOT 2", 1), (b"SORT (REVERSE SUBJECT) UTF-8 ALL", 5),
     (b"SORT RETURN (ALL) (REVERSE SUBJECT) UTF-8 ALL", 3)])
 def test_others_are_let_in_between_the_pieces(place, monkeypatch, command, pieces, faults):
     wire = logged_in(place, 6)

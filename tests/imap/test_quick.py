@@ -89,7 +89,7 @@ def test_the_quick_way_says_what_the_other_says(place, faults):
     for way in ("quick", "one by one", "slow"):
         if way == "slow":
             faults.around(quick.Quick, "of", lambda *_: None)
-            fetch_items._plain_items.cache_clear()      # what lists of items come to is remembered
+            forget_lists()
         wire = place.connect()
         wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
         wire.received()
@@ -97,12 +97,18 @@ def test_the_quick_way_says_what_the_other_says(place, faults):
             for which in range(1, 2 * len(MESSAGES) + 1) if way == "one by one" else ["1:*"]:
                 wire.send(b"c FETCH %b %b\r\n" % (str(which).encode(), form))
         answers.append(wire.received())
-    fetch_items._plain_items.cache_clear()
+    forget_lists()
     assert answers[0] == answers[2]
     assert answers[0].replace(DONE, b"") == answers[1].replace(DONE, b"")
     assert answers[0].count(b"c OK FETCH completed\r\n") == len(FORMS)
     assert answers[0].count(b"FETCH (") == 2 * len(FORMS) * len(MESSAGES)
     assert answers[0].count(b"Received: again") > 3 * len(MESSAGES)
+
+
+def forget_lists():
+    """What lists of items come to is remembered."""
+    fetch_items._plain_items.cache_clear()
+    fetch_items._listing_items.cache_clear()
 
 
 def test_what_the_octets_are(place):

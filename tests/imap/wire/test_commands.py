@@ -116,6 +116,28 @@ def test_uid_fetch_always_has_the_uid(line, items):
     assert value.by_uid and value.items == (items if Item.UID in items else (Item.UID, *items))
 
 
+def test_a_list_with_header_fields_is_read_once():
+    """Mail programs send the same list with each FETCH. What is behind it, and limits, are looked at each time."""
+    def items(line, **limits):
+        return parse_command(frame(b"t " + line), Limits(**limits))[1].items
+
+    text = b"(FLAGS BODY.PEEK[HEADER.FIELDS (Date From)])"
+    fields = section((), Part.HEADER_FIELDS, (b"Date", b"From"), sets_seen=False,
+                     label=b"BODY[HEADER.FIELDS (Date From)]")
+    first = items(b"FETCH 1 " + text)
+    assert first == (Item.FLAGS, fields) and items(b"FETCH 2:* " + text) is first
+    assert items(b"UID FETCH 1 " + text) == (Item.UID, Item.FLAGS, fields)
+    assert items(b"FETCH 1 " + text.replace(b"From", b"from"))[1].fields == (b"Date", b"from")
+    assert items(b"FETCH 1 " + text.replace(b".PEEK", b""))[1].sets_seen
+    assert items(b"FETCH 1 BODY.PEEK[HEADER.FIELDS (Date From)]") == (fields,)
+    _, value = parse_command(frame(b"t FETCH 1 %b (CHANGEDSINCE 5)" % text))
+    assert value.changed_since == 5 and value.items == (Item.FLAGS, fields, Item.MODSEQ)
+    for line, limits in ((b"1 " + text, {"items": 1}), (b"1,2,3 " + text, {"ranges": 2}), (b"1 %b x" % text, {}),
+                         (b"1 %b ()" % text, {})):
+        with pytest.raises(BadCommand):
+            items(b"FETCH " + line, **limits)
+
+
 @pytest.mark.parametrize("line, items", FETCHES)
 def test_the_label_of_a_section_asks_for_the_same_section(line, items):
     for item in items:
